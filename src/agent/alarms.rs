@@ -1,45 +1,45 @@
-//! When the agent wants to be woken, and what for.
+//! Timers of the agent: when it wakes up, and for what.
 
 use std::time::Instant;
 
-/// A reason to wake.
+/// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// Say that we live; see whether the launcher does.
+    /// Send a heartbeat, and check the launcher's.
     Beat,
-    /// A worker's streams should have ended by now.
+    /// The streams of a worker that ended should have ended by now.
     Held(usize),
-    /// Processes that a worker left behind had time to end by themselves.
+    /// The processes that a worker left behind have had time to end by themselves.
     Linger(usize),
-    /// What a worker left behind had its grace.
+    /// The grace period of the processes that a worker left behind is over.
     Sweep(usize),
-    /// Workers that nobody supervises had their grace.
+    /// The grace period of workers without a launcher is over.
     Orphaned,
-    /// Look whether workers that import torch have met.
+    /// Check whether workers that import torch have connected to each other.
     Group,
-    /// The shim was told to kill everything: look whether it is stopped.
+    /// The shim was told to kill everything: check whether it is stopped.
     Killing,
-    /// Look whether everything that a dead shim left is gone.
+    /// Check whether all processes that a shim left when it exited are gone.
     Bury,
 }
 
-/// At most one time for each reason.
+/// The timers: at most one time for each purpose.
 #[derive(Default)]
 pub(super) struct Timers(Vec<(Instant, Timer)>);
 
 impl Timers {
-    /// Replaces an earlier wish for the same.
+    /// Sets a timer; an earlier time for the same purpose is replaced.
     pub(super) fn set(&mut self, at: Instant, alarm: Timer) {
         self.0.retain(|(_, other)| *other != alarm);
         self.0.push((at, alarm));
     }
 
-    /// The earliest.
+    /// Returns the time of the earliest timer.
     pub(super) fn next(&self) -> Instant {
         self.0.iter().map(|(at, _)| *at).min().expect("the beat never stops")
     }
 
-    /// The workers of this epoch are gone, and whatever was to be done about them.
+    /// Removes the timers that concern the workers of this epoch, which are gone.
     pub(super) fn forget_workers(&mut self) {
         let is_of_workers = |alarm: &Timer| match alarm {
             Timer::Held(_) | Timer::Linger(_) | Timer::Sweep(_) | Timer::Group | Timer::Killing => {
@@ -50,7 +50,7 @@ impl Timers {
         self.0.retain(|(_, alarm)| !is_of_workers(alarm));
     }
 
-    /// Takes one whose time has come, with the time.
+    /// Removes one timer that is due and returns it with its time.
     pub(super) fn due(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         let index = self.0.iter().position(|(at, _)| *at <= now)?;
         Some(self.0.swap_remove(index))

@@ -1,4 +1,4 @@
-//! Processors and memory of this node, shared out among its workers.
+//! Assigns the processors and the memory of this node to its workers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::plan::{CoreShare, MemoryFrom, share_cores};
 use crate::report::summary::reason;
 use crate::wire::{CoreWish, Problem};
 
-/// Where the kernel tells what a machine is made of.
+/// Directory in which the kernel describes the hardware of the machine.
 const SYSTEM: &str = "/sys/devices/system";
 
-/// Shares in the order of local ranks, and what is to be said about them.
+/// Returns the shares in the order of local ranks, and notes for the user.
 pub(super) fn share(
     wish: &CoreWish,
     env: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -38,7 +38,8 @@ pub(super) fn share(
     Ok((shares, notes))
 }
 
-/// Containers without privileges may not choose memory: processors are bound all the same.
+/// Removes memory bindings that the kernel denies. Containers without privileges may not choose
+/// memory; their workers are bound to processors only.
 fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
     let mut notes = Vec::new();
     for share in shares {
@@ -54,7 +55,7 @@ fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
     notes
 }
 
-/// In the kernel's terms.
+/// Converts the memory share to the kernel's policy.
 pub(super) fn policy(memory: &MemoryFrom) -> MemoryPolicy {
     match memory {
         MemoryFrom::Only(nodes) => MemoryPolicy::only(nodes),
@@ -66,7 +67,7 @@ pub(super) fn policy(memory: &MemoryFrom) -> MemoryPolicy {
 mod tests {
     use super::*;
 
-    /// No kernel has so many memory nodes: it refuses, as a container does.
+    /// No kernel has this many memory nodes: it refuses the binding, as in a container.
     #[test]
     fn memory_that_is_denied_is_said_and_processors_are_bound_all_the_same() {
         let bound = |memory| CoreShare { cpus: vec![0], memory };

@@ -1,12 +1,13 @@
-//! Claims on GPUs, so that two jobs do not meet on one: a locked file for each, named after its UUID.
+//! Claims on GPUs, so that two jobs do not use the same one: a locked file for each GPU, named
+//! after its UUID.
 //!
-//! A claim is held by agent and shim together, and is free exactly when both are gone. Agents of one
-//! job do not keep each other out: hosts that are played by one machine share its GPUs. So a claim is
-//! taken exclusively, to write down whose it is, and then held together with whoever is of the same
-//! job, or wants to share.
+//! A claim is held by agent and shim together, and is free exactly when both are gone. Agents of
+//! one job do not exclude each other: if one machine stands for several hosts, they share its GPUs.
+//! So a claim is taken exclusively, to write its owner into the file, and then held as a shared
+//! lock together with other agents of the same job, or with jobs that use `--share`.
 //!
-//! A claim is a courtesy between jobs of ours, no protection: who may run programs here may also hold
-//! such a file for ever, and `--share` passes it by.
+//! A claim is advisory between jobs of remuda, not a protection: any user who may run programs here
+//! may also hold such a file for ever, and `--share` ignores it.
 
 use std::fmt;
 use std::io;
@@ -20,21 +21,21 @@ use crate::os::shared_file::{self, Lock, SharedFile};
 use crate::report::{neutral, summary};
 use crate::wire::{ClaimWish, Problem};
 
-/// A job that has just ended may take so long to be gone.
+/// Time allowed for a job that has just ended to release its claims.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
-/// What is read of a file that anybody may have written.
+/// Bytes read of a file that any user may have written.
 const RECORD_BYTES_MAX: usize = 512;
 
-/// What was claimed, and what is to be said about it.
+/// The claims of a node, and notes for the user.
 #[derive(Default)]
 pub(super) struct GpuLocks {
-    /// Hold them as long as the workers may live.
+    /// Held as long as any worker may run.
     pub(super) held: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
 }
 
-/// Claims the GPUs of some slots, all or none. Slots without a GPU need no claim.
+/// Claims the GPUs of these slots, all or none. Slots without a GPU need no claim.
 pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<GpuLocks, Vec<Problem>> {
     let mut claims = GpuLocks::default();
     let gpus = inventory::gpu_uuids();
@@ -67,12 +68,12 @@ fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
         .help("wait for its end, leave the slot out, or give --share to use it all the same")
 }
 
-/// What became of one claim.
+/// Result of one attempt to claim a GPU.
 enum Claim {
     Held(SharedFile),
-    /// Somebody keeps it from everybody, and we were told to share.
+    /// Another process holds the file exclusively, and the job may share.
     PassedBy,
-    /// Another job has it; whose it is may be unreadable.
+    /// Another job has it; its owner may be unreadable.
     Taken(Option<Holder>),
 }
 
@@ -101,9 +102,10 @@ fn claim_one(
 
 fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
     if file.try_lock(Lock::Exclusive)? {
-        // Who cannot write it down holds it all the same.
+        // If the owner cannot be written, the claim is held all the same.
         let _ = file.replace(own.record().as_bytes());
-        // The kernel does not exchange locks at once: somebody may have come in between.
+        // The kernel does not convert locks atomically: another process may have locked the file in
+        // between.
         return file.try_lock(Lock::Shared);
     }
     if !file.try_lock(Lock::Shared)? {
@@ -116,14 +118,14 @@ fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whose claim it is, as its file says.
+/// The owner of a claim, as written in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     job: String,
     pid: u32,
     uid: u32,
     user: Option<UserName>,
-    /// Seconds of the wall clock.
+    /// Seconds since 1970, of the wall clock.
     since_s: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The workers of this node as the agent knows them: who lives, what they still have to say, what
-//! they are told.
+//! Table of the workers of this node: their processes, their open streams, and the messages to
+//! them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,9 +18,9 @@ use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
 use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
 
-/// A stream has ended.
+/// The event that a stream has ended.
 pub(super) struct StreamEnded {
-    /// Whose, by its place in the start.
+    /// Index of the worker in the start request.
     pub(super) worker: usize,
     /// The stream.
     pub(super) stream: Stream,
@@ -28,43 +28,43 @@ pub(super) struct StreamEnded {
     pub(super) end: StreamEnd,
 }
 
-/// Who hears of the end of a stream.
+/// Callback for the end of a stream.
 pub(super) type OnStreamEnd = Arc<dyn Fn(StreamEnded) + Send + Sync>;
 
-/// See the module.
+/// The table of workers; see the module.
 pub(super) struct WorkerTable {
     workers: Vec<Worker>,
     outbox: Arc<Outbox>,
-    /// How much output may be on its way.
+    /// Limit of the output in transit.
     window: Arc<OutputWindow>,
     on_stream_end: OnStreamEnd,
 }
 
 struct Worker {
     rank: Rank,
-    /// Its process, once it has one.
+    /// The pid, once the worker is forked.
     pid: Option<Pid>,
     /// Frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
     linger: Linger,
-    /// Streams that have not ended, with what ends waiting for them.
+    /// Streams that have not ended, each with what cancels waiting for it.
     streams: BTreeMap<Stream, Arc<Notify>>,
-    /// The way to its standard input; input may come before the worker has been forked.
+    /// Sender of its standard input; input may arrive before the worker is forked.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    /// The other end, until there is a pipe to write to.
+    /// The receiving end, until there is a pipe to write to.
     pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
-    /// What the kernel's count was when it started.
+    /// The kernel's count of OOM kills when the worker was started.
     oom_kills: u64,
 }
 
-/// Whether what a worker leaves behind is given time to end by itself.
+/// Whether the processes that a worker leaves behind are given time to end by themselves.
 pub(super) enum Linger {
-    /// The worker has not ended, was asked to end, or failed.
+    /// No: the worker has not ended, was asked to end, or failed.
     No,
-    /// The worker returned 0 by itself.
+    /// The worker exited with 0 by itself, so they may be given time.
     May,
-    /// It was given time, until then.
+    /// They were given time, until this instant.
     Until(Instant),
 }
 
@@ -75,39 +75,39 @@ impl WorkerTable {
         Self { workers: Vec::new(), outbox, window, on_stream_end }
     }
 
-    /// From now on it speaks in another epoch.
+    /// Switches to the outbox of another epoch.
     pub(super) fn speak(&mut self, outbox: Arc<Outbox>) {
         self.outbox = outbox;
     }
 
-    /// Nobody again, in another epoch. What of output is on its way is still on its way.
+    /// Empties the table for another epoch. Output that is in transit stays in transit.
     pub(super) fn renew(&mut self, outbox: Arc<Outbox>) {
         self.workers.clear();
         self.outbox = outbox;
     }
 
-    /// These are about to be started.
+    /// Adds the workers that are about to be started.
     pub(super) fn engage(&mut self, starts: &[WorkerStart]) {
         let oom_kills = oom_kills();
         self.workers = starts.iter().map(|start| Worker::new(start, oom_kills)).collect();
     }
 
-    /// Whether anybody was ever to be started.
+    /// Whether no worker was to be started in this epoch.
     pub(super) fn is_empty(&self) -> bool {
         self.workers.is_empty()
     }
 
-    /// Places of those that live.
+    /// Indices of the workers that are alive.
     pub(super) fn living(&self) -> Vec<usize> {
         (0..self.workers.len()).filter(|index| self.workers[*index].lives).collect()
     }
 
-    /// Processes of those that live.
+    /// Pids of the workers that are alive.
     pub(super) fn living_pids(&self) -> impl Iterator<Item = Pid> {
         self.workers.iter().filter(|worker| worker.lives).filter_map(|worker| worker.pid)
     }
 
-    /// Those that live and are stopped by a signal or a debugger.
+    /// Ranks of the workers that are alive and stopped by a signal or a debugger.
     pub(super) fn suspended(&self) -> Vec<Rank> {
         let is_suspended = |worker: &&Worker| {
             let stat = worker.pid.filter(|_| worker.lives).and_then(Stat::of);
@@ -116,7 +116,7 @@ impl WorkerTable {
         self.workers.iter().filter(is_suspended).map(|worker| worker.rank).collect()
     }
 
-    /// Places of all.
+    /// Indices of all workers.
     pub(super) fn places(&self) -> std::ops::Range<usize> {
         0..self.workers.len()
     }
@@ -125,33 +125,34 @@ impl WorkerTable {
         self.workers[index].rank
     }
 
-    /// Whether what a worker left behind is given time to end by itself.
+    /// Returns whether what a worker left behind is given time to end by itself.
     pub(super) fn linger_mut(&mut self, index: usize) -> &mut Linger {
         &mut self.workers[index].linger
     }
 
-    /// Whether any stream has not ended.
+    /// Whether any stream of the worker has not ended.
     pub(super) fn is_streaming(&self, index: usize) -> bool {
         !self.workers[index].streams.is_empty()
     }
 
-    /// The launcher takes output, of which no more than this may be on its way.
+    /// Allows output to be sent, with at most this many bytes in transit.
     pub(super) fn open_window(&self, bytes_max: u64) {
         self.window.open(bytes_max);
     }
 
-    /// It has dealt with some; false if so much was never sent.
+    /// Records that the launcher has consumed output; false if that many bytes were never sent.
     pub(super) fn acknowledge(&self, bytes: u64) -> bool {
         self.window.acknowledge(bytes)
     }
 
-    /// Output has nowhere to go; it is read all the same, so that no worker waits or dies of it.
+    /// Discards output from now on. It is still read, so that no worker blocks or fails because of
+    /// it.
     pub(super) fn discard_output(&self) {
         self.window.close();
     }
 
-    /// A worker was forked; its descriptors are stdout, stderr, rank socket, and stdin if it has
-    /// one.
+    /// Records that a worker was forked. Its descriptors are stdout, stderr, rank socket, and stdin
+    /// if it has one.
     pub(super) fn forked(
         &mut self,
         index: usize,
@@ -205,20 +206,20 @@ impl WorkerTable {
         let forward = Forward { rank: worker.rank, stream, outbox, window, ear, let_go };
         let on_end = Arc::clone(&self.on_stream_end);
         tasks.spawn(async move {
-            // A read error ends the stream as its end does.
+            // A read error counts as the end of the stream.
             let end = forward.run(pipe).await.unwrap_or(StreamEnd::Closed);
             on_end(StreamEnded { worker: index, stream, end });
         });
     }
 
-    /// A worker did not become its program.
+    /// Reports that a worker failed before it executed its program.
     pub(super) fn failed(&mut self, index: usize, step: OpenFailure, errno: i32) {
         self.workers[index].lives = false;
         let rank = self.workers[index].rank;
         self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
-    /// A worker has ended.
+    /// Records and reports that a worker has ended.
     pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         let worker = &mut self.workers[index];
         worker.lives = false;
@@ -239,8 +240,8 @@ impl WorkerTable {
         self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
     }
 
-    /// Tells every worker that lives: operations that need who is gone fail at once instead of at
-    /// their deadline.
+    /// Sends a message to every worker that is alive. Operations that need a worker which is gone
+    /// then fail at once instead of at their deadline.
     pub(super) fn tell(&self, message: &ToWorker) {
         let frame = contract::encode_frame(message);
         for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
@@ -248,7 +249,7 @@ impl WorkerTable {
         }
     }
 
-    /// A stream has ended, and is said to have.
+    /// Records and reports that a stream has ended.
     pub(super) fn stream_ended(&mut self, ended: &StreamEnded) {
         let worker = &mut self.workers[ended.worker];
         worker.streams.remove(&ended.stream);
@@ -256,14 +257,14 @@ impl WorkerTable {
         self.outbox.send(&FromAgent::OutputEnd { rank, stream: ended.stream, held });
     }
 
-    /// No longer waits for what somebody holds open beyond the life of its worker.
+    /// Stops waiting for streams that other processes hold open after the worker's end.
     pub(super) fn let_go(&self, index: usize) {
         for stream in self.workers[index].streams.values() {
             stream.notify_one();
         }
     }
 
-    /// Input for a worker; empty: the end.
+    /// Passes input to a worker; empty bytes mean the end of the input.
     pub(super) fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {
         let Some(worker) = self.workers.iter_mut().find(|worker| worker.rank == rank) else {
             return;
@@ -293,7 +294,7 @@ impl Worker {
     }
 }
 
-/// How many processes the kernel has killed for want of memory since this machine started.
+/// Number of processes that the kernel's OOM killer has killed since this machine started.
 fn oom_kills() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

@@ -1,5 +1,6 @@
-//! Whether nodes reach each other: every agent opens a door, and knocks at those of others. Who
-//! knocks and who opens both show that they know the door's token, which came over their links.
+//! Connectivity test: every agent listens on one port and connects to the listeners of the other
+//! agents. Both sides prove that they know the listener's token, which they received over their
+//! links.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +15,18 @@ use tokio::task::JoinSet;
 use crate::base::clock;
 use crate::wire::{Occasion, ProbeFault, ProbeListener, ProbeResult, Token};
 
-/// A door that is not opened within this time stays shut.
+/// Time limit of one connection attempt.
 const KNOCK_LIMIT: Duration = Duration::from_secs(4);
-/// Knocks at one door that are answered at the same time, and knocks that one node makes.
+/// Maximum number of connections that one listener answers at the same time, and that one node
+/// opens.
 const KNOCKS_MAX: usize = 256;
-/// A listener that fails is asked again after this time.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Opens to everybody who knows the token, until it is dropped.
+/// Answers every peer that knows the token, until it is dropped.
 pub(super) async fn wait_at(listener: std::net::TcpListener, token: Token) {
     let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
-    // Whoever knocks will say that nobody opens.
+    // Without a listener, the peers report a failed connection.
     let Ok(listener) = listener else { return };
     let places = Arc::new(Semaphore::new(KNOCKS_MAX));
     let mut knocks = JoinSet::new();
@@ -52,7 +54,7 @@ async fn answer(mut stream: TcpStream, token: Token) -> io::Result<()> {
     Ok(())
 }
 
-/// Knocks at all of them; what came of it, in their order.
+/// Connects to all of these listeners; returns the results in their order.
 pub(super) async fn knock_at(doors: Vec<ProbeListener>) -> Vec<ProbeResult> {
     let places = Arc::new(Semaphore::new(KNOCKS_MAX));
     let mut knocks = JoinSet::new();
@@ -80,7 +82,7 @@ async fn knock(door: &ProbeListener) -> ProbeResult {
     ProbeResult { whose: door.whose, outcome, resolved }
 }
 
-/// Addresses of a name as this node sees it.
+/// Returns the addresses to which a name resolves on this node.
 async fn resolve(name: Option<&str>) -> Option<Vec<IpAddr>> {
     let found =
         tokio::time::timeout(KNOCK_LIMIT, tokio::net::lookup_host((name?, 0))).await.ok()?;

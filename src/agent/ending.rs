@@ -1,4 +1,5 @@
-//! What the shim tells: workers start, end and leave things behind, until nothing is left.
+//! Handles messages of the shim: workers start, end and leave processes behind, until nothing is
+//! left.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -12,14 +13,15 @@ use super::starting::AgentPhase;
 use crate::base::{WorkerExit, clock};
 use crate::wire::{FromAgent, Leftover};
 
-/// Processes that a worker which ended well left behind may end by themselves for this long: helpers
-/// such as Python's resource tracker outlive their parent by milliseconds.
+/// Time for the processes that a successful worker left behind to end by themselves: helpers such
+/// as Python's resource tracker outlive their parent by milliseconds.
 const LINGER_TIME: Duration = Duration::from_secs(1);
-/// On a busy machine that takes longer: a process that is not waiting for anything may take this long.
+/// Time limit for such processes that are not waiting for anything: on a busy machine it takes
+/// longer.
 const LINGER_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at such a process.
+/// Interval of the checks of such a process.
 const LINGER_PAUSE: Duration = Duration::from_millis(100);
-/// A stream that somebody still holds open after its worker ended is given up after this time.
+/// Time after which a stream is given up that another process holds open after its worker ended.
 const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
 
 impl Agent {
@@ -57,7 +59,7 @@ impl Agent {
         self.crew.ended(index, exit, at_us, sent);
     }
 
-    /// What a worker recorded about its failure goes before its end.
+    /// Sends the failure that a worker recorded, before its exit is reported.
     fn send_error_file(&self, index: usize, exit: WorkerExit) {
         let rank = self.crew.rank(index);
         let written = self.error_files.as_ref().and_then(|files| files.take(rank));
@@ -66,8 +68,8 @@ impl Agent {
         }
     }
 
-    /// What a worker that ended well left behind is given time to end by itself; everything else is
-    /// asked to end at once.
+    /// Gives processes that a successful worker left behind time to end by themselves; all others
+    /// are asked to end at once.
     fn left_behind(&mut self, index: usize) {
         let now = clock::now();
         let at = match self.crew.linger_mut(index) {
@@ -80,7 +82,7 @@ impl Agent {
         };
         self.alarms.set(at, Timer::Linger(index));
         if self.crew.is_streaming(index) {
-            // What it writes when it is asked to end is read, too.
+            // Output that they write when they are asked to end is read, too.
             self.alarms.set(at + HELD_STREAM_LIMIT, Timer::Held(index));
         }
     }
@@ -90,7 +92,7 @@ impl Agent {
         self.tell_shim(&ToShim::Sweep { worker: index as u32, spares_busy });
     }
 
-    /// Leftovers have been asked to end; if none was left there is nothing to say.
+    /// Reports the leftovers that were asked to end, if there were any.
     fn swept(&mut self, index: usize, processes: Vec<Leftover>) {
         if processes.is_empty() {
             return;
@@ -100,7 +102,7 @@ impl Agent {
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }
 
-    /// The last word about the job: nothing of it is left here, and everything it wrote was sent.
+    /// Reports that nothing of the job is left here and all its output was sent: the last message.
     pub(super) fn report_if_idle(&mut self) {
         let streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
         if let (false, Some(undead)) = (streaming, &self.undead) {

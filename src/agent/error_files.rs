@@ -1,5 +1,5 @@
-//! The error files of this node's workers: a private directory in memory into which torch's `@record`
-//! writes, and from which they are read when a worker exits.
+//! The error files of this node's workers: a private directory in memory into which torch's
+//! `@record` writes, and from which the agent reads them when a worker exits.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -15,30 +15,30 @@ use crate::job::parse_error_file;
 use crate::plan;
 use crate::wire::ERROR_FILE_BYTES_MAX;
 
-/// Where such directories are made: memory first, which never hangs.
+/// Parent directories, in order of preference: memory first, which never hangs.
 const PARENTS: [&str; 2] = ["/dev/shm", "/tmp"];
-/// How their names begin; the user's number follows.
+/// Prefix of the directory names; the user's number follows.
 const PREFIX: &str = "remuda-errors-";
 /// The directory of an agent that was killed is removed by a later one after this time.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
-/// A directory that lives as long as this. Without one the variable is not set.
+/// A directory that exists as long as this value. Without one the variable is not set.
 pub(super) struct ErrorFiles {
     path: PathBuf,
     /// Locked, so that no other agent removes it.
     _lock: OwnedFd,
 }
 
-/// What a worker left.
+/// The error file of a worker.
 pub(super) struct WrittenError {
-    /// The file, or its beginning.
+    /// The content of the file, or its beginning.
     pub(super) bytes: Vec<u8>,
     /// When the failure was recorded, on the agent's clock.
     pub(super) at_us: u64,
 }
 
 impl ErrorFiles {
-    /// Makes the directory.
+    /// Creates the directory.
     pub(super) fn create() -> Option<Self> {
         PARENTS.iter().find_map(|parent| Self::create_below(Path::new(parent)).ok())
     }
@@ -48,18 +48,18 @@ impl ErrorFiles {
         remove_abandoned(parent, &prefix);
         let pid = rustix::process::getpid().as_raw_pid();
         let path = parent.join(format!("{prefix}{pid}-{:x}", clock::machine_us()));
-        // It must be new: somebody else's would not be private.
+        // It must be new: a directory of another user would not be private.
         DirBuilder::new().mode(0o700).create(&path)?;
         let lock = lock(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where a worker writes.
+    /// Returns the path of a worker's error file.
     pub(super) fn path(&self, rank: Rank) -> PathBuf {
         plan::error_file(&self.path, rank)
     }
 
-    /// Takes what a worker wrote, and makes room for the next epoch.
+    /// Takes what a worker wrote, and removes the file for the next epoch.
     pub(super) fn take(&self, rank: Rank) -> Option<WrittenError> {
         let path = self.path(rank);
         let written = read(&path).ok();
@@ -81,7 +81,7 @@ fn lock(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Removes what agents of this user left that were killed.
+/// Removes the directories of this user's agents that were killed.
 fn remove_abandoned(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -99,7 +99,7 @@ fn remove_abandoned(parent: &Path, prefix: &str) {
     }
 }
 
-/// Reads a regular file without waiting for anything, whatever a worker put in its place.
+/// Reads a regular file without blocking; any other kind of file in its place is an error.
 fn read(path: &Path) -> io::Result<WrittenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -116,14 +116,14 @@ fn read(path: &Path) -> io::Result<WrittenError> {
     Ok(WrittenError { bytes, at_us })
 }
 
-/// When a failure was recorded. A launcher that ran under this one copies the file of its worker later,
-/// with the time of the failure in it, in whole seconds.
+/// Returns when a failure was recorded. A launcher that ran under this one copies the file of its
+/// worker later; the copy contains the time of the failure in whole seconds.
 fn recorded_at(written: Duration, bytes: &[u8]) -> Duration {
     let timestamp = parse_error_file(bytes).and_then(|recorded| recorded.timestamp);
     timestamp.map_or(written, |timestamp| written.min(timestamp + Duration::from_millis(999)))
 }
 
-/// A time of the wall clock on the clock of the machine.
+/// Converts a time of the wall clock to the clock of the machine.
 fn at_us(recorded: Duration, now: Duration, now_us: u64) -> u64 {
     let age = now.saturating_sub(recorded);
     now_us.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! What a doctor asks of a node: looks, on a thread of its own, and tells. Judges nothing.
+//! Collects the facts of a node for `remuda doctor`, on its own thread. Judges nothing.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -21,28 +21,28 @@ use crate::wire::{
     Python, Token,
 };
 
-/// Time that a Python may take to say its version; on a cold network file system it takes seconds.
+/// Time limit for a Python that prints its version; on a cold network file system it takes seconds.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 
-/// Says the version, then every directory of packages.
+/// Prints the version, then every directory of packages.
 const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
     print('.'.join(map(str, sys.version_info[:3])))\n\
     for name in ('purelib', 'platlib'): print(sysconfig.get_path(name))\n\
     print(site.getusersitepackages())";
 
-/// A report, and what has to be kept for it to stay true.
+/// A report, and what must be held for it to stay true.
 pub(super) struct HeldReport {
     pub(super) report: Examination,
-    /// Where the others are waited for, each with what opens it.
+    /// Listeners for the connectivity test, each with the token that peers must have.
     pub(super) doors: Vec<(TcpListener, Token)>,
     pub(super) port: Option<PortClaim>,
 }
 
-/// Looks at everything that was asked for. May take its time.
+/// Collects everything that was requested. May take long.
 pub(super) fn examine(wish: &Examine) -> HeldReport {
     let cwd = Path::new(OsStr::from_bytes(&wish.cwd));
     let site = Site { cwd, elsewhere: wish.elsewhere };
-    // Before the limit of files is raised.
+    // Must run before the limit of open files is raised.
     let compute = compute();
     let (python, packages) = ask_python(wish, cwd);
     let (network, doors, port) = open_doors(wish);
@@ -96,7 +96,7 @@ fn compute() -> Compute {
     }
 }
 
-/// How much room there is in `/dev/shm`, or why it cannot be used.
+/// Returns the size and free space of `/dev/shm`, or why it cannot be used.
 pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
     let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
@@ -105,7 +105,7 @@ pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
     Ok(FileSystemSpace { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
 }
 
-/// What the Python says, and where its packages lie.
+/// Returns the version of the Python, and the directories of its packages.
 fn ask_python(wish: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
     let python = wish.program.as_ref().filter(|_| wish.is_python && wish.depth == Depth::Full);
     let Some(python) = python else { return (None, Vec::new()) };
@@ -173,7 +173,7 @@ fn gpu(state: GpuState) -> GpuReport {
     }
 }
 
-/// Where the others are waited for, and the port of rank 0.
+/// Opens the listener of the connectivity test and that of the port of rank 0.
 fn open_doors(wish: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
     let address = listen::address(wish.addr.as_deref(), &wish.others).map(|(_, ip)| ip);
     let mut doors = Vec::new();
@@ -200,7 +200,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
     Problem::new(Status::OsLimit, format!("cannot listen on {address}: {}", reason(error)))
 }
 
-/// Ours as rank 0 would have it. It is bound at once to listen there, so nobody else gets it.
+/// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
 fn master_port(wish: PortWish) -> Result<(u16, PortClaim), Problem> {
     let mut claim = listen::claim_port(wish)?;
     claim.let_go();

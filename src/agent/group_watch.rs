@@ -1,5 +1,5 @@
-//! Watches, at a slow pace, whether workers that import torch meet at `MASTER_ADDR:MASTER_PORT`. Those
-//! that never do may each train a model of their own and exit with 0.
+//! Checks, at a slow pace, whether workers that import torch connect to `MASTER_ADDR:MASTER_PORT`.
+//! Workers that never connect may each train a model of their own and exit with 0.
 
 use std::time::{Duration, Instant};
 
@@ -11,49 +11,49 @@ use crate::base::{Epoch, clock, env_vars};
 use crate::os::procfs;
 use crate::wire::{FromAgent, Start, WorkerStart};
 
-/// What the files of torch's own libraries are called.
+/// Prefix of the file names of torch's own libraries.
 const TORCH: &str = "libtorch";
-/// Looks at workers that have not imported torch.
+/// Maximum number of checks while some worker has not imported torch.
 const LOOKS_MAX: u32 = 180;
-/// Looks within the limit.
+/// Number of checks within the limit.
 const LOOKS_PER_LIMIT: u32 = 3;
-/// Workers that stand for all of a node.
+/// Maximum number of workers checked on a node.
 const WORKERS_MAX: usize = 16;
 
-/// The state of the watch on the node of rank 0, until it is decided.
+/// State of the check on the node of rank 0, until it is decided.
 #[derive(Debug)]
 pub(super) struct GroupWatch {
     /// `MASTER_ADDR:MASTER_PORT`.
     master: String,
     port: u16,
-    /// Time that workers may have imported torch without a connection.
+    /// How long all workers may have torch imported without a connection.
     limit: Duration,
     torch_since: Option<Instant>,
     looks_left: u32,
 }
 
-/// What one look has found.
+/// Result of one check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sighting {
-    /// Living workers that were looked at.
+    /// Number of running workers that were checked.
     workers: usize,
-    /// Those that have mapped torch.
+    /// Number of those that have mapped torch.
     with_torch: usize,
-    /// A socket has the port of rank 0, or nobody can tell.
+    /// Whether a socket has the port of rank 0; also true if that cannot be read.
     has_socket: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     LookAgain,
-    /// They have met, or it is no job of torch.
+    /// The workers have connected, or the job does not use torch.
     Fine,
-    /// They import torch, and none of them has a connection.
+    /// All workers import torch, and none of them has a connection.
     Ungrouped,
 }
 
 impl GroupWatch {
-    /// The watch of a start: on the node of rank 0 of a job of several workers.
+    /// Creates the check for a start: on the node of rank 0, if the job has several workers.
     pub(super) fn of(start: &Start) -> Option<Self> {
         let has_rank0 = |worker: &&WorkerStart| variable(worker, env_vars::RANK) == Some("0");
         let rank0 = start.workers.iter().find(has_rank0)?;
@@ -78,7 +78,7 @@ impl GroupWatch {
         if seen.has_socket {
             return Decision::Fine;
         }
-        // Before they were forked there are none.
+        // Before the workers are forked, their number is 0.
         if seen.workers == 0 || seen.with_torch < seen.workers {
             self.torch_since = None;
             self.looks_left = self.looks_left.saturating_sub(1);
@@ -97,7 +97,7 @@ fn variable<'a>(worker: &'a WorkerStart, name: &str) -> Option<&'a str> {
     std::str::from_utf8(value).ok()
 }
 
-/// Looks at processes and sockets; the first connection spares the look at the processes.
+/// Checks sockets and processes. If a connection exists, the processes are not checked.
 fn look(pids: &[Pid], port: u16) -> Sighting {
     let has_socket = procfs::has_tcp_socket(port).unwrap_or(true);
     let maps_torch = |pid: &&Pid| procfs::maps_library(**pid, TORCH).unwrap_or(false);
@@ -106,7 +106,7 @@ fn look(pids: &[Pid], port: u16) -> Sighting {
 }
 
 impl Agent {
-    /// Workers of an epoch were started.
+    /// Starts the check when the workers of an epoch were started.
     pub(super) fn watch_group(&mut self, start: &Start) {
         self.group_watch = GroupWatch::of(start);
         if let Some(watch) = &self.group_watch {
@@ -114,7 +114,7 @@ impl Agent {
         }
     }
 
-    /// On a thread of its own: the files of a process can be slow to read.
+    /// Runs one check on its own thread, because the files of a process can be slow to read.
     pub(super) fn look_for_group(&mut self) {
         let Some(watch) = &self.group_watch else { return };
         let (port, epoch, told) = (watch.port, self.outbox.epoch(), self.told.clone());
@@ -171,7 +171,7 @@ mod tests {
         assert!(GroupWatch::of(&start("0", "2", 0)).is_none());
     }
 
-    /// Looks every 20 s, each `workers/with torch`, or `+` where a socket was seen.
+    /// Checks every 20 s, each `workers/with torch`, or `+` where a socket was seen.
     #[track_caller]
     fn check(looks: &str, expect: &[(u32, Decision)]) {
         let mut watch = GroupWatch::of(&start("0", "4", 60_000)).expect("watched");

@@ -1,4 +1,4 @@
-//! The other end of the link: what it says, and what its silence or its end means.
+//! The launcher's end of the link: its messages, and what the agent does when it is silent or gone.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,29 @@ use crate::report;
 use crate::transport::LinkReader;
 use crate::wire::{Decoder, FrameError, FromAgent, ToAgent};
 
-/// How often we say that we live until we know the lease.
+/// Interval of the agent's heartbeats until the lease is known.
 pub(super) const FIRST_BEAT: Duration = Duration::from_secs(3);
-/// Silence of the launcher that is worth a line.
+/// The agent prints a line when the launcher has been silent for this long.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
 const LINK_READ_BYTES: usize = 64 * 1024;
 
-/// The other end of the link.
+/// The connection to the launcher.
 pub(super) struct LauncherLink {
     pub(super) reader: LinkReader,
     pub(super) decoder: Decoder,
-    /// When it last said something.
+    /// When its last message was received.
     pub(super) heard: Instant,
-    /// It has said that it is about to stand still.
+    /// Whether it has announced that it will be suspended.
     pub(super) paused: bool,
 }
 
-/// What the launcher has told about times.
+/// Time limits set by the launcher.
 pub(super) struct Terms {
-    /// Silence after which the workers are stopped.
+    /// Silence of the launcher after which the workers are stopped.
     pub(super) lease: Option<Duration>,
-    /// How often we say that we live.
+    /// Interval of the agent's heartbeats.
     pub(super) beat: Duration,
-    /// Between TERM and KILL.
+    /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
 }
 
@@ -40,7 +40,7 @@ impl LauncherLink {
         Self { reader, decoder: Decoder::default(), heard: clock::now(), paused: false }
     }
 
-    /// The next message; `None` at the end of the link.
+    /// Receives the next message; `None` at the end of the link.
     async fn next(&mut self) -> Result<Option<ToAgent>, FrameError> {
         loop {
             if let Some(message) = self.decoder.message()? {
@@ -72,14 +72,16 @@ impl Agent {
             return;
         };
         self.outbox.send(&FromAgent::Beat);
-        // Nobody was silent while we stood still ourselves: what was said then is still to be read.
+        // Time for which the agent itself was suspended does not count as silence of the launcher:
+        // what was sent meanwhile is still to be read.
         launcher.heard = now.min(launcher.heard + (now - due));
         let silence = now - launcher.heard;
         let (Some(lease), false) = (self.terms.lease, launcher.paused) else {
             return;
         };
         if lease < silence {
-            // Act first: whoever reads our words may be as silent as the launcher.
+            // Stop first, print second: the reader of stderr may be as unresponsive as the
+            // launcher.
             self.failure = Some(Status::LeaseLost);
             self.launcher_gone();
             announce("the launcher has been silent for the whole lease; stopping the workers");
@@ -88,22 +90,24 @@ impl Agent {
         }
     }
 
-    /// A launcher that says what none of ours says is as good as gone.
+    /// Stops the workers after a protocol error of the launcher, as if the launcher were gone.
     pub(super) fn not_understood(&mut self, why: &str) {
         self.failure = Some(Status::Protocol);
         self.launcher_gone();
         announce(&format!("the launcher cannot be understood: {why}; stopping the workers"));
     }
 
-    /// End of the link, or of the lease: TERM, grace, KILL, and then our own end.
+    /// Handles the end of the link or of the lease: SIGTERM, grace period, SIGKILL, then the agent
+    /// exits.
     pub(super) fn launcher_gone(&mut self) {
         let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
         self.crew.discard_output();
-        // A launcher that comes back late must not take what we bring about for the workers' own doing.
+        // If the launcher responds again late, it must not take what the agent now does for the
+        // workers' own behaviour.
         self.outbox.close();
         self.signal_workers(libc::SIGTERM);
         if was_paused {
-            // Who stands still cannot answer.
+            // A suspended process cannot handle SIGTERM.
             self.signal_workers(libc::SIGCONT);
         }
         self.alarms.set(clock::now() + self.terms.grace, Timer::Orphaned);

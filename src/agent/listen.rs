@@ -1,4 +1,5 @@
-//! Node 0: at which address the others reach it, which port rank 0 gets, and the store.
+//! The listeners of node 0: the address at which other nodes reach it, the port of rank 0, the
+//! store.
 
 use std::cell::Cell;
 use std::io;
@@ -14,7 +15,7 @@ use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;
 use crate::wire::{MasterEndpoint, PortWish, Prepare, Problem};
 
-/// What node 0 keeps for the workers.
+/// What node 0 holds for the workers.
 pub(super) struct Listening {
     addr: String,
     port: PortClaim,
@@ -22,23 +23,23 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Where rank 0 will listen.
+    /// Returns the address and port at which rank 0 will listen.
     pub(super) fn master(&self) -> MasterEndpoint {
         MasterEndpoint { addr: self.addr.clone(), port: self.port.port() }
     }
 
-    /// Where the store listens, if the workers need one.
+    /// Returns the address of the store, if the workers need one.
     pub(super) fn store(&self) -> Option<SocketAddr> {
         self.store.as_ref().map(Server::address)
     }
 
-    /// Rank 0 is about to be started.
+    /// Releases the port, because rank 0 is about to be started.
     pub(super) fn let_go_of_port(&mut self) {
         self.port.let_go();
     }
 }
 
-/// Finds the address and the port, and starts the store; nothing on other nodes than the first.
+/// Finds the address and the port, and starts the store; `None` on nodes other than the first.
 pub(super) fn arrange(
     job: &JobId,
     epoch: Epoch,
@@ -49,13 +50,14 @@ pub(super) fn arrange(
     };
     let (addr, ip) = address(listen.addr.as_deref(), &listen.others)?;
     let port = claim_port(listen.port)?;
-    // While the port is claimed, so that the store does not get it.
+    // Bound while the port is claimed, so that the store does not get that port.
     let at = SocketAddr::new(ip, listen.store_port);
     let store = if listen.store { Some(serve_store(job, epoch, prepare, at)?) } else { None };
     Ok(Some(Listening { addr, port, store }))
 }
 
-/// The address at which the others reach this node: as the user names it, and as a number.
+/// Returns the address at which the other nodes reach this node: as the user gave it, and as a
+/// number.
 pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String, IpAddr), Problem> {
     if let Some(address) = given {
         return Ok((address.to_owned(), own_address(address)?));
@@ -85,14 +87,14 @@ pub(super) fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
     }
 }
 
-/// The address that the user chose, if it is one of this machine.
+/// Resolves the address that the user chose, if it is an address of this machine.
 fn own_address(text: &str) -> Result<IpAddr, Problem> {
     let problem = |why: String| {
         Problem::new(Status::Config, format!("cannot listen on `{text}`: {why}"))
             .help("`--master_addr` is an address or a name of the first node")
     };
     let resolved = (text, 0).to_socket_addrs().map_err(|error| {
-        // The resolver's own number is no news.
+        // The resolver's own error number is left out.
         let error = error.to_string();
         problem(error.rsplit(": ").next().unwrap_or_default().to_lowercase())
     })?;
@@ -109,8 +111,8 @@ fn own_address(text: &str) -> Result<IpAddr, Problem> {
     )))
 }
 
-/// The address at which sshd was reached, for the other nodes reach it there too. Not where that is
-/// the node's own loopback: then the one from which packets to another node would leave.
+/// Returns the address at which sshd was reached, because the other nodes reach it there too. If
+/// that is the node's own loopback, returns the source address of packets to another node.
 fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAddr, Problem> {
     let (client, server) = ssh_connection.map_or((None, None), ends_of_connection);
     match server {
@@ -118,7 +120,7 @@ fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAdd
         None if others.is_empty() => return Ok(Ipv4Addr::LOCALHOST.into()),
         _ => {}
     }
-    // A name of another node may stand for this machine here: the next one knows better.
+    // The name of another node may resolve to this machine here; then the next name is tried.
     let routed: Vec<IpAddr> = others.iter().filter_map(|other| source_address_to(other)).collect();
     let far = routed.iter().find(|address| !address.is_loopback()).or(routed.first()).copied();
     let far = far.or_else(|| source_address_to(&client?.to_string()));
@@ -128,7 +130,7 @@ fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAdd
     })
 }
 
-/// Client and server of `SSH_CONNECTION`: `CLIENT PORT SERVER PORT`.
+/// Returns client and server of `SSH_CONNECTION`, which is `CLIENT PORT SERVER PORT`.
 fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let address = |index: usize| {
@@ -138,7 +140,7 @@ fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
     (address(0), address(2))
 }
 
-/// Asks the kernel's routes; nothing is sent.
+/// Returns the source address for a host by the kernel's routes; nothing is sent.
 fn source_address_to(host: &str) -> Option<IpAddr> {
     const DISCARD: u16 = 9;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -166,7 +168,7 @@ fn serve_store(
     })
 }
 
-/// Tells about strangers at the store, but not more often than somebody would read.
+/// Prints connections that the store refused, at most once per 10 s.
 fn on_refused() -> OnRefused {
     const PAUSE: Duration = Duration::from_secs(10);
     let told = Cell::new(None);
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_own_loopback_is_no_address_for_others() {
-        // Packets to this other node leave from its own address: it is this machine.
+        // Packets to this other node leave from its own address, so it is this machine.
         check_address(Some("127.0.0.1 51000 127.0.0.1 22"), &["127.0.0.2"], "127.0.0.1");
         check_address(None, &["127.0.0.2"], "127.0.0.1");
         check_address(None, &["[::1]"], "::1");

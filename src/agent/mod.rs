@@ -1,14 +1,14 @@
 //! The agent: supervisor of the workers of one node (layer L5).
 //!
-//! It makes no policy decisions: it executes the requests of its link and stops all workers when the link
-//! closes.
+//! It makes no policy decisions: it executes the requests of its link and stops all workers when
+//! the link closes.
 //!
 //! ```text
 //! launcher ══ link ══ agent ── packets ── shim ── workers
 //! ```
 //!
 //! The shim is forked before any thread exists and is the workers' parent, so only it can wait for
-//! them. Agent and shim are both subreapers: whichever dies, the other buries the workers.
+//! them. Agent and shim are both subreapers: if one of them exits, the other one reaps the workers.
 
 mod alarms;
 mod bind;

@@ -1,5 +1,6 @@
-//! What of a worker's notes is passed on: of steps the newest, now and then; the rest once. However
-//! many a worker writes, they cost little memory and no time of others. Pure.
+//! Throttle of a worker's notes: of steps the newest is forwarded at intervals, of other notes each
+//! one once. However many notes a worker writes, they take little memory and no time of other
+//! workers. Pure.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,23 +9,23 @@ use crate::base::Rank;
 use crate::runtime::contract::Note;
 use crate::wire::WorkerNote;
 
-/// Between two steps of a worker that are passed on.
+/// Minimum interval between two forwarded steps of a worker.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
-/// Peers of which one worker may say that they are lost.
+/// Maximum number of peers that one worker may report as lost.
 const PEERS_LOST_MAX: usize = 16;
 
-/// The notes of one worker.
+/// The throttle of one worker.
 #[derive(Debug, Default)]
 pub(super) struct NoteThrottle {
     ready: bool,
     lost: BTreeSet<Rank>,
-    /// The newest step, until it is passed on.
+    /// The newest step that is not yet forwarded.
     step: Option<WorkerNote>,
     step_at: Option<Instant>,
 }
 
 impl NoteThrottle {
-    /// Takes a note; returns it if it is to be passed on at once.
+    /// Takes a note; returns it if it must be forwarded at once.
     pub(super) fn push(&mut self, note: &Note) -> Option<WorkerNote> {
         match *note {
             Note::Ready if self.ready => None,
@@ -41,12 +42,12 @@ impl NoteThrottle {
         }
     }
 
-    /// When the newest step is to be passed on; `None` when there is none.
+    /// Returns when the newest step must be forwarded; `None` if there is none.
     pub(super) fn step_at(&self, now: Instant) -> Option<Instant> {
         self.step.as_ref().map(|_| self.step_at.unwrap_or(now))
     }
 
-    /// Takes the newest step; the next one waits a little.
+    /// Takes the newest step; the next one waits for the interval.
     pub(super) fn take_step(&mut self, now: Instant) -> Option<WorkerNote> {
         self.step_at = Some(now + STEP_PAUSE);
         self.step.take()

@@ -1,7 +1,8 @@
-//! Worker output on its way to the launcher: read in pieces, tagged, never cut into lines here.
+//! Forwards the output of workers to the launcher. Output is read in pieces, each tagged with rank
+//! and stream, and never cut into lines here.
 //!
-//! What may be on its way is bounded by a window of bytes, which opens again as the launcher consumes
-//! them; a full window leaves the rest in the worker's pipe. Nothing else waits for it.
+//! The bytes in transit are limited by a window, which opens again as the launcher consumes them.
+//! While the window is full, the rest stays in the worker's pipe; nothing else waits for it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,21 +21,21 @@ use crate::os::{fds, watch};
 use crate::transport::LinkWriter;
 use crate::wire::{self, FromAgent, OUTPUT_BYTES_MAX, Stream};
 
-/// The way to the launcher, shared by everybody who has something to say. A launcher that is gone
-/// is noticed by whoever reads the link.
+/// The sending side of the link to the launcher, shared by everything in the agent that sends. The
+/// end of the link is detected by the task that reads it.
 pub(super) struct Outbox {
     writer: Arc<Mutex<LinkWriter>>,
-    /// What the agent itself has to say. It never waits for a launcher that does not read: it must
-    /// go on watching the lease.
+    /// Messages of the agent itself. Sending one never waits for a launcher that does not read,
+    /// because the agent must go on checking the lease.
     queue: mpsc::UnboundedSender<Vec<u8>>,
-    /// Nothing more is said.
+    /// Whether sending is disabled.
     is_closed: Arc<AtomicBool>,
-    /// In which all of it is said.
+    /// The epoch of every message sent.
     epoch: Epoch,
 }
 
 impl Outbox {
-    /// Must be called inside a runtime.
+    /// Creates the outbox and its sending task. Must be called inside a runtime.
     pub(super) fn new(writer: LinkWriter, tasks: &mut Tasks) -> Self {
         let (queue, mut frames) = mpsc::unbounded_channel::<Vec<u8>>();
         let writer = Arc::new(Mutex::new(writer));
@@ -47,30 +48,32 @@ impl Outbox {
         Self { writer, queue, is_closed: Arc::default(), epoch: Epoch(0) }
     }
 
-    /// The same way in another epoch.
+    /// Returns an outbox for the same link in another epoch.
     pub(super) fn of(&self, epoch: Epoch) -> Self {
         let (writer, is_closed) = (Arc::clone(&self.writer), Arc::clone(&self.is_closed));
         Self { writer, queue: self.queue.clone(), is_closed, epoch }
     }
 
-    /// In which all of it is said.
+    /// Returns the epoch of every message sent.
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Says one thing, as soon as the link takes it; in the order of the calls.
+    /// Queues one message, which is sent as soon as the link accepts it. Messages keep the order of
+    /// the calls.
     pub(super) fn send(&self, message: &FromAgent) {
         if !self.is_closed.load(Ordering::Relaxed) {
             let _ = self.queue.send(wire::encode(self.epoch, message));
         }
     }
 
-    /// What is said from now on is said to nobody.
+    /// From now on, messages given to [`Self::send`] are dropped.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// Says one thing and waits until the link has taken it: for what a worker causes.
+    /// Sends one message and waits until the link has accepted it: for messages that a worker
+    /// causes.
     pub(super) async fn send_slowly(&self, message: &FromAgent) {
         let frame = wire::encode(self.epoch, message);
         let _ = self.writer.lock().await.write_all(&frame, &[]).await;
@@ -81,7 +84,7 @@ impl Outbox {
         let _ = self.writer.lock().await.write_all(&head, bytes).await;
     }
 
-    /// The same for bytes that are in a pipe, which are not copied where the link takes pages.
+    /// Sends bytes that are in a pipe, without a copy where the link accepts pages.
     async fn move_output(
         &self,
         rank: Rank,
@@ -94,7 +97,7 @@ impl Outbox {
         writer.write_all(&head, &[]).await?;
         match writer.move_all(pipe, bytes).await {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                // They were promised, and they are there.
+                // The head has announced these bytes, and they are in the pipe.
                 let (mut copy, mut left) = (Vec::with_capacity(bytes), bytes);
                 while 0 < left {
                     match read(pipe, &mut copy, left)? {
@@ -109,28 +112,29 @@ impl Outbox {
     }
 }
 
-/// Less than this is copied: that takes fewer system calls.
+/// Fewer bytes than this are copied, which takes fewer system calls.
 const MOVED_BYTES_MIN: usize = 16 * 1024;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamEnd {
-    /// Nobody can write to it any more.
+    /// Every write end is closed.
     Closed,
-    /// Somebody still can, but not the worker; what it wrote has been read.
+    /// A process other than the worker still holds a write end; what the worker wrote has been
+    /// read.
     Held,
 }
 
-/// One stream of one worker on its way.
+/// One stream of one worker that is being forwarded.
 pub(super) struct Forward {
     pub(super) rank: Rank,
     pub(super) stream: Stream,
     pub(super) outbox: Arc<Outbox>,
-    /// How much may be on its way.
+    /// Limit of the bytes in transit.
     pub(super) window: Arc<OutputWindow>,
-    /// What the worker notes, which goes before what it writes afterwards.
+    /// Reader of the worker's notes. Notes are sent before the output that was written after them.
     pub(super) ear: Option<Arc<NoteReader>>,
-    /// Told when the worker has ended and its stream should have.
+    /// Notified when the worker has ended and its stream should have ended too.
     pub(super) let_go: Arc<Notify>,
 }
 
@@ -148,15 +152,15 @@ impl Forward {
             match self.pass_on(pipe.get_ref(), &mut buffer).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(_) => {}
-                // All of it has been read, or somebody woke us for nothing.
+                // Everything has been read, or the wake-up was spurious.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// What a worker wrote before its end is in the pipe; what others write later is not waited
-    /// for.
+    /// Reads what is in the pipe after the worker's end, without waiting for what other processes
+    /// write later.
     async fn read_rest(
         &self,
         pipe: &AsyncFd<OwnedFd>,
@@ -174,8 +178,8 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until something may be on its way, and sends what there is of so much. Returns its
-    /// length; 0 at the end of the stream.
+    /// Waits until bytes may be sent, and sends what the pipe holds, up to that limit. Returns the
+    /// number of bytes; 0 at the end of the stream.
     async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
         let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);
@@ -183,14 +187,14 @@ impl Forward {
         let is_heard = grant.is_some();
         if is_heard && MOVED_BYTES_MIN <= waiting {
             self.spend(grant, waiting).await;
-            // A link that is gone is noticed by whoever reads it.
+            // The end of the link is detected by the task that reads it.
             let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
             return Ok(waiting);
         }
         buffer.clear();
         buffer.reserve(OUTPUT_BYTES_MAX);
         let length = read(pipe, buffer, room)?;
-        // A closed window is a launcher that is gone: what is read then is thrown away.
+        // The window is closed when the launcher is gone: output read after that is discarded.
         if is_heard && 0 < length {
             self.spend(grant, length).await;
             self.outbox.send_output(self.rank, self.stream, buffer).await;
@@ -198,7 +202,7 @@ impl Forward {
         Ok(length)
     }
 
-    /// Takes that much from the window for good. What the worker noted before goes first.
+    /// Uses up that many bytes of the window. Notes that the worker wrote earlier are sent first.
     async fn spend(&self, grant: Option<Grant<'_>>, bytes: usize) {
         if let Some(grant) = grant {
             grant.spend(bytes);
@@ -209,7 +213,8 @@ impl Forward {
     }
 }
 
-/// Reads at most `room` bytes behind what the buffer holds; no more is promised to the launcher.
+/// Reads at most `room` bytes and appends them to the buffer; the head promises the launcher no
+/// more than that.
 fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
     let start = buffer.len();
     if room == buffer.capacity() - start {
@@ -221,8 +226,8 @@ fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> 
     Ok(read?)
 }
 
-/// Writes what comes to the standard input of a worker and says what it has taken. A worker that
-/// closed its input takes everything.
+/// Writes received input to the standard input of a worker and reports how much the worker has
+/// accepted. If the worker has closed its input, all input counts as accepted.
 pub(super) async fn write_stdin(
     pipe: OwnedFd,
     rank: Rank,

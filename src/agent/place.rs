@@ -1,5 +1,5 @@
-//! One agent for each node of a job at a time. An agent that lost its launcher stops its workers in
-//! its own time; one that comes in its place in a later epoch waits for it.
+//! Lock that admits one agent per job and node. An agent that lost its launcher stops its workers
+//! within its own limits; a replacement agent of a later epoch waits for that.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,15 +10,15 @@ use crate::os::names;
 use crate::report::summary::duration;
 use crate::wire::{Prepare, Problem};
 
-/// How often we look whether the one before is gone.
+/// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What ending takes beside the lease and the grace.
+/// Time allowed for ending, in addition to the lease and the grace period.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The place of the agent of a node, until agent and shim have both let it go.
+/// The lock of a node, held until agent and shim have both released it.
 pub(super) type InstanceLock = OwnedFd;
 
-/// Takes it, as soon as nobody else has it. Blocks.
+/// Takes the lock as soon as no other agent holds it. Blocks.
 pub(super) fn take(
     job: &JobId,
     node: NodeRank,

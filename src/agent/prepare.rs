@@ -1,4 +1,5 @@
-//! Looks, before any worker starts anywhere, whether they could start here.
+//! Preflight checks: whether the workers could start on this node, before any worker starts
+//! anywhere.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -20,50 +21,50 @@ use crate::plan::CoreShare;
 use crate::report::summary::reason;
 use crate::wire::{FileState, FileWish, Prepare, Problem};
 
-/// Descriptors that an agent needs beside those of its workers.
+/// Descriptors that an agent needs in addition to those of its workers.
 const OWN_FDS: u64 = 32;
-/// Time that a venv script may take.
+/// Time limit of a venv script.
 const VENV_LIMIT: Duration = Duration::from_secs(60);
 
-/// As a program: the executable of the agent, wherever it is on a node.
+/// The executable of the agent as a program name, independent of its location on a node.
 pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
-/// Our own commands whose workers a job may start by their names.
+/// remuda's own commands whose workers a job may start by name.
 const BUNDLED: [&str; 2] = ["train", "bench"];
 
-/// What it is called where it runs.
+/// Name of the agent's executable in the workers' argument list.
 pub(super) const OWN_NAME: &[u8] = b"remuda";
 
-/// What was found, as far as the job needs it.
+/// Results of the checks that the start needs.
 pub(super) struct Prepared {
     /// The file that the workers execute.
     pub(super) path: CString,
-    /// What listens on node 0.
+    /// The listeners of node 0.
     pub(super) listening: Option<Listening>,
-    /// What workers start from: our environment, or that of the venv script.
+    /// Base environment of the workers: the agent's, or that of the venv script.
     pub(super) env: Environment,
-    /// What each worker is bound to, in the order of local ranks; empty: to nothing.
+    /// The binding of each worker, in the order of local ranks; empty if workers are not bound.
     pub(super) shares: Vec<CoreShare>,
     /// Claims on GPUs.
     pub(super) claims: Vec<OwnedFd>,
-    /// What the user should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// Names and values.
+/// Names and values of an environment.
 pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where the files of a job are looked for.
+/// Where the files of a job are searched.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
-    /// What relative names begin in.
+    /// The directory of relative names.
     pub(super) cwd: &'a Path,
-    /// Whether they are looked for on other machines too, or were typed on another one.
+    /// Whether they are also searched on other machines, or were typed on another one.
     pub(super) elsewhere: bool,
 }
 
 impl Site<'_> {
-    /// Says where a file should have been, as far as that is news.
+    /// Adds where a file was expected, unless its path already shows that.
     fn explain(self, problem: Problem, file: &Path) -> Problem {
         let place =
             (!file.is_absolute()).then(|| format!("it was looked for in `{}`", self.cwd.display()));
@@ -74,7 +75,7 @@ impl Site<'_> {
     }
 }
 
-/// Examines everything and gives all reasons at once.
+/// Runs all checks and returns all problems at once.
 pub(super) fn examine(
     job: &JobId,
     epoch: Epoch,
@@ -86,7 +87,7 @@ pub(super) fn examine(
     problems.extend(check_fds(prepare.fds).err());
     let (path, env) = match check_cwd(site) {
         Ok(()) => look_there(site, prepare, &mut problems),
-        // Where it is missing, so is what lies in it or is named from it.
+        // If the directory is missing, files in it and relative to it are missing too.
         Err(problem) => {
             problems.push(problem);
             (None, env_vars::all())
@@ -95,7 +96,7 @@ pub(super) fn examine(
     let shares =
         prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
     let shares = note(&mut problems, shares);
-    // Whichever node has rank 0 listens.
+    // The node that has rank 0 listens.
     let listening = listen::arrange(job, epoch, prepare).map_err(Problem::of_job);
     let listening = note(&mut problems, listening);
     let claims = prepare.claim.as_ref().map(|wish| claims::claim(job, wish)).transpose();
@@ -112,8 +113,8 @@ pub(super) fn examine(
     }
 }
 
-/// What is needed of a working directory that is there: script, environment, and what the workers
-/// execute.
+/// Checks what a working directory that exists must hold: script, environment, and the program of
+/// the workers.
 fn look_there(
     site: Site<'_>,
     prepare: &Prepare,
@@ -127,8 +128,8 @@ fn look_there(
     (path, env)
 }
 
-/// What can be seen to be missing here without a launcher, which is on another machine: the working
-/// directory, else the script, and what is to run it.
+/// Returns what is seen to be missing here without the launcher, which is on another machine: the
+/// working directory, or else the script and the program that runs it.
 pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
     let site = Site { cwd, elsewhere: true };
     if let Err(problem) = check_cwd(site) {
@@ -206,7 +207,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
     }
 }
 
-/// That a file is as the workers will need it.
+/// Checks that a file is as the workers will need it.
 fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
     let path = Path::new(OsStr::from_bytes(&wish.path));
     let (shown, file) = (path.display(), cwd.join(path));
@@ -226,20 +227,20 @@ fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
     }
 }
 
-/// That a file can be opened, and that workers which open it do not wait for a writer.
+/// Checks that a file can be opened, and that workers which open it do not wait for a writer.
 fn readable(path: &Path) -> io::Result<()> {
     let found = open(path)?.metadata()?;
     if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) }
 }
 
-/// The last by its name. What cannot be read is another matter.
+/// Returns the last entry by name with that ending. An unreadable directory is not reported here.
 fn newest_with(dir: &Path, ending: &str) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
     names.filter(|name| name.extension().is_some_and(|it| it == ending)).max()
 }
 
-/// `pkg.train`: names with dots between them, and not the name of a file.
+/// Whether this is a module such as `pkg.train`: names with dots between them, and not a file name.
 fn is_module(script: &OsStr) -> bool {
     let is_name = |part: &str| {
         !part.starts_with(|c: char| c.is_ascii_digit())
@@ -251,7 +252,7 @@ fn is_module(script: &OsStr) -> bool {
     text.is_some_and(|text| text.split('.').all(is_name))
 }
 
-/// Our environment, or what it becomes when the script has been read.
+/// Returns the agent's environment, or the environment after the venv script.
 fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem> {
     let Some(script) = prepare.venv_script.as_deref().map(OsStr::from_bytes) else {
         return Ok(env_vars::all());
@@ -272,7 +273,7 @@ fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem
     })
 }
 
-/// `what` it is to the user: a program, or what reads the script.
+/// Finds the program. `what` it is called in messages: a program, or the interpreter of the script.
 pub(super) fn find_program(
     site: Site<'_>,
     (what, program): (&str, &[u8]),
@@ -292,7 +293,7 @@ pub(super) fn find_program(
             let is_path = shown.contains('/');
             let where_not = if is_path { "does not exist" } else { "is not in PATH" };
             let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {where_not}"));
-            // Meant for a shell, of which there is none in between.
+            // The command was meant for a shell, but remuda starts programs without one.
             if !is_path && cwd.join(&shown).is_file() {
                 problem.help(format!("the one of the working directory is `./{shown}`"))
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
@@ -315,7 +316,8 @@ pub(super) fn find_program(
     })
 }
 
-/// That of a login over ssh is often shorter than the one that its user sees.
+/// Help for a program that is not in PATH. The PATH of an ssh login is often shorter than the one
+/// that the user sees.
 fn not_in_path(path: Option<&OsStr>) -> String {
     const SHOWN_BYTES_MAX: usize = 256;
     let whole = "give its whole path";
@@ -325,7 +327,8 @@ fn not_in_path(path: Option<&OsStr>) -> String {
     }
 }
 
-/// By its name rather than by the link, so that listings show it; unless the name has gone.
+/// Returns the path of the agent's executable rather than the link, so that process listings show
+/// it; the link if that path no longer exists.
 fn own_executable(link: CString) -> CString {
     let own = std::fs::read_link(OWN_EXECUTABLE).ok().filter(|own| own.exists());
     own.and_then(|own| CString::new(own.into_os_string().into_vec()).ok()).unwrap_or(link)

@@ -1,5 +1,5 @@
-//! The socket between the agent and one worker: the welcome on its way in, notes on their way out.
-//! A program that knows nothing of it leaves it alone.
+//! The socket between the agent and one worker: the welcome to the worker, notes from it. A program
+//! that does not use the protocol ignores the socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use crate::transport::{LinkReader, LinkWriter};
 use crate::wire::{FromAgent, NodeRoster, Prepare, WorkerNote};
 
 const READ_BYTES: usize = 4096;
-/// How long we look away from a worker that has written so much at once.
+/// Pause in reading from a worker that has filled the read buffer.
 const FLOOD_PAUSE: Duration = Duration::from_millis(1);
 
-/// Everything about a job that its workers are told.
+/// The data of a job that its workers receive in the welcome.
 pub(super) struct Welcomes {
     job: JobId,
     epoch: Epoch,
@@ -46,7 +46,7 @@ impl Welcomes {
         Self { job, epoch, key: prepare.key.clone(), store, nodes: nodes.collect() }
     }
 
-    /// The first frame of a worker.
+    /// Returns the first frame for a worker.
     pub(super) fn frame(&self, rank: Rank) -> Vec<u8> {
         let welcome = Welcome {
             job: self.job.clone(),
@@ -60,21 +60,22 @@ impl Welcomes {
     }
 }
 
-/// Writes frames to a worker until nobody has any more; the first is its welcome.
+/// Writes frames to a worker until the senders are gone; the first one is its welcome.
 pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
     let Ok(writer) = LinkWriter::new(socket) else {
         return;
     };
     while let Some(frame) = frames.recv().await {
-        // A worker that closed it does not want to know.
+        // The worker has closed its end and does not use the protocol.
         if writer.write_all(&frame, &[]).await.is_err() {
             return;
         }
     }
 }
 
-/// What one worker notes, read by whoever comes first: the task that waits for it, or one that is
-/// about to pass on a line. So what was noted before a line was written goes before that line.
+/// Reader of the notes of one worker. Two kinds of tasks read: the one that waits for notes, and
+/// those that are about to send output. So a note that was written before a line of output is sent
+/// before that line.
 pub(super) struct NoteReader {
     rank: Rank,
     reader: LinkReader,
@@ -85,19 +86,19 @@ pub(super) struct NoteReader {
 struct Heard {
     frames: FrameReader,
     sieve: NoteThrottle,
-    /// One that wrote nonsense is not heard any more.
+    /// Set after an invalid frame: notes of this worker are no longer read.
     is_deaf: bool,
 }
 
 impl NoteReader {
-    /// Must be called inside a runtime.
+    /// Creates the reader of a worker's notes. Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
         let (frames, sieve) = (FrameReader::from_worker(), NoteThrottle::default());
         let heard = Mutex::new(Heard { frames, sieve, is_deaf: false });
         Ok(Self { rank, reader: LinkReader::new(socket)?, heard, outbox })
     }
 
-    /// Passes notes on until the worker ends.
+    /// Forwards notes until the worker ends.
     pub(super) async fn listen(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         loop {
@@ -109,29 +110,29 @@ impl NoteReader {
                     continue;
                 }
             };
-            // What was read is taken before anybody else can read on.
+            // What was read is parsed before another task can continue reading.
             self.pass_on(self.take(&buffer)).await;
             if !matches!(read, Ok(1..)) || self.heard().is_deaf {
                 return self.pass_on(self.take_step()).await;
             }
             if buffer.len() == READ_BYTES {
-                // Whoever floods us waits, not everybody else.
+                // A worker that sends too many notes waits; other workers do not.
                 tokio::time::sleep(FLOOD_PAUSE).await;
             }
             buffer.clear();
         }
     }
 
-    /// Passes on what was noted up to now, the newest step included.
+    /// Forwards everything noted until now, including the newest step.
     pub(super) async fn catch_up(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
-        // An end, or nothing, is the other reader's business.
+        // The end of the socket, and errors, are handled by `listen`.
         let _ = self.reader.read_now(&mut buffer);
         self.pass_on(self.take(&buffer)).await;
         self.pass_on(self.take_step()).await;
     }
 
-    /// Takes bytes that were read; what is to be passed on at once comes back.
+    /// Parses bytes that were read, and returns the notes to forward at once.
     fn take(&self, bytes: &[u8]) -> Vec<WorkerNote> {
         let mut heard = self.heard();
         let Heard { frames, sieve, is_deaf } = &mut *heard;

@@ -1,4 +1,4 @@
-//! What a script that is not there may have been meant to be.
+//! Suggestions for a script that does not exist.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::base::env_vars;
 use crate::pool::nearest;
 
-/// Entries of a directory that are compared with the name.
+/// Maximum number of directory entries that are compared with the name.
 const ENTRIES_MAX: usize = 1000;
 
-/// The help for a script that does not exist, if a file is near.
+/// Returns the help text for a script that does not exist, if a file has a similar name.
 pub(super) fn script_hint(cwd: &Path, script: &OsStr) -> Option<String> {
     let text = script.to_str()?;
     if let Some(rest) = text.strip_prefix("~/") {

@@ -1,4 +1,4 @@
-//! The agent's one loop: select → turn → act. What it does is told story by story in the files beside
+//! The agent's event loop: waits for one event and handles it. The handlers are in the files beside
 //! this one.
 
 use std::io;
@@ -34,17 +34,18 @@ use crate::wire::{
     Examine, FrameError, FromAgent, Leftover, NodeRoster, Prepare, Problem, ToAgent,
 };
 
-/// Who was asked something and is killed is buried within this time, or left to its file system.
+/// Time limit for the end of a helper process that was killed; after it, the process is left to its
+/// file system.
 const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
 
-/// Who started this agent.
+/// What started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentOrigin {
-    /// The launcher itself: the link is a link from its first byte.
+    /// The launcher itself: the link begins with the first byte.
     Launcher,
     /// A login shell, which may have printed something first.
     Shell,
-    /// The same, and this executable is new here.
+    /// A login shell, and this executable was just copied to this node.
     Pushed,
 }
 
@@ -56,7 +57,7 @@ pub fn main(origin: AgentOrigin) -> Status {
     signals::hear_of_children();
     family::become_subreaper();
     signals::block_requests();
-    // Before anything that starts a thread.
+    // Fork before any thread is started.
     let started = Shim::fork().and_then(|shim| Ok((shim, transport::adopt_stdio()?)));
     let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
@@ -68,10 +69,10 @@ pub fn main(origin: AgentOrigin) -> Status {
     let Ok(runtime) = runtime else {
         return Status::OsLimit;
     };
-    // Unwinding closes the way to the shim, which then kills the workers.
+    // Unwinding closes the connection to the shim, which then kills the workers.
     let served = AssertUnwindSafe(|| runtime.block_on(serve(input, output, shim)));
     let served = std::panic::catch_unwind(served);
-    // A look at a file system that has gone away is not waited for.
+    // A thread that is blocked by a hanging file system is not waited for.
     runtime.shutdown_background();
     match served {
         Ok(Ok(status)) => status,
@@ -80,7 +81,7 @@ pub fn main(origin: AgentOrigin) -> Status {
     }
 }
 
-/// Behind a shell: leaves its directory, and says that the link begins.
+/// After a start by a shell: leaves its directory, and announces that the link begins.
 fn arrive(origin: AgentOrigin, output: &OwnedFd) -> io::Result<()> {
     rustix::process::chdir("/")?;
     ssh::announce(output)?;
@@ -125,13 +126,13 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
     agent.alarms.set(clock::now() + FIRST_BEAT, Timer::Beat);
     while agent.turn().await {}
     agent.dismiss_shim();
-    // A script or an interpreter that was being asked when the job had enough of waiting.
+    // Kills a script or an interpreter that was still running when the job ended.
     family::kill_descendants(ASKED_END_LIMIT, |_, _| {});
     Ok(agent.failure.unwrap_or(Status::Success))
 }
 
 pub(super) struct Agent {
-    /// `None` once it is gone.
+    /// The connection to the launcher; `None` once it is gone.
     pub(super) launcher: Option<LauncherLink>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: Tasks,
@@ -141,39 +142,39 @@ pub(super) struct Agent {
     pub(super) terms: Terms,
     pub(super) job: JobId,
     pub(super) node: NodeRank,
-    /// Ours from the first preparation on.
+    /// The lock of this node, held from the first preparation on.
     pub(super) place: Option<InstanceLock>,
     pub(super) shim_has_place: bool,
-    /// Who takes part in the epoch, once it is known.
+    /// The nodes of the epoch, once they are known.
     pub(super) roster: Option<NodeRoster>,
     pub(super) crew: WorkerTable,
-    /// The port of rank 0, while a doctor looks at it.
+    /// The port of rank 0, held while `remuda doctor` checks it.
     pub(super) port: Option<PortClaim>,
-    /// Claims on GPUs, of this epoch and of those before.
+    /// Claims on GPUs, of this epoch and of earlier ones.
     pub(super) claims: Vec<OwnedFd>,
-    /// Where workers write their exceptions, once any was started.
+    /// Where workers write their exceptions, once any worker was started.
     pub(super) error_files: Option<ErrorFiles>,
-    /// Set once nothing is left, but for these.
+    /// Set once no process of the job is left, except these.
     pub(super) undead: Option<Vec<Leftover>>,
-    /// Of this epoch, until it is decided.
+    /// The check of this epoch, until it is decided.
     pub(super) group_watch: Option<GroupWatch>,
-    /// What it ends with, if not with success.
+    /// The agent's exit status, if it is not success.
     pub(super) failure: Option<Status>,
     pub(super) alarms: Timers,
     pub(super) told: mpsc::UnboundedSender<InternalEvent>,
     pub(super) inner: mpsc::UnboundedReceiver<InternalEvent>,
 }
 
-/// What our own tasks say.
+/// An event from one of the agent's own tasks.
 pub(super) enum InternalEvent {
     StreamEnded(StreamEnded),
     Examined(Box<ExaminationDone>),
     Reported(Box<exam::HeldReport>),
-    /// A look in an epoch at what the workers have mapped and to whom they are connected.
+    /// Result of a check in this epoch: which libraries the workers have mapped, and their sockets.
     GroupSeen(Epoch, Sighting),
 }
 
-/// What came of a look at this node.
+/// Result of the preflight checks.
 pub(super) struct ExaminationDone {
     pub(super) prepare: Prepare,
     pub(super) place: Option<InstanceLock>,
@@ -191,7 +192,7 @@ enum Turn {
 }
 
 impl Agent {
-    /// Waits for one thing and deals with it; false at the end.
+    /// Waits for one event and handles it; false when the agent is to exit.
     async fn turn(&mut self) -> bool {
         match self.next().await {
             Turn::Told(ToAgent::Bye) => return false,
@@ -286,7 +287,8 @@ impl Agent {
         }
     }
 
-    /// File systems, drivers and interpreters may be slow: somebody else looks.
+    /// Collects the facts on its own thread, because file systems, drivers and interpreters may be
+    /// slow.
     fn examine(&mut self, wish: Examine) {
         let told = self.told.clone();
         self.tasks.spawn_blocking(move || {
@@ -294,7 +296,7 @@ impl Agent {
         });
     }
 
-    /// What was found is told once the doors are open that it names.
+    /// Sends the report once the listeners that it names accept connections.
     fn report(&mut self, found: exam::HeldReport) {
         for (listener, token) in found.doors {
             self.tasks.spawn(doors::wait_at(listener, token));

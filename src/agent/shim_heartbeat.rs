@@ -1,29 +1,29 @@
 //! The heartbeat between agent and shim: decides when a shim that does not answer is continued, and
-//! when it is killed. Pure; the agent asks it at every beat.
+//! when it is killed. Pure; the agent calls it at every beat.
 
 use std::time::{Duration, Instant};
 
-/// The longest that a running shim may take for one turn of its loop: a kill of everything is the
-/// slowest, see [`crate::os::family::KILL_LIMIT`].
+/// Maximum time of a running shim for one turn of its loop: killing everything is the slowest, see
+/// [`crate::os::family::KILL_LIMIT`].
 const TURN_MAX: Duration = Duration::from_secs(10);
 
-/// What the agent does next about the shim.
+/// What the agent does next with the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShimAction {
-    /// Nothing: an answer is on its way, or was sent in time.
+    /// Nothing: an answer is pending, or was received in time.
     Wait,
     /// Send a ping.
     Ping,
-    /// Send SIGCONT: the first stop may be somebody's mistake.
+    /// Send SIGCONT: the shim may have been stopped by mistake.
     Continue,
     /// Kill the shim and its workers.
     Kill,
 }
 
-/// Pings, answers and what was done about missing ones.
+/// State of pings and answers, and the actions taken for missing answers.
 #[derive(Debug, Default)]
 pub(super) struct ShimHeartbeat {
-    /// The ping that has no answer yet. At most one is on its way, so that a stopped shim never fills
+    /// The ping that has no answer yet. At most one is pending, so that a stopped shim never fills
     /// the socket.
     pending: Option<Ping>,
     /// Whether SIGCONT was sent once.
@@ -49,8 +49,8 @@ impl ShimHeartbeat {
         }
     }
 
-    /// One beat. `late`: the time for which the agent itself did not run. `is_suspended`: whether the
-    /// kernel lists the shim as stopped; one that runs may need time for its turn.
+    /// One beat. `late`: the time for which the agent itself did not run. `is_suspended`: whether
+    /// the kernel lists the shim as stopped; a running one may need time for its turn.
     pub(super) fn beat(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ impl ShimHeartbeat {
         };
         ping.since = now.min(ping.since + late);
         let limit = match (is_suspended, ping.was_continued) {
-            // It was stopped again before it could answer.
+            // The shim was stopped again before it could answer.
             (true, true) => Duration::ZERO,
             (true, false) => lease,
             (false, _) => lease + TURN_MAX,
@@ -81,7 +81,7 @@ impl ShimHeartbeat {
         ShimAction::Continue
     }
 
-    /// The agent kills a stopped shim that was told to end its workers.
+    /// Records that the agent killed a stopped shim that was told to kill its workers.
     pub(super) fn killed(&mut self) {
         self.was_killed = true;
     }
@@ -109,7 +109,7 @@ mod tests {
         let late = start + LEASE + BEAT;
         assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
         heartbeat.received(late, true);
-        // It answers, and is stopped once more.
+        // The shim answers, and is stopped once more.
         assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Ping);
         let again = late + BEAT + LEASE;
         assert_eq!(heartbeat.beat(again, NONE, LEASE, true), ShimAction::Wait);

@@ -1,4 +1,4 @@
-//! The shim is stopped, or dies: its workers become children of the agent, which ends them in its place.
+//! Failure of the shim: when it is stopped or exits, the agent ends the workers in its place.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,16 +15,17 @@ use crate::os::family::{self, ChildEnd, Reaper};
 use crate::report::summary::duration;
 use crate::wire::{FromAgent, Leftover};
 
-/// Time between two looks whether a shim that was told to kill everything is stopped.
+/// Interval of checks whether a shim that was told to kill everything is stopped.
 const KILLING_PAUSE: Duration = Duration::from_millis(100);
-/// A shim whose agent ends kills everything first, which is bounded; then it ends itself.
+/// Time limit for the end of the shim. When its agent exits, the shim first kills everything, which
+/// has a limit of its own, then it exits.
 const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_secs(1));
 
 pub(super) enum ShimState {
     Lives(ShimHandle),
-    /// It is dead, and what it left is being killed.
+    /// It has exited, and the processes it left are being killed.
     Buried(Pid, Reaper),
-    /// Nothing of it is left.
+    /// None of its processes is left.
     Gone,
 }
 
@@ -36,8 +37,8 @@ pub(super) async fn next_packet(shim: &ShimState) -> Option<(FromShim, Vec<Owned
 }
 
 impl Agent {
-    /// One beat of the agent: the shim is asked whether it answers. `late`: the time for which the agent
-    /// itself did not run.
+    /// Checks at one beat of the agent whether the shim answers. `late`: the time for which the
+    /// agent itself did not run.
     pub(super) fn beat_shim(&mut self, now: Instant, late: Duration) {
         let (ShimState::Lives(shim), Some(lease)) = (&self.shim, self.terms.lease) else {
             return;
@@ -56,7 +57,8 @@ impl Agent {
         }
     }
 
-    /// Signals the workers. A stopped shim is continued first, since it could not pass the signal on.
+    /// Signals the workers. A stopped shim is continued first, since it could not pass the signal
+    /// on.
     pub(super) fn signal_workers(&self, signal: i32) {
         let ShimState::Lives(shim) = &self.shim else {
             return;
@@ -86,12 +88,14 @@ impl Agent {
         }
     }
 
-    /// The workers have become our children; they are killed, since nobody else can wait for them.
+    /// Kills the workers after the shim exited: they are the agent's children now, and no other
+    /// process can wait for them.
     pub(super) fn shim_died(&mut self) {
         let ShimState::Lives(shim) = &self.shim else {
             return;
         };
-        // Also after its last word: it cannot start the workers of another epoch.
+        // Also reported after the shim's last message: it cannot start the workers of another
+        // epoch.
         let was_frozen = self.shim_heartbeat.was_killed();
         let died = if was_frozen { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
         self.outbox.send(&died);
@@ -99,7 +103,8 @@ impl Agent {
         self.bury();
     }
 
-    /// Looks once; death takes a moment, and meanwhile we go on.
+    /// Checks once whether the killed processes are gone. That takes a moment, during which the
+    /// agent continues.
     pub(super) fn bury(&mut self) {
         let ShimState::Buried(shim, burial) = &self.shim else {
             return;
@@ -119,8 +124,8 @@ impl Agent {
         self.report_if_idle();
     }
 
-    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped one is killed
-    /// with everything below it.
+    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped shim is
+    /// killed with all its descendants.
     pub(super) fn dismiss_shim(&mut self) {
         if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();

@@ -1,4 +1,4 @@
-//! From the first word of the launcher to workers that run.
+//! From the launcher's first message to running workers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,13 +22,13 @@ use crate::os::code;
 use crate::runtime::contract;
 use crate::wire::{self, AgentHello, FromAgent, Prepare, PreparedNode, Start, WorkerStart};
 
-/// How far the job has come here.
+/// Progress of the job on this node.
 pub(super) enum AgentPhase {
     Greeting,
-    /// Somebody looks whether the workers could start here.
+    /// The preflight checks are running.
     Examining,
     Ready(Box<(Prepare, Prepared)>),
-    /// What listens on node 0 lives as long as the workers may.
+    /// The workers were started. The listeners of node 0 stay open as long as a worker may run.
     Started {
         welcomes: Box<Welcomes>,
         _listening: Option<Listening>,
@@ -36,8 +36,8 @@ pub(super) enum AgentPhase {
 }
 
 impl Agent {
-    /// The next epoch, as if nothing had been before. A launcher that begins it beside workers of
-    /// this one is not to be understood.
+    /// Begins the next epoch. It is a protocol error if workers of the current epoch are still
+    /// running.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
             self.not_understood(
@@ -48,7 +48,7 @@ impl Agent {
         self.begin_epoch(self.outbox.epoch().next());
     }
 
-    /// A later epoch than the one in which we were asked. Nothing of that one was ever started.
+    /// Skips to a later epoch. It is a protocol error if workers of the current epoch were started.
     pub(super) fn skip(&mut self, epoch: Epoch) {
         if !self.crew.is_empty() || epoch <= self.outbox.epoch() {
             self.not_understood("it passes over epochs that have begun");
@@ -68,7 +68,8 @@ impl Agent {
         self.phase = AgentPhase::Greeting;
     }
 
-    /// File systems and resolvers may be slow: we look on a thread of its own, and go on beating.
+    /// Runs the preflight checks on their own thread, so that heartbeats continue: file systems and
+    /// resolvers may be slow.
     pub(super) fn prepare(&mut self, prepare: Prepare) {
         self.phase = AgentPhase::Examining;
         let lease = millis(prepare.lease_ms);
@@ -115,8 +116,8 @@ impl Agent {
         self.outbox.send(&answer);
     }
 
-    /// The shim keeps it too: who comes in our place waits until our workers are gone, whatever ended
-    /// us.
+    /// Keeps the lock of this node, and makes the shim keep it too: a replacement agent waits until
+    /// the workers are gone, for whatever reason this agent ended.
     fn keep_place(&mut self, place: Option<InstanceLock>) {
         self.place = place;
         let (Some(place), false) = (&self.place, self.shim_has_place) else {
@@ -128,7 +129,7 @@ impl Agent {
         }
     }
 
-    /// As long as we live, and the shim lives.
+    /// Holds claims until both the agent and the shim have exited.
     fn hold(&mut self, claims: Vec<OwnedFd>) {
         if let ShimState::Lives(shim) = &self.shim {
             shim.hold(&claims);
@@ -163,14 +164,15 @@ impl Agent {
         let welcomes = Box::new(welcomes);
         self.phase = AgentPhase::Started { welcomes, _listening: prepared.listening };
         match self.spawn(&workers) {
-            // A shim that has just died is buried by whoever hears it.
+            // The end of a shim that has just exited is detected by the reader of its socket.
             Err(error) if is_of_the_dead(&error) => {}
             Err(error) => self.all_failed(&error),
             Ok(()) => {}
         }
     }
 
-    /// The shared memory is the workers' alone: our own copy is closed as soon as they have it.
+    /// Starts the workers. The shared memory belongs to the workers alone: the agent's own copy of
+    /// the descriptor is closed as soon as they have it.
     fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
         let ShimState::Lives(shim) = &self.shim else {
             return Ok(()); // The launcher knows.
@@ -191,7 +193,8 @@ impl Agent {
     }
 }
 
-/// What the kernel says of a socket whose other end has died; the second where it left something unread.
+/// Whether the error means that the other end of a socket was closed; `ConnectionReset` is returned
+/// if that end left packets unread.
 fn is_of_the_dead(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
@@ -205,7 +208,7 @@ pub(super) fn our_hello() -> AgentHello {
     }
 }
 
-/// A worker as the shim needs it: our environment, what must be set, what is set if nothing is.
+/// Resolves a worker for the shim: the agent's environment, required variables, and defaults.
 fn resolve(
     worker: &WorkerStart,
     prepare: &Prepare,
@@ -213,7 +216,7 @@ fn resolve(
     error_files: Option<&ErrorFiles>,
 ) -> ShimWorker {
     let mut env = prepared.env.clone();
-    // A file of the environment is that of another job.
+    // An error file in the agent's environment belongs to another job.
     env.remove(env_vars::TORCHELASTIC_ERROR_FILE.as_bytes());
     if let Some(files) = error_files {
         let path = files.path(worker.rank).into_os_string().into_vec();
@@ -221,7 +224,7 @@ fn resolve(
     }
     let bound = prepared.shares.get(worker.local_rank.index());
     if let Some(share) = bound {
-        // What the user asked for comes after this, and wins.
+        // Variables that the user set are added later and replace this one.
         let threads = share.cpus.len().to_string();
         env.insert(env_vars::OMP_NUM_THREADS.into(), threads.into());
     }
@@ -230,7 +233,7 @@ fn resolve(
     }
     env.extend(worker.env.iter().cloned());
     let mut argv = worker.argv.clone();
-    // The link is how we find ourselves on a node, and nothing that a listing should show.
+    // The link only locates the agent's executable on a node; process listings should not show it.
     if let Some(own) = argv.first_mut().filter(|own| **own == OWN_EXECUTABLE.as_bytes()) {
         *own = OWN_NAME.to_vec();
     }

@@ -1,6 +1,6 @@
-//! How much output may be on its way. A link takes as much as it delivered in the last second: what
-//! waits in its buffers is then gone within a second, and a beat behind it is not late, however slow
-//! the link is.
+//! Credit window of output bytes. A link may have as many bytes in transit as it delivered in the
+//! last second: what waits in its buffers is then sent within a second, and a heartbeat behind it
+//! is not late, however slow the link is.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use tokio::sync::Notify;
 
 use crate::base::clock;
 
-/// So much may always be on its way.
+/// Bytes that may always be in transit.
 const BYTES_MIN: u64 = 64 * 1024;
-/// Less is not worth a read.
+/// Fewer bytes than this are not worth a read.
 const GRANT_MIN: u64 = 4 * 1024;
-/// The last second, in pieces.
+/// The last second is counted in this many slots.
 const SLOTS: usize = 10;
 const SLOT: Duration = Duration::from_millis(100);
 
-/// Shared by everybody who forwards output.
+/// The window, shared by all tasks that forward output.
 #[derive(Debug, Default)]
 pub(super) struct OutputWindow {
     credit: Mutex<Credit>,
@@ -25,27 +25,27 @@ pub(super) struct OutputWindow {
 }
 
 impl OutputWindow {
-    /// At most this may be on its way, however fast the link is.
+    /// Sets the upper limit of the bytes in transit, however fast the link is.
     pub(super) fn open(&self, bytes_max: u64) {
         self.change(|credit| credit.bytes_max = bytes_max);
     }
 
-    /// Output has nowhere to go any more.
+    /// Closes the window: output can no longer be sent.
     pub(super) fn close(&self) {
         self.change(|credit| credit.is_closed = true);
     }
 
-    /// So much has arrived and been dealt with; false if so much was never sent.
+    /// Records that bytes have arrived and been consumed; false if that many were never sent.
     pub(super) fn acknowledge(&self, bytes: u64) -> bool {
         let mut was_sent = false;
         self.change(|credit| was_sent = credit.acknowledge(clock::now(), bytes));
         was_sent
     }
 
-    /// Waits until something may be sent, at most `bytes_max`; `None` once the window is closed.
+    /// Waits until bytes may be sent, at most `bytes_max`; `None` once the window is closed.
     pub(super) async fn reserve(&self, bytes_max: usize) -> Option<Grant<'_>> {
         loop {
-            // Before the look: a change in between is not missed.
+            // Created before the credit is read, so that a change in between is not missed.
             let changed = self.changed.notified();
             {
                 let mut credit = self.credit();
@@ -70,7 +70,7 @@ impl OutputWindow {
     }
 }
 
-/// Bytes that may be sent. Those that are not are given back when this is dropped.
+/// Bytes that may be sent. Those that were not sent are returned when this is dropped.
 pub(super) struct Grant<'a> {
     window: &'a OutputWindow,
     bytes: u64,
@@ -82,7 +82,7 @@ impl Grant<'_> {
         self.bytes as usize
     }
 
-    /// So many are on their way.
+    /// Counts this many bytes as sent.
     pub(super) fn spend(mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes as u64);
     }
@@ -98,15 +98,15 @@ impl Drop for Grant<'_> {
     }
 }
 
-/// The count. Pure.
+/// The bytes in transit and those recently acknowledged. Pure.
 #[derive(Debug, Default)]
 struct Credit {
     bytes_max: u64,
     on_its_way: u64,
     is_closed: bool,
-    /// When the first slot began.
+    /// Start of the first slot.
     since: Option<Instant>,
-    /// What was acknowledged in a slot, and which slot that was, counted from the first.
+    /// The number of each slot, counted from the first, and the bytes acknowledged in it.
     slots: [(u64, u64); SLOTS],
 }
 
@@ -121,7 +121,7 @@ impl Credit {
         Some(granted)
     }
 
-    /// False, and nothing is counted, if so much is not on its way.
+    /// Returns false, and counts nothing, if that many bytes are not in transit.
     fn acknowledge(&mut self, now: Instant, bytes: u64) -> bool {
         let Some(left) = self.on_its_way.checked_sub(bytes) else {
             return false;
@@ -132,7 +132,8 @@ impl Credit {
         if slot.0 != number {
             *slot = (number, 0);
         }
-        // Each byte of it was on its way before: no more than the window lets go in the time.
+        // Each of these bytes was in transit before, so the sum is limited by what the window
+        // allows.
         slot.1 += bytes;
         true
     }
@@ -143,7 +144,7 @@ impl Credit {
         recent.map(|(_, bytes)| bytes).sum()
     }
 
-    /// Which slot this is.
+    /// Returns the number of the slot at this time.
     fn number(&mut self, now: Instant) -> u64 {
         let since = *self.since.get_or_insert(now);
         (now.saturating_duration_since(since).as_millis() / SLOT.as_millis()) as u64
@@ -199,8 +200,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever happens: no more is on its way than what the link delivered in the second before
-        /// it was allowed to be, or the little that is always allowed.
+        /// At all times, the bytes in transit are at most what the link delivered in the second
+        /// before they were granted, or the minimum that is always allowed.
         #[test]
         fn what_is_on_its_way_is_bounded_by_what_came(
             steps in proptest::collection::vec((0u64..400, 0u64..200_000, 0u64..200_000), 1..60),

@@ -1,24 +1,24 @@
-//! Who we are on this machine, and what its limits leave us.
+//! The user of this process on this machine, and its limits.
 
 use std::ffi::CStr;
 
 use rustix::process::{Resource, getrlimit};
 
-/// A limit of the kernel; `None`: unlimited.
+/// A resource limit of the kernel; `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Current limit.
     pub soft: Option<u64>,
-    /// As far as it may be raised.
+    /// Maximum to which it may be raised.
     pub hard: Option<u64>,
 }
 
-/// Open files.
+/// Returns the limit of open files.
 pub fn open_files() -> Bounds {
     bounds(Resource::Nofile)
 }
 
-/// Bytes that may be locked in memory.
+/// Returns the limit of bytes that may be locked in memory.
 pub fn locked_memory() -> Bounds {
     bounds(Resource::Memlock)
 }
@@ -28,19 +28,19 @@ fn bounds(resource: Resource) -> Bounds {
     Bounds { soft: limit.current, hard: limit.maximum }
 }
 
-/// The name of a user's number; `None` where it has none.
+/// Returns the name of a user id; `None` if it has none.
 pub fn user_name(uid: u32) -> Option<String> {
     let mut record = std::mem::MaybeUninit::<libc::passwd>::uninit();
     let mut text = vec![0; 16 * 1024];
     let mut found: *mut libc::passwd = std::ptr::null_mut();
-    // SAFETY: record and buffer are ours and as long as we say.
+    // SAFETY: this function owns record and buffer, and they are as long as stated.
     let status = unsafe {
         libc::getpwuid_r(uid, record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &raw mut found)
     };
     if status != 0 || found.is_null() {
         return None;
     }
-    // SAFETY: it was found, so the record is filled and its name is a C string in `text`.
+    // SAFETY: the user was found, so the record is filled and its name is a C string in `text`.
     let name = unsafe { CStr::from_ptr((*found).pw_name) };
     Some(name.to_string_lossy().into_owned())
 }

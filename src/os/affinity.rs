@@ -1,20 +1,20 @@
-//! Which processors a process may use, and which memory.
+//! The processors and the memory nodes that a process may use.
 
 use std::io;
 
 use rustix::process::Pid;
 
-/// Numbers of processors and of memory nodes that fit a mask.
+/// Processors and memory nodes below this number fit a mask.
 const MASK_BITS: usize = 8192;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 const MASK_WORDS: usize = MASK_BITS / WORD_BITS;
 
-/// A set of processors or memory nodes, as the kernel wants it.
+/// A set of processors or memory nodes, in the kernel's format.
 #[derive(Clone)]
 struct Mask([libc::c_ulong; MASK_WORDS]);
 
 impl Mask {
-    /// Numbers above the bound are left out; the kernel knows none.
+    /// Creates a mask. Numbers above the bound are omitted; no kernel uses them.
     fn of(numbers: &[u32]) -> Self {
         let mut words = [0; MASK_WORDS];
         for number in numbers {
@@ -31,7 +31,7 @@ impl Mask {
     }
 }
 
-/// Processors that a process may use; our own without a pid.
+/// Returns the processors that a process may use; without a pid, those of this process.
 pub fn processors(pid: Option<Pid>) -> io::Result<Vec<u32>> {
     let mut mask = Mask::of(&[]);
     let pid = pid.map_or(0, Pid::as_raw_pid);
@@ -42,14 +42,14 @@ pub fn processors(pid: Option<Pid>) -> io::Result<Vec<u32>> {
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(mask.numbers()) }
 }
 
-/// What a process is bound to: made before a fork, applied after it.
+/// The binding of a process: created before a fork, applied after it.
 #[derive(Clone)]
 pub struct Binding {
     processors: Mask,
     memory: Option<MemoryPolicy>,
 }
 
-/// A policy of the kernel with its nodes.
+/// A memory policy of the kernel with its nodes.
 #[derive(Clone)]
 pub struct MemoryPolicy {
     mode: libc::c_int,
@@ -57,17 +57,18 @@ pub struct MemoryPolicy {
 }
 
 impl MemoryPolicy {
-    /// From these nodes and no others.
+    /// Memory from these nodes and no others.
     pub fn only(nodes: &[u32]) -> Self {
         Self { mode: libc::MPOL_BIND, nodes: Mask::of(nodes) }
     }
 
-    /// From this node as long as it has some.
+    /// Memory from this node as long as it has some.
     pub fn rather(node: u32) -> Self {
         Self { mode: libc::MPOL_PREFERRED, nodes: Mask::of(&[node]) }
     }
 
-    /// Whether the kernel lets us say this; containers often may not. Leaves no trace.
+    /// Checks whether the kernel allows this policy; containers often may not set one. Changes
+    /// nothing.
     pub fn try_out(&self) -> io::Result<()> {
         self.apply()?;
         let usual = Self { mode: libc::MPOL_DEFAULT, nodes: Mask::of(&[]) };
@@ -87,12 +88,13 @@ impl MemoryPolicy {
 }
 
 impl Binding {
-    /// To these processors, and to memory if it matters.
+    /// Creates a binding to these processors, and to memory if a policy is given.
     pub fn new(processors: &[u32], memory: Option<MemoryPolicy>) -> Self {
         Self { processors: Mask::of(processors), memory }
     }
 
-    /// Binds this process. Async-signal-safe. Memory that is denied after all is left as it is.
+    /// Binds this process. Async-signal-safe. If the kernel denies the memory policy after all,
+    /// memory stays unbound.
     pub(super) fn apply(&self) -> io::Result<()> {
         let mask = &self.processors.0;
         // SAFETY: the kernel reads as many bytes as the mask has.
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(Mask::of(&[0, 63, 64, 8191, 8192]).numbers(), [0, 63, 64, 8191]);
     }
 
-    /// Policy and nodes of this thread, as the kernel tells them.
+    /// Returns the policy and the nodes of this thread, as the kernel reports them.
     fn told() -> io::Result<(libc::c_int, Vec<u32>)> {
         let (mut mode, mut nodes) = (0, Mask::of(&[]));
         // SAFETY: the kernel writes one number and as many bits as the mask has.
@@ -129,12 +131,12 @@ mod tests {
         if told == 0 { Ok((mode, nodes.numbers())) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// A policy is that of a thread: this one ends with the test.
+    /// A policy applies to one thread; this thread ends with the test.
     #[test]
     fn a_policy_is_what_the_kernel_tells_of_it() {
         let thread = std::thread::spawn(|| {
             if let Err(error) = MemoryPolicy::only(&[0]).apply() {
-                // A sandbox: then trying it out is denied in the same way.
+                // A sandbox denies reading: then trying the policy is denied in the same way.
                 let denied =
                     MemoryPolicy::only(&[0]).try_out().expect_err("it was denied just now");
                 assert_eq!(denied.raw_os_error(), error.raw_os_error());

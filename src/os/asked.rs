@@ -1,4 +1,4 @@
-//! What a short-lived program says: for looks at a node, never for workers.
+//! Output of a short-lived helper program: for checks of a node, never for workers.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::fork::tied_to_us;
 use super::sourced::{last_line, memory, read, wait};
 
-/// Runs a program to its end and gives what it wrote to standard output, or why there is nothing: it
-/// cannot be started, it fails, or takes longer than `limit`.
+/// Runs a program to its end and returns its standard output. The error says why there is none: it
+/// cannot be started, it fails, or it takes longer than `limit`.
 #[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
 pub fn output_of(
     program: &OsStr,

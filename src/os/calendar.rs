@@ -1,26 +1,26 @@
-//! The date where the user lives, and in UTC.
+//! Date and time in the user's time zone, and in UTC.
 
 use std::time::Duration;
 
-/// `20261121063929`: a time since 1970 as year, month, day, hour, minute and second of the local
-/// time zone.
+/// Formats a time since 1970 as `20261121063929`: year, month, day, hour, minute and second of the
+/// local time zone.
 pub fn local_stamp(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs() as libc::time_t;
     // SAFETY: a `tm` is plain data, for which all zeros are a value.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to values of our own; glibc guards the time zone it reads.
+    // SAFETY: both pointers are to local values; glibc guards the time zone it reads.
     unsafe { libc::localtime_r(&raw const seconds, &raw mut local) };
     let (year, month) = (local.tm_year + 1900, local.tm_mon + 1);
     let (day, hour, minute, second) = (local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec);
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}")
 }
 
-/// `20261122-173109Z`: a time since 1970 in UTC, for names of files that sort by time.
+/// Formats a time since 1970 in UTC as `20261122-173109Z`, for file names that sort by time.
 pub fn utc_stamp(since_1970: Duration) -> String {
     utc(since_1970).replace(['-', ':'], "").replace('T', "-")
 }
 
-/// `2026-11-22T17:31:09Z`: a time since 1970 as RFC 3339 writes it, in UTC.
+/// Formats a time since 1970 in UTC as in RFC 3339: `2026-11-22T17:31:09Z`.
 pub fn utc(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (day, second) = (seconds / 86_400, seconds % 86_400);
@@ -29,8 +29,8 @@ pub fn utc(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day, so many days after 1970-01-01. Years are counted from March, so that a leap day
-/// is the last of its year; 400 of them have 146,097 days.
+/// Returns year, month and day for a number of days after 1970-01-01. Years are counted from March,
+/// so that a leap day is the last day of its year; 400 years have 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_stamp_has_fourteen_digits_and_sorts_by_time() {
         let day = |days: u64| local_stamp(Duration::from_secs(days * 86_400));
-        // No time zone is further than a day from the meridian.
+        // No time zone differs from UTC by more than a day.
         assert!(["20011231", "20020101", "20020102"].contains(&&day(11_688)[..8]));
         assert!(day(11_688) < day(11_689) && day(11_689) < day(20_000));
         assert!(day(20_000).len() == 14 && day(20_000).bytes().all(|byte| byte.is_ascii_digit()));

@@ -1,4 +1,4 @@
-//! Connections that leave from an address of our choice, which the standard library leaves to the kernel.
+//! Connections from a chosen source address, which the standard library leaves to the kernel.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 
 use super::interfaces;
 
-/// The address from which packets to somebody leave, by the kernel's routes; nothing is sent.
+/// Returns the source address of packets to a peer, by the kernel's routes; nothing is sent.
 pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
@@ -18,8 +18,8 @@ pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Whether packets to somebody leave by the interface that has this address. Of another interface it
-/// would be a strange one there, to which no answer may lead.
+/// Whether packets to a peer leave by the interface that has this address. On another interface it
+/// would be a foreign address, to which no answer may be routed.
 pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
     let Some(source) = source_to(to) else { return false };
     if source == from || (source.is_loopback() && from.is_loopback()) {
@@ -30,7 +30,7 @@ pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
     of(source).is_some_and(|interface| of(from) == Some(interface))
 }
 
-/// Connects from this address of the machine; gives up after `limit`.
+/// Connects from this address of the machine; times out after `limit`.
 pub fn connect_from(from: IpAddr, to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

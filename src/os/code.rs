@@ -1,26 +1,26 @@
-//! The code of this process, as far as it lies in its memory.
+//! The code pages of this process that are in its memory.
 
 use std::ffi::{c_int, c_void};
 
 use rustix::mm::Advice;
 
-/// Unmaps the pages of code and constants that were needed so far; those that are needed again come
-/// back from the page cache, 64 KiB at a touch, without reading a disk.
+/// Unmaps the pages of code and constants that were needed so far. Pages that are needed again are
+/// read from the page cache, 64 KiB at a time, without a disk access.
 ///
-/// Reading a command line and making a plan touches a few megabytes of an executable. A process that
-/// will only wait from here on should not hold them beside workers that need memory.
+/// Parsing a command line and building a plan touches a few megabytes of an executable. A process
+/// that only waits from here on should not hold them beside workers that need memory.
 pub fn unmap_what_was_needed() {
     // SAFETY: the callback takes no data, keeps no pointer and does not unwind.
     unsafe { libc::dl_iterate_phdr(Some(unmap_object), std::ptr::null_mut()) };
 }
 
-/// Unmaps what nobody can have written of one loaded object.
+/// Unmaps the segments of one loaded object that cannot have been written.
 unsafe extern "C" fn unmap_object(
     object: *mut libc::dl_phdr_info,
     _bytes: usize,
     _data: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader calls us with an object that stays loaded for as long as we look at it.
+    // SAFETY: the loader passes an object that stays loaded while this function reads it.
     let (object, segments) = unsafe {
         let object = &*object;
         (object, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
@@ -34,8 +34,8 @@ unsafe extern "C" fn unmap_object(
         let (start, end) = (object.dlpi_addr + segment.p_vaddr, segment.p_vaddr + segment.p_memsz);
         let start = start as usize & !(page - 1);
         let bytes = (object.dlpi_addr + end) as usize - start;
-        // SAFETY: the pages are an unchanged private mapping of a file: whoever touches them again
-        // finds the same bytes. What is no such mapping, as the kernel's own object, is refused.
+        // SAFETY: the pages are an unchanged private mapping of a file, so the same bytes are read
+        // when they are touched again. The kernel refuses other mappings, such as its own object.
         let _ = unsafe { rustix::mm::madvise(start as *mut c_void, bytes, Advice::LinuxDontNeed) };
     }
     0
@@ -47,9 +47,9 @@ mod tests {
 
     use super::*;
 
-    /// Lies in the segment of constants.
+    /// Is in the segment of constants.
     static CONSTANTS: [u8; 1 << 16] = [7; 1 << 16];
-    /// Holds addresses, which the loader wrote.
+    /// Contains addresses, which the loader wrote.
     static RELOCATED: [&str; 3] = ["a", "pointer", "each"];
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
@@ -76,7 +76,7 @@ mod tests {
         assert!(resident_kib(&raw const MANY as usize) < 2 << 10);
     }
 
-    /// Of the mapping that holds an address.
+    /// Returns the resident KiB of the mapping that contains an address.
     fn resident_kib(address: usize) -> u64 {
         let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux");
         let mut holds = false;

@@ -1,5 +1,5 @@
-//! A word to a disk that may hang, in a process of its own: who waits for it waits as long as was said and
-//! no longer. For the time before there are threads, which may not be there when somebody forks.
+//! Runs file I/O in a child process with a timeout, because the file system may hang. For the time
+//! before threads exist, since fork must not run beside threads.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,16 +11,17 @@ use rustix::process::Pid;
 use super::fork::{self, ForkSide};
 use super::{family, fds, signals};
 
-/// One that was killed is buried within this time, or not at all.
+/// Time limit for reaping a child that was killed; after it, the child is not reaped.
 const END_LIMIT: Duration = Duration::from_millis(200);
 
-/// What an errand that does not come back looks like.
+/// Returns the error of an operation that exceeded its limit.
 pub fn hangs() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "its disk does not respond")
 }
 
-/// Runs it and waits for so long; one that is not back by then is ended and left alone. Where somebody
-/// else ends the process we do it ourselves. No thread may exist yet.
+/// Runs an operation in a child process and waits at most `limit`; after that, the child is killed
+/// and left alone. If another process ends the child, this process runs the operation itself. No
+/// thread may exist yet.
 pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let (told, tell) = fds::pipe()?;
     match fork::fork()? {
@@ -45,11 +46,12 @@ pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Resu
     }
 }
 
-/// The kernel's number for what came of it, 0 if nothing went wrong.
+/// Returns the kernel's error number of the operation, 0 on success; `None` if the child ended
+/// without a result.
 fn wait(child: Pid, told: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> {
     if !has_news(told, limit)? {
         signals::send(child, libc::SIGKILL);
-        // The kernel may hold it for longer than it is worth.
+        // The kernel may block the end of the child for longer than the limit.
         if has_news(told, END_LIMIT)? {
             family::wait_for(child);
         }
@@ -61,7 +63,7 @@ fn wait(child: Pid, told: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> 
     Ok((length == number.len()).then(|| i32::from_ne_bytes(number)))
 }
 
-/// Whether something was said, or never will be.
+/// Whether the child has written a result, or has closed the pipe.
 fn has_news(told: &OwnedFd, limit: Duration) -> io::Result<bool> {
     let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
     let mut asked = [PollFd::new(told, PollFlags::IN)];

@@ -1,7 +1,8 @@
-//! The processes below us: adopting, finding, ending and burying them.
+//! The processes below this one: adopting, finding, killing and reaping them.
 //!
-//! A subreaper inherits every orphan below it, so walking its children until the kernel says
-//! `ECHILD` finds also what forked twice and left its session. Nothing is found by name.
+//! A subreaper inherits every orphan below it. Walking its children until the kernel returns
+//! `ECHILD` therefore also finds processes that forked twice and left their session. No process is
+//! found by name.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,22 +16,23 @@ use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus, getpid};
 use super::signals;
 use crate::base::{WorkerExit, clock};
 
-/// After SIGKILL the kernel needs a moment; a process in uninterruptible sleep may need for ever.
-/// Shorter than the time after which a launcher gives up, so that it hears who would not die.
+/// Time limit for the end of killed processes. After SIGKILL the kernel needs a moment; a process
+/// in uninterruptible sleep may need for ever. It is shorter than the time after which the launcher
+/// gives up, so that the launcher receives the list of processes that could not be killed.
 pub const KILL_LIMIT: Duration = Duration::from_secs(8);
 
-/// Makes this process the one that adopts orphans below it.
+/// Makes this process adopt the orphans below it.
 pub fn become_subreaper() {
     // Linux 3.4 and later; without it teardown still signals process groups.
     let _ = rustix::process::set_child_subreaper(Some(getpid()));
 }
 
-/// Names this process in listings (15 bytes).
+/// Sets the name of this process in listings (at most 15 bytes).
 pub fn set_name(name: &std::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Direct children of a process; empty when it is gone.
+/// Returns the direct children of a process; empty when it is gone.
 pub fn children_of(pid: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
@@ -39,7 +41,7 @@ pub fn children_of(pid: Pid) -> Vec<Pid> {
     for task in tasks.flatten() {
         match fs::read_to_string(task.path().join("children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(parse_pid)),
-            // A kernel without this file (CONFIG_PROC_CHILDREN): look at everybody's parent.
+            // A kernel without this file (CONFIG_PROC_CHILDREN): check the parent of every process.
             Err(_) => return children_by_scan(pid),
         }
     }
@@ -59,7 +61,7 @@ fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
-/// A process below us, held so that its number cannot come to mean another one.
+/// A process below this one, held by a descriptor so that its pid cannot be reused for another.
 #[derive(Debug)]
 pub struct ProcessRef {
     pid: Pid,
@@ -68,14 +70,14 @@ pub struct ProcessRef {
 }
 
 impl ProcessRef {
-    /// Takes hold of a child of `parent`; `None` when it is no longer one.
+    /// Holds a child of `parent`; `None` when it is no longer one.
     fn child(pid: Pid, parent: Pid) -> Option<Self> {
         let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
             Err(Errno::NOSYS | Errno::PERM) => None,
             Err(_) => return None,
         };
-        // Looked at while it is held: the number may have changed hands before.
+        // Checked while it is held: the pid may have been reused before.
         (Stat::of(pid)?.parent == parent.as_raw_pid()).then_some(Self { pid, fd })
     }
 
@@ -84,7 +86,7 @@ impl ProcessRef {
         self.pid
     }
 
-    /// Signals it. One that is gone is fine.
+    /// Signals the process. If it is gone, nothing happens.
     pub fn signal(&self, number: i32) {
         match &self.fd {
             Some(fd) => signals::send_to_held(fd, number),
@@ -93,7 +95,7 @@ impl ProcessRef {
     }
 }
 
-/// The process that listens at a socket of this user, held, if a signal has stopped it.
+/// Returns the process that listens at a socket of this user, held, if a signal has stopped it.
 pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     let listener = || {
         let peer = rustix::net::sockopt::socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
@@ -101,16 +103,16 @@ pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     };
     let pid = listener()?;
     let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // Looked at while it is held: the number may have changed hands before.
+    // Checked while it is held: the pid may have been reused before.
     (listener()? == pid).then_some(ProcessRef { pid, fd: Some(fd) })
 }
 
-/// Direct children of a process, held.
+/// Returns the direct children of a process, held.
 pub fn hold_children(parent: Pid) -> Vec<ProcessRef> {
     children_of(parent).into_iter().filter_map(|pid| ProcessRef::child(pid, parent)).collect()
 }
 
-/// Adds everything that is below these, deepest last.
+/// Adds all descendants of these processes, deepest last.
 pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
     let mut next = 0;
     while let Some(parent) = of.get(next).map(ProcessRef::pid) {
@@ -119,12 +121,12 @@ pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// The fields of `/proc/PID/stat` that remuda uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Name that the process has or gave itself, at most 15 bytes. Anything may stand in it.
+    /// Name that the process has or gave itself, at most 15 bytes. May contain any character.
     pub name: String,
-    /// One letter; `Z` and `X` are dead, `D` cannot be killed for now.
+    /// One letter; `Z` and `X` have ended, `D` cannot be killed for now.
     pub state: char,
     /// Pid of the parent.
     pub parent: i32,
@@ -133,34 +135,34 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads it; `None` when the process is gone.
+    /// Reads the file; `None` when the process is gone.
     pub fn of(pid: Pid) -> Option<Self> {
-        // A process may give itself a name that is no UTF-8.
+        // A process may give itself a name that is not UTF-8.
         parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
-    /// Asleep or stopped: it has nothing to do until something happens.
+    /// Whether the process is asleep or stopped: it has no work until an event occurs.
     pub fn is_waiting(&self) -> bool {
         self.state == 'S' || self.is_suspended()
     }
 
-    /// Stopped, by a signal (`T`) or a debugger (`t`).
+    /// Whether it is stopped, by a signal (`T`) or a debugger (`t`).
     pub fn is_suspended(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 
-    /// Stopped by a signal; a debugger also stops for moments what goes on.
+    /// Whether it is stopped by a signal. A debugger also stops running processes for moments.
     pub fn is_stopped(&self) -> bool {
         self.state == 'T'
     }
 
-    /// Dead but not yet buried.
+    /// Whether it has ended, though it may not have been reaped yet.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// The name stands between the first `(` and the last `)` and may itself hold both.
+/// Parses the line. The name is between the first `(` and the last `)`, and may contain both.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (open, close) = (text.find('(')?, text.rfind(')')?);
     let mut fields = text.get(close + 2..)?.split(' ');
@@ -170,8 +172,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { name: text.get(open + 1..close)?.to_owned(), state, parent, session })
 }
 
-/// Value of a variable in the environment a process was started with; `None` when it is not ours
-/// to read or not set.
+/// Value of a variable in the environment with which a process was started; `None` when it is not
+/// set, or this user may not read it.
 pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let prefix = [name.as_bytes(), b"="].concat();
@@ -179,18 +181,18 @@ pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// What waiting for any child said.
+/// Result of waiting for any child without blocking.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// A child ended.
     Ended(Pid, WorkerExit),
-    /// Children live, none has ended.
+    /// There are children, and none has ended.
     NobodyYet,
     /// There are no children at all.
     NoChildren,
 }
 
-/// Buries one child that has ended, if any.
+/// Reaps one child that has ended, if any.
 pub fn reap() -> Reaped {
     match rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
         Ok(Some((pid, status))) => Reaped::Ended(pid, worker_exit(status)),
@@ -209,25 +211,25 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
     }
 }
 
-/// The end of everything below us that is not spared, look by look: whoever has a loop of its own
-/// does not wait.
+/// Clean-up of the descendants that are not spared: kills and reaps them, one scan per call, so
+/// that a process with its own event loop does not block.
 pub struct Reaper {
-    /// Children that are left alone, and with them whatever is below them.
+    /// Children that are left alone, together with their descendants.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
     deadline: Instant,
 }
 
 impl Reaper {
-    /// Time between two looks: death takes a moment, memory is given back first.
+    /// Time between two scans: a killed process ends after a moment, once its memory is freed.
     pub const PAUSE: Duration = Duration::from_millis(1);
 
-    /// Given up after `limit`.
+    /// Creates a clean-up that ends after `limit`.
     pub fn new(limit: Duration, spared: impl Fn(Pid) -> bool + Send + 'static) -> Self {
         Self { spared: Box::new(spared), deadline: clock::now() + limit }
     }
 
-    /// Kills what there is, buries who is dead and tells `on_end` how each child ended. At the end
-    /// returns whom it could not confirm dead.
+    /// Kills the descendants, reaps those that have ended and calls `on_end` with the exit of each
+    /// child. When all are gone or the limit has passed, returns those that may still exist.
     pub fn look(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
         for process in self.left() {
             process.signal(libc::SIGKILL);
@@ -245,8 +247,8 @@ impl Reaper {
     }
 }
 
-/// Kills everything below us until nothing is left or `limit` has passed. Tells `on_end` how each
-/// child ended; returns whom it could not confirm dead.
+/// Kills all descendants until none is left or `limit` has passed. Calls `on_end` with the exit of
+/// each child; returns those that may still exist.
 pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
     let burial = Reaper::new(limit, |_| false);
     loop {
@@ -257,7 +259,7 @@ pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)
     }
 }
 
-/// Buries every dead child but those that are spared, whose owner waits for them.
+/// Reaps every child that has ended except those that are spared: their owner waits for them.
 pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
     for pid in children_of(getpid()) {
         if !spared(pid)
@@ -268,23 +270,22 @@ pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit
     }
 }
 
-/// How [`end_child`] went.
+/// Result of [`end_child`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
-    /// It ended by itself.
+    /// It exited by itself.
     Exited,
     /// It was stopped, or took too long, and was killed.
     Killed,
 }
 
-/// Signals a child that has not been waited for. One that is dead is fine.
+/// Signals a child that has not been waited for. If it has ended, nothing happens.
 pub fn signal_child(child: Pid, number: i32) {
     signals::send(child, number);
 }
 
-/// Waits for the end of a child that is about to end. One that is stopped by a signal, or that
-/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and
-/// `KILLED_LIMIT`.
+/// Waits for the end of a child that is about to exit. A child that is stopped by a signal, or that
+/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and [`KILLED_LIMIT`].
 pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;
@@ -294,15 +295,17 @@ pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     ChildEnd::Killed
 }
 
-/// Whether a signal has stopped a process.
+/// Returns whether a signal has stopped a process.
 pub fn is_stopped(pid: Pid) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.is_stopped())
 }
 
-/// A killed child that has not ended by then is in uninterruptible sleep and is left to the kernel.
+/// Time limit for the end of a killed child. After it, the child is in uninterruptible sleep and is
+/// left to the kernel.
 const KILLED_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whether the child ended within `limit`, as long as `goes_on` holds. Waits for its end.
+/// Waits for the end of the child as long as `goes_on` holds; false if it has not ended within
+/// `limit`.
 fn wait_until(child: Pid, limit: Duration, goes_on: impl Fn() -> bool) -> bool {
     const PAUSE_MAX: Duration = Duration::from_millis(10);
     let deadline = clock::now() + limit;
@@ -321,12 +324,12 @@ fn wait_until(child: Pid, limit: Duration, goes_on: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Waits until this child has ended, and buries it.
+/// Waits until this child has ended, and reaps it.
 pub fn wait_for(pid: Pid) {
     let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
 }
 
-/// Buries this child if it has ended.
+/// Reaps this child if it has ended.
 pub fn reap_one(pid: Pid) -> Option<WorkerExit> {
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
     Some(worker_exit(status))

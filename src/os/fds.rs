@@ -1,4 +1,5 @@
-//! Descriptors: moving them, passing them, making pipes of a good size.
+//! File descriptors: moving them, passing them to other processes, creating pipes of a suitable
+//! size.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,41 +15,41 @@ use rustix::net::{
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that one packet may carry.
+/// Maximum number of descriptors that one packet may carry.
 pub const PACKET_FDS_MAX: usize = 8;
 
-/// Bytes of a pipe for workers' output: a burst fits, and one read takes it all.
+/// Size of a pipe for workers' output: a burst fits, and one read takes it all.
 const PIPE_BYTES: usize = 256 * 1024;
 
-/// A pipe, both ends closed on exec: `(read, write)`.
+/// Creates a pipe, both ends closed on exec: `(read, write)`.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// A pipe for a worker's output, larger than the default where the kernel allows it.
+/// Creates a pipe for a worker's output, larger than the default where the kernel allows it.
 pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe()?;
-    // Unprivileged users have a budget of pipe pages; without it the default size does.
+    // Unprivileged users have a budget of pipe pages; if it is used up, the default size remains.
     let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
     Ok((read, write))
 }
 
-/// How much is in a pipe.
+/// Returns the number of bytes in a pipe.
 pub fn waiting_bytes(pipe: impl AsFd) -> io::Result<usize> {
     Ok(rustix::io::ioctl_fionread(pipe)? as usize)
 }
 
-/// How much a pipe can hold.
+/// Returns the capacity of a pipe in bytes.
 pub fn pipe_bytes(pipe: impl AsFd) -> io::Result<usize> {
     Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
 }
 
-/// Two connected stream sockets, closed on exec.
+/// Creates two connected stream sockets, closed on exec.
 pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     pair(SocketType::STREAM)
 }
 
-/// Two connected sockets that keep the boundaries of packets, closed on exec.
+/// Creates two connected sockets that keep the boundaries of packets, closed on exec.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     pair(SocketType::SEQPACKET)
 }
@@ -62,8 +63,9 @@ pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(fd, true)?)
 }
 
-/// The same pipe or terminal, opened again for writing without waiting. Nobody who shares `fd` sees
-/// a difference. Anything else is given back as it is: a file has an offset, and does not wait.
+/// Opens the same pipe or terminal again for writing without blocking. Processes that share `fd`
+/// are not affected. Any other file is returned unchanged: a regular file has an offset, and does
+/// not block.
 pub fn reopen_nonblocking(fd: OwnedFd) -> OwnedFd {
     use rustix::fs::{FileType, Mode, OFlags};
     let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -75,7 +77,7 @@ pub fn reopen_nonblocking(fd: OwnedFd) -> OwnedFd {
     rustix::fs::open(path, flags, Mode::empty()).unwrap_or(fd)
 }
 
-/// Whether a short write would not wait.
+/// Whether a short write would not block.
 pub fn has_room(fd: impl AsFd) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut polled = [PollFd::new(&fd, PollFlags::OUT)];
@@ -84,40 +86,40 @@ pub fn has_room(fd: impl AsFd) -> bool {
         && polled[0].revents().contains(PollFlags::OUT)
 }
 
-/// From now on what is written to standard error and finds no room is lost instead of waited for,
-/// where it is a pipe or a terminal. Nobody who shares it sees a difference.
+/// Makes writes to standard error drop what does not fit instead of blocking, where it is a pipe or
+/// a terminal. Processes that share it are not affected.
 pub fn never_wait_for_stderr() {
-    // Where it cannot be opened again, `has_room` has to do.
+    // If it cannot be opened again, the check with `has_room` remains.
     if let Ok(copy) = copy_above(rustix::stdio::stderr(), 3) {
         let _ = rustix::stdio::dup2_stderr(reopen_nonblocking(copy));
     }
 }
 
-/// Lets a descriptor survive the next exec. Safe to call between fork and exec.
+/// Keeps a descriptor open across the next exec. Safe to call between fork and exec.
 pub fn keep_on_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
 }
 
-/// Keeps a descriptor that somebody handed to us by its number from what we start.
+/// Marks a descriptor that was inherited by number, so that started programs do not inherit it.
 pub fn close_on_exec(number: RawFd) -> io::Result<()> {
-    // SAFETY: a number that is no descriptor is an error of the call and nothing else.
+    // SAFETY: a number that is not a descriptor only makes the call fail.
     match unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A copy of `fd` with a number of at least `min`, closed on exec.
+/// Returns a copy of `fd` with a number of at least `min`, closed on exec.
 pub fn copy_above(fd: impl AsFd, min: RawFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, min)?)
 }
 
-/// `/dev/null`, for reading and writing.
+/// Opens `/dev/null` for reading and writing.
 pub fn null() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open("/dev/null")?.into())
 }
 
-/// Takes descriptors 0 and 1 away from whoever would use them by mistake: returns private copies,
+/// Moves descriptors 0 and 1 away, so that no code uses them by mistake: returns private copies,
 /// and puts `/dev/null` and standard error in their place.
 pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = copy_above(rustix::stdio::stdin(), 3)?;
@@ -127,12 +129,12 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// Closes every descriptor but this one, and puts `/dev/null` on 0, 1 and 2. For a process that was
-/// just forked and will never run what owned the others.
+/// Closes every descriptor except this one, and puts `/dev/null` on 0, 1 and 2. For a process that
+/// was just forked and will never run the code that owned the others.
 pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
     const KEPT: RawFd = 3;
     let null = null()?;
-    // SAFETY: the caller's process has left everything that owned these numbers behind, and will end
+    // SAFETY: the caller's process no longer uses anything that owned these numbers, and exits
     // without running it; `close_range` and `dup2` take plain numbers.
     unsafe {
         for standard in 0..KEPT {
@@ -144,23 +146,24 @@ pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
         let (first, all) = ((KEPT + 1) as libc::c_uint, libc::c_uint::MAX);
         let closed = libc::syscall(libc::SYS_close_range, first, all, 0);
         if closed < 0 {
-            // Before Linux 5.9: one by one.
+            // Before Linux 5.9 there is no `close_range`: close them one by one.
             for number in KEPT + 1..getrlimit(Resource::Nofile).current.unwrap_or(4096) as RawFd {
                 libc::close(number);
             }
         }
-        // Both numbers may be gone by now.
+        // Both numbers may be closed or replaced by now.
         std::mem::forget((fd, null));
         Ok(OwnedFd::from_raw_fd(KEPT))
     }
 }
 
-/// Opens `/dev/null` on whichever of 0, 1, 2 is closed, so that no later descriptor lands there.
+/// Opens `/dev/null` on each of 0, 1, 2 that is closed, so that no later descriptor gets these
+/// numbers.
 pub fn fill_stdio() -> io::Result<()> {
     loop {
         let fd = null()?.into_raw_fd();
         if 2 < fd {
-            // SAFETY: the number came from `into_raw_fd` just above and nobody else has it.
+            // SAFETY: the number is from `into_raw_fd` just above and no other code has it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             return Ok(());
         }
@@ -183,7 +186,7 @@ pub fn send_packet(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
     Ok(())
 }
 
-/// Receives one packet into `buffer`: its length and its descriptors. Length 0 is the end.
+/// Receives one packet into `buffer`; returns its length and its descriptors. Length 0 is the end.
 pub fn recv_packet(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -200,7 +203,7 @@ pub fn recv_packet(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, V
     Ok((received.bytes, fds))
 }
 
-/// The soft limit before it was raised.
+/// The soft limit of open descriptors before it was raised.
 static OWN_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Raises the soft limit of open descriptors to the hard one; returns the limit in force.
@@ -212,8 +215,9 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Puts back what [`raise_limit`] found, for a program that is not ours: some call `select`, some
-/// close every descriptor up to the limit. Safe to call between fork and exec.
+/// Restores the limit that [`raise_limit`] found, for a program that is not part of remuda: some
+/// programs call `select`, some close every descriptor up to the limit. Safe to call between fork
+/// and exec.
 pub fn restore_limit() {
     if let Some(current) = OWN_LIMIT.get() {
         let maximum = getrlimit(Resource::Nofile).maximum;
@@ -221,8 +225,9 @@ pub fn restore_limit() {
     }
 }
 
-/// Whether our process group may read this terminal. Groups are compared as the kernel numbers
-/// them: in an inner pid namespace an outer group is 0, which rustix's `getpgrp` cannot say.
+/// Whether the process group of this process may read this terminal. Groups are compared as the
+/// kernel numbers them: in an inner pid namespace an outer group is 0, which rustix's `getpgrp`
+/// cannot return.
 pub fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: both take and return plain numbers; the descriptor is borrowed for the call.
     unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() }

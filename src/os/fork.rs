@@ -1,4 +1,4 @@
-//! fork and exec. What runs between the two is async-signal-safe: no allocation, no lock.
+//! fork and exec. Code that runs between the two is async-signal-safe: no allocation, no lock.
 
 use std::ffi::{CStr, CString, NulError, OsString};
 use std::io;
@@ -10,11 +10,11 @@ use rustix::process::Pid;
 
 use super::{fds, signals};
 
-/// Which side of a fork we are on.
+/// The side of a fork on which the caller is.
 pub enum ForkSide {
-    /// The one that called.
+    /// The process that called fork.
     Parent(Pid),
-    /// The new one.
+    /// The new process.
     Child,
 }
 
@@ -29,20 +29,20 @@ pub fn fork() -> io::Result<ForkSide> {
     }
 }
 
-/// Ends this process at once: no destructors, no buffers of the parent flushed twice.
+/// Exits at once: no destructors run, and no buffers copied from the parent are flushed twice.
 pub fn exit_now(code: u8) -> ! {
     // SAFETY: `_exit` takes any code and does not return.
     unsafe { libc::_exit(i32::from(code)) }
 }
 
-/// Strings in the form that execve wants: made before the fork.
+/// Strings in the form that execve needs, created before the fork.
 pub struct CStrings {
     _owned: Vec<CString>,
     pointers: Vec<*const libc::c_char>,
 }
 
 impl CStrings {
-    /// Fails when a string holds a NUL byte.
+    /// Creates them; fails when a string contains a NUL byte.
     pub fn new(strings: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, NulError> {
         let owned = strings.into_iter().map(CString::new).collect::<Result<Vec<_>, _>>()?;
         let mut pointers: Vec<_> = owned.iter().map(|string| string.as_ptr()).collect();
@@ -51,39 +51,39 @@ impl CStrings {
     }
 }
 
-/// Everything a child needs to become its program.
+/// Everything a child needs to execute its program.
 pub struct Exec {
     /// Path of the file; PATH has been searched.
     pub path: CString,
-    /// `argv`, the program's own name first.
+    /// `argv`, with the program's own name first.
     pub argv: CStrings,
     /// Its whole environment.
     pub envp: CStrings,
     /// Working directory.
     pub cwd: CString,
-    /// Become 0, 1, 2.
+    /// Descriptors that become 0, 1, 2.
     pub stdio: [OwnedFd; 3],
-    /// Survive under their own numbers.
+    /// Descriptors that stay open under their own numbers.
     pub kept: Vec<OwnedFd>,
-    /// Processors and memory of its own.
+    /// Its own processors and memory, if it is bound.
     #[cfg(feature = "cli")]
     pub binding: Option<super::affinity::Binding>,
 }
 
-/// Where a child failed to become its program.
+/// The step at which a child failed before its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecStage {
-    /// A descriptor, the session or the parent-death signal.
+    /// A descriptor, the session or the parent-death signal could not be set up.
     Setup,
-    /// The working directory.
+    /// The working directory could not be entered.
     Chdir,
-    /// The program itself.
+    /// The program could not be executed.
     Exec,
 }
 
 impl Exec {
     /// Starts the program as leader of its own session and process group, killed when `parent`
-    /// dies. On failure the child tells `report` as `(tag, stage, errno)` and ends with 127.
+    /// exits. On failure the child writes `(tag, stage, errno)` to `report` and exits with 127.
     pub fn spawn(&self, report: BorrowedFd<'_>, tag: u32, parent: Pid) -> io::Result<Pid> {
         match fork()? {
             ForkSide::Parent(pid) => Ok(pid),
@@ -118,7 +118,7 @@ impl Exec {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         if rustix::process::getppid() != Some(parent) {
-            // The parent died before the signal was armed.
+            // The parent exited before the signal was armed.
             exit_now(127);
         }
         signals::reset_for_exec();
@@ -143,12 +143,12 @@ fn duplicate_to(source: RawFd, target: RawFd) -> io::Result<()> {
     if unsafe { libc::dup2(source, target) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// One line of the report of children that failed.
+/// One record of the report of children that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecFailure {
-    /// Which child, as the caller of [`Exec::spawn`] numbered it.
+    /// The child, as numbered by the caller of [`Exec::spawn`].
     pub tag: u32,
-    /// Where it failed.
+    /// The step that failed.
     pub stage: ExecStage,
     /// Error number of the kernel.
     pub errno: i32,
@@ -171,7 +171,7 @@ impl ExecFailure {
         record
     }
 
-    /// Reads a record back.
+    /// Decodes a record.
     pub fn decode(record: [u8; Self::BYTES]) -> Self {
         let word =
             |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"));
@@ -184,8 +184,8 @@ impl ExecFailure {
     }
 }
 
-/// The file that a shell would run for `name`: itself when it holds a `/`, else the first
-/// executable of that name in `path`. The error is what to say.
+/// Returns the file that a shell would run for `name`: `name` itself when it contains a `/`, or
+/// else the first executable of that name in `path`. The error is suitable for a message.
 pub fn find_program(name: &CStr, cwd: &Path, path: Option<&OsString>) -> io::Result<CString> {
     if name.to_bytes().contains(&b'/') {
         let full = cwd.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
@@ -214,7 +214,7 @@ fn check_executable(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a command start in a session of its own, so that the terminal's signals pass it by.
+/// Makes a command start in its own session, so that it does not receive the terminal's signals.
 pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process::Command {
     // SAFETY: `setsid` and `setrlimit` are async-signal-safe, and nothing else runs in between.
     unsafe {
@@ -226,8 +226,8 @@ pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process:
     }
 }
 
-/// Makes a command start in a session of its own and be asked to end (SIGTERM) when the calling
-/// thread ends, however it ends.
+/// Makes a command start in its own session and receive SIGTERM when the calling thread ends, for
+/// any reason.
 pub fn tied_to_us(command: &mut std::process::Command) -> &mut std::process::Command {
     let parent = rustix::process::getpid();
     // SAFETY: `setsid`, `setrlimit`, `prctl` and `getppid` are async-signal-safe.
@@ -239,7 +239,7 @@ pub fn tied_to_us(command: &mut std::process::Command) -> &mut std::process::Com
             if rustix::process::getppid() == Some(parent) {
                 Ok(())
             } else {
-                // The parent died before the signal was armed.
+                // The parent exited before the signal was armed.
                 Err(io::Error::from_raw_os_error(libc::ESRCH))
             }
         })

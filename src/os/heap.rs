@@ -1,15 +1,15 @@
-//! The allocator of processes that pass things on and keep little.
+//! Settings of malloc for processes that forward data and keep little of it.
 
-/// One heap for all threads, which is not given back to the kernel and taken again for every piece
-/// of output. To be called before there are threads.
+/// Uses one heap for all threads, which is not returned to the kernel and requested again for every
+/// piece of output. Must be called before there are threads.
 pub fn share() {
     #[cfg(target_env = "gnu")]
     {
-        /// Larger blocks are mappings of their own.
+        /// Blocks of at least this size get their own mapping.
         const OWN_MAPPING_BYTES: libc::c_int = 1 << 20;
-        /// What may lie free at the end of the heap.
+        /// Free bytes that may remain at the end of the heap.
         const FREE_BYTES_MAX: libc::c_int = 2 << 20;
-        // SAFETY: the parameters are plain numbers; one that glibc does not know is passed over.
+        // SAFETY: the parameters are plain numbers; glibc ignores one that it does not know.
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
             libc::mallopt(libc::M_MMAP_THRESHOLD, OWN_MAPPING_BYTES);

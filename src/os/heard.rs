@@ -1,4 +1,4 @@
-//! A signal as something to wait for.
+//! Waiting for a signal.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::signals;
 
-/// A signal that is heard from now on. One that was ignored at start (nohup) stays ignored, and never
-/// comes.
+/// Receiver of a signal, from its creation on. A signal that was ignored at start (nohup) stays
+/// ignored, and is never received.
 pub struct PendingSignal(Option<Signal>);
 
 impl PendingSignal {
-    /// Must be called inside a runtime.
+    /// Starts to receive a signal. Must be called inside a runtime.
     pub fn listen(number: i32) -> io::Result<Self> {
         if signals::is_ignored(number) {
             return Ok(Self(None));
@@ -19,7 +19,7 @@ impl PendingSignal {
         signal(SignalKind::from_raw(number)).map(|signal| Self(Some(signal)))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub async fn recv(&mut self) {
         let came = match &mut self.0 {
             Some(signal) => signal.recv().await,

@@ -1,4 +1,4 @@
-//! Files that a user names as input: opened without waiting, whatever they are.
+//! Files that a user names as input, opened without blocking even if they are not regular files.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
-/// A pipe with a name and no writer is given up after this time.
+/// Time limit for a named pipe that has no writer.
 const WRITER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Opens a file of any kind. Does not wait for the writer of a pipe, and does not make a terminal the
-/// one that controls this process.
+/// Opens a file of any kind. Does not wait for the writer of a pipe, and does not make a terminal
+/// the controlling terminal of this process.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
@@ -34,12 +34,12 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The error that names what a file is, where a regular one is needed.
+/// Returns the error that names the kind of a file, where a regular file is needed.
 pub fn not_regular(kind: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("it is not a regular file: it is {kind}"))
 }
 
-/// What a file is that is not a regular one.
+/// Returns the kind of a file that is not regular; `None` for a regular file.
 pub fn other_kind(found: &Metadata) -> Option<&'static str> {
     use std::os::unix::fs::FileTypeExt;
     let kind = found.file_type();
@@ -56,22 +56,23 @@ pub fn other_kind(found: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Whether a file is a pipe, with a name or from a shell's `<(command)`.
+/// Whether a file is a pipe: a named one, or one from a shell's `<(command)`.
 pub fn is_pipe(found: &Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type())
 }
 
-/// The reader of a file from [`open`], which may be a pipe: waits for what the pipe's writer writes. A
-/// pipe that has no writer is `TimedOut` after a bounded time.
+/// Reader of a file from [`open`], which may be a pipe: waits for the data of the pipe's writer. A
+/// pipe that has no writer results in `TimedOut` after a limited time.
 #[derive(Debug)]
 pub struct InputReader {
     file: File,
-    /// Whether an end of the input is the end: of a regular file, and of a pipe that had a writer.
+    /// Whether an empty read is the end of the input: for a regular file, and for a pipe that had a
+    /// writer.
     may_end: bool,
 }
 
 impl InputReader {
-    /// Reads this file.
+    /// Creates a reader of this file.
     pub fn new(file: File) -> io::Result<Self> {
         let may_end = !is_pipe(&file.metadata()?);
         Ok(Self { file, may_end })
@@ -95,11 +96,11 @@ impl Read for InputReader {
                         let why = "it is a pipe that no process writes to";
                         return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                     }
-                    // A writer that was there has left its mark: then this is the end.
+                    // If a writer was connected, the poll returns at once: then this is the end.
                     self.may_end = self.wait(Some(WRITER_LIMIT))?;
                     waited = true;
                 }
-                // A writer is there.
+                // A writer is connected.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.may_end = true;
                     self.wait(None)?;
@@ -121,7 +122,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
 
-    /// A pipe with a name.
+    /// A named pipe.
     struct Fifo(PathBuf);
 
     impl Fifo {

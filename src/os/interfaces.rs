@@ -1,13 +1,13 @@
-//! Addresses of this machine's interfaces.
+//! Addresses of the network interfaces of this machine.
 
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Every address of an interface that is up, with the name of the interface.
+/// Returns every address of an interface that is up, with the name of the interface.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the kernel's library fills the pointer with a list that is ours until `freeifaddrs`.
+    // SAFETY: libc fills the pointer with a list that this function owns until `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -24,18 +24,19 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: it came from `getifaddrs`, and nothing of it is kept.
+    // SAFETY: the list is from `getifaddrs`, and no pointer into it is kept.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
-/// `None` for what is neither IPv4 nor IPv6.
+/// Returns the IP address of an entry; `None` if it is neither IPv4 nor IPv6.
 fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
     // SAFETY: the address is absent, or has the length of its family inside the list.
     let family = i32::from(unsafe { entry.ifa_addr.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: of this family, so it is as long as this type; it may lie anywhere.
+            // SAFETY: the address is of this family, so it is as long as this type; it may be
+            // unaligned.
             let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }

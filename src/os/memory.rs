@@ -1,8 +1,8 @@
 //! Memory that processes share, and sleeping on a word of it.
 //!
 //! A segment is an anonymous file (memfd): it has no name that could be left behind, and the kernel
-//! frees it with its last descriptor and mapping. It is sealed, so no process that holds it can make
-//! it smaller under the others' feet, and sparse, so its size costs nothing until it is touched.
+//! frees it with its last descriptor and mapping. It is sealed, so no process that holds it can
+//! shrink it while others use it, and sparse, so its size costs nothing until it is touched.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::thread::futex;
 
 use crate::os::atomic::AtomicU32;
 
-/// Makes a sealed, sparse anonymous file of `bytes` bytes, all zero. Not inherited over `exec`.
+/// Creates a sealed, sparse anonymous file of `bytes` bytes, all zero. Not inherited over `exec`.
 pub fn create_shared(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, bytes)?;
@@ -23,26 +23,26 @@ pub fn create_shared(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whether nobody can shrink the file any more; only then is a mapping of it safe to read.
+/// Whether no process can shrink the file; only then is a mapping of it safe to read.
 pub fn is_sealed_against_shrinking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_get_seals(fd)?.contains(SealFlags::SHRINK))
 }
 
-/// Bytes that the file holds in memory, as opposed to its size.
+/// Returns the bytes that the file holds in memory, as opposed to its size.
 pub fn resident_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::fstat(fd)?.st_blocks as u64 * 512)
 }
 
-/// Bytes of physical memory of this machine.
+/// Returns the bytes of physical memory of this machine.
 pub fn machine_bytes() -> u64 {
-    // SAFETY: sysconf reads two constants and touches no memory of ours.
+    // SAFETY: sysconf reads two constants and touches no memory of this process.
     let (pages, page_bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     pages.max(0) as u64 * page_bytes.max(0) as u64
 }
 
-/// A descriptor of our own for one that was inherited and whose number an environment variable
-/// carried; `None` when no such descriptor is open. Neither is inherited any further.
+/// Returns a private copy of an inherited descriptor whose number was in an environment variable;
+/// `None` when no such descriptor is open. Neither is inherited any further.
 pub fn duplicate_inherited(number: i32) -> Option<OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: fcntl with these commands takes and returns plain numbers, and fails on bad ones.
@@ -50,14 +50,14 @@ pub fn duplicate_inherited(number: i32) -> Option<OwnedFd> {
         libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
         libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3)
     };
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows its number.
+    // SAFETY: the kernel has just created this descriptor, and no other code knows its number.
     (0 <= copy).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// A mapping of a whole shared file; unmapped when dropped.
 ///
-/// It hands out addresses, never references: who may touch which bytes when is a protocol between
-/// processes that this module knows nothing of.
+/// It returns addresses, never references: which process may access which bytes when is defined by
+/// a protocol between processes, which this module does not know.
 #[derive(Debug)]
 pub struct Mapping {
     fd: OwnedFd,
@@ -65,8 +65,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is an address range that stays mapped while the value lives; it hands out raw
-// addresses only, so moving it to another thread or sharing it gives nobody access by itself.
+// SAFETY: the mapping is an address range that stays mapped while the value lives; it returns raw
+// addresses only, so moving it to another thread or sharing it gives no access by itself.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -91,22 +91,22 @@ impl Mapping {
         Ok(Self { fd, base, bytes })
     }
 
-    /// The first byte; page aligned.
+    /// Returns the address of the first byte; page aligned.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Bytes that are mapped.
+    /// Returns the number of mapped bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The file behind the mapping.
+    /// Returns the file behind the mapping.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Gives a range of whole pages back to the kernel; it reads as zeros afterwards.
+    /// Returns a range of whole pages to the kernel; it reads as zeros afterwards.
     pub fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.fd, flags, offset, bytes)?)
@@ -115,27 +115,27 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`; whoever handed out addresses keeps the mapping alive.
-        // A failure leaves address space behind, which nobody could do anything about.
+        // SAFETY: the range was mapped by `new`; code that uses its addresses keeps the mapping
+        // alive. If it fails, the address space stays in use, and nothing can be done about that.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 /// Sleeps until `word` is woken, at most `limit`, and not at all unless it still reads `expected`.
 ///
-/// May return early for no reason: callers look again.
+/// May return early for no reason, so callers must check again.
 pub fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let limit = futex::Timespec {
         tv_sec: limit.as_secs() as i64,
         tv_nsec: i64::from(limit.subsec_nanos()),
     };
-    // Every outcome (woken, changed, timed out, interrupted) has the same answer: look again.
+    // After every outcome (woken, changed, timed out, interrupted) the caller checks again.
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
 }
 
-/// Wakes everybody, in any process, who sleeps on `word`.
+/// Wakes all threads, of any process, that sleep on `word`.
 pub fn futex_wake_all(word: &AtomicU32) {
-    // It fails only for addresses that are not mapped, and a reference is.
+    // It fails only for addresses that are not mapped, and a reference is mapped.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
@@ -150,7 +150,7 @@ mod tests {
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
         let mapping = Mapping::new(fd).unwrap();
         assert_eq!(resident_bytes(mapping.fd()).unwrap(), 0);
-        // SAFETY: the whole file is mapped and nobody else knows it.
+        // SAFETY: the whole file is mapped and no other code knows it.
         unsafe { mapping.base().as_ptr().write_bytes(1, 1 << 20) };
         assert_eq!(resident_bytes(mapping.fd()).unwrap(), 1 << 20);
         mapping.discard(0, 1 << 20).unwrap();

@@ -1,12 +1,13 @@
-//! Names that one process of this machine holds at a time: the kernel's table of abstract sockets. A
-//! name is known in its network namespace only, and gone with whoever held it.
+//! Locks by name: a name that one process of this machine can hold at a time, in the kernel's table
+//! of abstract sockets. A name is visible in its network namespace only, and is released when its
+//! holder ends.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Holds `remuda/NAME` until it is dropped; `AddrInUse` if somebody else does.
+/// Holds `remuda/NAME` until it is dropped; `AddrInUse` if another process holds it.
 pub fn claim(name: &str) -> io::Result<OwnedFd> {
     let kind = SocketType::DGRAM;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;

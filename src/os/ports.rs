@@ -1,4 +1,4 @@
-//! TCP ports of this machine: whether one can be had, and keeping it for a process to come.
+//! TCP ports of this machine: claiming a free one and keeping it for a process that binds it later.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -8,15 +8,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::names;
 
-/// Ports of the kernel's choice that are tried before there is none.
+/// Maximum number of ports of the kernel's choice that are tried.
 const TRIES_MAX: u32 = 16;
 
-/// A port that nobody had, on every address of this machine. Nothing listens on it: who connects is
-/// refused.
+/// A claimed port that was free on every address of this machine. Nothing listens on it:
+/// connections are refused.
 ///
-/// It is kept twice. A bound socket keeps it from everybody, and must be let go before its owner can
-/// bind it. A name in the kernel's table of sockets keeps it from other claims of ours until this
-/// value is dropped: a program may take seconds before it listens.
+/// The port is kept twice. A bound socket keeps it from all processes, and must be closed before
+/// its owner can bind the port. A name in the kernel's table of sockets keeps it from other claims
+/// of remuda until this value is dropped: a program may take seconds before it listens.
 #[derive(Debug)]
 pub struct PortClaim {
     port: u16,
@@ -30,7 +30,7 @@ impl PortClaim {
         Self::of(bind_everywhere(port)?)
     }
 
-    /// Claims one of the kernel's choice.
+    /// Claims a port of the kernel's choice.
     pub fn any() -> io::Result<Self> {
         let mut claim = Self::new(0);
         for _ in 1..TRIES_MAX {
@@ -47,7 +47,7 @@ impl PortClaim {
         let name = match names::claim(&format!("port/{port}")) {
             Ok(name) => Some(name),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
-            // Without the name there is the socket.
+            // Without the name, the socket still keeps the port.
             Err(_) => None,
         };
         Ok(Self { port, _name: name, socket: Some(socket) })
@@ -58,13 +58,13 @@ impl PortClaim {
         self.port
     }
 
-    /// Lets its owner bind it.
+    /// Closes the socket, so that the port's owner can bind it.
     pub fn let_go(&mut self) {
         self.socket = None;
     }
 }
 
-/// As rank 0 of torch will do: on every address, next to connections that are only fading away.
+/// Binds as rank 0 of torch does: on every address, and beside connections in TIME_WAIT.
 fn bind_everywhere(port: u16) -> io::Result<OwnedFd> {
     let any: [SocketAddr; 2] = [
         SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0).into(),

@@ -1,23 +1,24 @@
-//! What `/proc` shows of mapped libraries and of TCP sockets. Every read has a bound.
+//! Mapped libraries and TCP sockets, as listed in `/proc`. Every read has a size limit.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
 use rustix::process::Pid;
 
-/// The state of a connection that was closed a while ago.
+/// State of a connection that was closed recently.
 const TIME_WAIT: &str = "06";
 
-/// Bytes of one file of `/proc` that are read.
+/// Maximum number of bytes read from one file of `/proc`.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Whether a process has mapped a shared library whose file name begins so, such as `libtorch`.
+/// Whether a process has mapped a shared library whose file name has this prefix, such as
+/// `libtorch`.
 pub fn maps_library(pid: Pid, prefix: &str) -> io::Result<bool> {
     any_line(&format!("/proc/{}/maps", pid.as_raw_pid()), |line| is_library(line, prefix))
 }
 
-/// Whether any TCP socket of this network namespace has this port, its own or that of its peer. What
-/// the kernel remembers of a connection that was closed (`TIME_WAIT`) is no socket.
+/// Whether any TCP socket of this network namespace has this port, as its own or as that of its
+/// peer. The kernel's record of a closed connection (`TIME_WAIT`) is not a socket.
 pub fn has_tcp_socket(port: u16) -> io::Result<bool> {
     if any_line("/proc/self/net/tcp", |line| has_port(line, port))? {
         return Ok(true);
@@ -44,14 +45,14 @@ fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool>
     if lines.get_ref().limit() == 0 { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(false) }
 }
 
-/// The sixth word of a line is the path; it may hold blanks.
+/// Whether a line of `maps` names this library. The sixth word is the path; it may contain blanks.
 fn is_library(line: &str, prefix: &str) -> bool {
     let Some((_, name)) = line.trim_end().rsplit_once('/') else { return false };
     name.starts_with(prefix) && name.contains(".so")
 }
 
-/// `0: 0100007F:733C 00000000:0000 0A …`: the second and the third word end in a port, the fourth is the
-/// state.
+/// Whether a line of `tcp` has this port: `0: 0100007F:733C 00000000:0000 0A …`. The second and the
+/// third word end in a port, the fourth is the state.
 fn has_port(line: &str, port: u16) -> bool {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (Some(own), Some(peer), Some(state)) = (words.next(), words.next(), words.next()) else {

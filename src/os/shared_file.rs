@@ -1,6 +1,6 @@
-//! A file that every user of this machine may lock and write, in a directory where everybody makes
-//! files. Opened without trusting whoever made it: no link is followed, nothing is waited for, and
-//! what is not a plain file of one name is refused.
+//! A file that every user of this machine may lock and write, in a directory where all users create
+//! files. It is opened without trusting its creator: links are not followed, opening never blocks,
+//! and anything but a regular file with one name is refused.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
 
-/// Where such files are, in the order of preference. All users of a machine must agree, so the choice
-/// depends on nothing that is one user's.
+/// Directories of such files, in order of preference. All users of a machine must use the same one,
+/// so the choice does not depend on anything that belongs to one user.
 const PLACES: [&str; 3] = ["/run/lock", "/dev/shm", "/tmp"];
 
-/// See the module. Its locks are those of `flock`: they belong to the open file, and end with the last
-/// copy of its descriptor.
+/// A shared file; see the module. Its locks are those of `flock`: they belong to the open file, and
+/// end with the last copy of its descriptor.
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
@@ -23,13 +23,14 @@ pub struct SharedFile {
 /// How a file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// By nobody else.
+    /// No other process has a lock.
     Exclusive,
-    /// By nobody else exclusively.
+    /// No other process has an exclusive lock.
     Shared,
 }
 
-/// The directory for such files: root's, and sticky, so that nobody exchanges a file of somebody else.
+/// Returns the directory for such files. It belongs to root and is sticky, so that no user can
+/// replace a file of another user.
 pub fn directory() -> Option<PathBuf> {
     PLACES.iter().map(PathBuf::from).find(|place| is_common(place))
 }
@@ -44,12 +45,13 @@ fn is_common(place: &Path) -> bool {
 }
 
 impl SharedFile {
-    /// Opens it, and makes it if there is none.
+    /// Opens the file, and creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         const TRIES_MAX: usize = 8;
         let own = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         for _ in 0..TRIES_MAX {
-            // Without CREATE: in a sticky directory the kernel refuses that for somebody else's file.
+            // Without CREATE: in a sticky directory the kernel refuses that for another user's
+            // file.
             let (opened, is_writable) = match fs::open(path, OFlags::RDWR | own, Mode::empty()) {
                 Err(rustix::io::Errno::ACCESS) => {
                     (fs::open(path, OFlags::RDONLY | own, Mode::empty()), false)
@@ -58,7 +60,7 @@ impl SharedFile {
                 opened => (opened, true),
             };
             match opened {
-                // Somebody else was faster.
+                // Another process created or removed it in between.
                 Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
                 Ok(fd) => {
@@ -70,7 +72,8 @@ impl SharedFile {
         Err(io::Error::from(io::ErrorKind::ResourceBusy))
     }
 
-    /// Locks it, if nobody is in the way; a lock that it had is exchanged for this one, or lost.
+    /// Locks the file if no other lock conflicts. An existing lock is replaced by this one, or
+    /// lost.
     pub fn try_lock(&self, lock: Lock) -> io::Result<bool> {
         let operation = match lock {
             Lock::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -83,12 +86,12 @@ impl SharedFile {
         }
     }
 
-    /// Gives its lock back.
+    /// Releases the lock.
     pub fn unlock(&self) -> io::Result<()> {
         Ok(fs::flock(&self.fd, FlockOperation::NonBlockingUnlock)?)
     }
 
-    /// Its first bytes, at most so many.
+    /// Reads its first bytes, at most `bytes_max`.
     pub fn read(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; bytes_max];
         let length = rustix::io::retry_on_intr(|| rustix::io::pread(&self.fd, &mut bytes, 0))?;
@@ -96,7 +99,8 @@ impl SharedFile {
         Ok(bytes)
     }
 
-    /// Replaces what it holds; of somebody else's file that we may only read, nothing.
+    /// Replaces its content; does nothing if it is another user's file that this process may only
+    /// read.
     pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         if self.is_writable {
             fs::ftruncate(&self.fd, 0)?;
@@ -105,7 +109,7 @@ impl SharedFile {
         Ok(())
     }
 
-    /// The open file, to be held by whoever shares its locks.
+    /// Returns the open file, to be held by each process that shares its locks.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -114,12 +118,12 @@ impl SharedFile {
 fn make(path: &Path, own: OFlags) -> rustix::io::Result<OwnedFd> {
     let everybody = Mode::from_raw_mode(0o666);
     let fd = fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | own, everybody)?;
-    // Whatever our umask says.
+    // Independent of the umask.
     fs::fchmod(&fd, everybody)?;
     Ok(fd)
 }
 
-/// A second name may be that of a file which others are not to write.
+/// Checks an opened file. A file with a second name may be one that other users must not write.
 fn check(fd: &OwnedFd) -> io::Result<()> {
     let found = fs::fstat(fd)?;
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;

@@ -1,9 +1,9 @@
-//! Where shared libraries lie.
+//! Directories of shared libraries.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Where the loader looks without being told.
+/// Directories that the loader searches by default.
 const SYSTEM: [&str; 9] = [
     "/usr/local/cuda/lib64",
     "/usr/local/cuda/targets/x86_64-linux/lib",
@@ -16,8 +16,9 @@ const SYSTEM: [&str; 9] = [
     "/opt/nvidia/nccl/lib",
 ];
 
-/// Every directory in which libraries may lie, in the order in which a Python worker finds them: its
-/// own packages (`site-packages`), the path of the loader, the roots of environments, the system.
+/// Returns every directory that may contain libraries, in the order in which a Python worker finds
+/// them: its own packages (`site-packages`), the path of the loader, the roots of environments, the
+/// system.
 pub fn library_directories(
     packages: &[PathBuf],
     loader_path: Option<&OsStr>,
@@ -36,7 +37,7 @@ pub fn library_directories(
     of_packages.chain(of_loader).chain(of_roots).chain(system).collect()
 }
 
-/// Directories of packages of the Pythons of these environments (`site-packages`).
+/// Returns the package directories of the Pythons of these environments (`site-packages`).
 pub fn python_packages(roots: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for root in roots {

@@ -1,4 +1,4 @@
-//! Signals: blocking, receiving as a descriptor, sending to what we created.
+//! Signals: blocking them, receiving them as a descriptor, sending them to child processes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal};
 /// Whether the process was started with this signal ignored (nohup).
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: a null new action only asks; the kernel fills `action` when it returns 0.
+    // SAFETY: a null new action only queries; the kernel fills `action` when it returns 0.
     unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Makes this process and what it forks deaf to the signals that ask a process to end: those that a
-/// batch system sends to everybody at once are the launcher's to answer.
+/// Blocks the signals that ask a process to end, in this process and its children. A batch system
+/// sends these signals to all processes at once; the launcher handles them.
 pub fn block_requests() {
     block(&REQUESTS);
 }
@@ -27,17 +27,17 @@ pub fn block_requests() {
 const REQUESTS: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Lets requests wait until this is dropped: what was made meanwhile can then be cleared up by whoever
-/// answers them. Threads that are started meanwhile never get any.
+/// Blocks requests to end until this is dropped, so that the handler of a request can also remove
+/// what was created meanwhile. Threads that are started meanwhile never receive these signals.
 pub struct SignalWatch(());
 
-/// As if somebody had sent it.
+/// Sends a signal to this process.
 pub fn send_to_self(signal: i32) {
     // SAFETY: the call takes two numbers and touches no memory.
     let _ = unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// See [`Waiting`].
+/// Blocks requests until the returned value is dropped; see [`Waiting`].
 pub fn let_requests_wait() -> SignalWatch {
     block_requests();
     SignalWatch(())
@@ -49,7 +49,7 @@ impl Drop for SignalWatch {
     }
 }
 
-/// Lets these signals wait in this thread. A blocked SIGTTIN makes reading the terminal from the
+/// Blocks these signals in this thread. A blocked SIGTTIN makes reading the terminal from the
 /// background an error instead of a stop.
 pub fn block(signals: &[i32]) {
     change_mask(libc::SIG_BLOCK, signals);
@@ -67,10 +67,10 @@ fn change_mask(how: i32, signals: &[i32]) {
     }
 }
 
-/// Makes the kernel keep the ends of children for us: a parent that ignores SIGCHLD hands that down
-/// through exec, and then nobody ever hears of an end.
+/// Makes the kernel keep the exit status of children. A parent that ignores SIGCHLD passes that on
+/// through exec, and then no process receives the exit of a child.
 pub fn hear_of_children() {
-    // SAFETY: the default disposition runs no code of ours.
+    // SAFETY: the default disposition runs no code of this process.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
     }
@@ -80,7 +80,7 @@ pub fn hear_of_children() {
 pub fn child_events() -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` initialises the set that the other calls read; `signalfd` returns a new
-    // descriptor that nobody else owns.
+    // descriptor that has no other owner.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
@@ -92,7 +92,7 @@ pub fn child_events() -> io::Result<OwnedFd> {
     }
 }
 
-/// Forgets pending events of [`child_events`]; the caller then waits for whoever ended.
+/// Discards pending events of [`child_events`]; the caller then reaps the children that ended.
 pub fn drain(fd: &OwnedFd) {
     let mut buffer = [0u8; 1024];
     while matches!(rustix::io::read(fd, &mut buffer), Ok(n) if n == buffer.len()) {}
@@ -104,8 +104,8 @@ extern "C" fn note_stop(signal: i32) {
     STOP.store(signal, Ordering::Relaxed);
 }
 
-/// Where the number of the signal will be that comes first of these, 0 until then; a second one of its
-/// kind ends the process as usual.
+/// Returns where the number of the first of these signals is stored when it is received, 0 until
+/// then. A second signal of the same kind ends the process as usual.
 pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
     for signal in signals {
         // SAFETY: the action is zeroed, which is a valid one; the handler only stores to an atomic,
@@ -120,8 +120,8 @@ pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
     &STOP
 }
 
-/// Puts every handled signal and the mask back to what a fresh program expects. Signals that were
-/// ignored at start stay ignored, as nohup wants; SIGPIPE, which Rust ignores, does not.
+/// Resets every handled signal and the mask to what a new program expects. Signals that were
+/// ignored at start stay ignored, as nohup needs; SIGPIPE, which Rust ignores, does not.
 ///
 /// Async-signal-safe: may be called between fork and exec.
 pub fn reset_for_exec() {
@@ -134,13 +134,14 @@ pub fn reset_for_exec() {
     }
 }
 
-/// A signal by number; `None` for numbers the kernel does not know.
+/// Returns a signal by number; `None` for numbers that the kernel does not know.
 pub fn from_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Signals a process group whose leader is our child and not yet waited for. A child that has just
-/// been forked and leads no group yet gets the signal alone. A group that is gone is fine.
+/// Signals a process group whose leader is a child that was not yet waited for. A child that has
+/// just been forked and leads no group yet is signalled alone. If the group is gone, nothing
+/// happens.
 pub fn send_to_group(leader: Pid, number: i32) {
     if let Some(signal) = from_number(number)
         && rustix::process::kill_process_group(leader, signal) == Err(Errno::SRCH)
@@ -149,21 +150,21 @@ pub fn send_to_group(leader: Pid, number: i32) {
     }
 }
 
-/// Signals the process that a descriptor holds. One that is gone is fine.
+/// Signals the process that a descriptor holds. If it is gone, nothing happens.
 pub fn send_to_held(process: &OwnedFd, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::pidfd_send_signal(process, signal);
     }
 }
 
-/// Signals one process that is our child or grandchild. One that is gone is fine.
+/// Signals one child or grandchild of this process. If it is gone, nothing happens.
 pub(super) fn send(pid: Pid, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// Stops this process until somebody continues it (Ctrl-Z).
+/// Stops this process until it receives SIGCONT (Ctrl-Z).
 pub fn stop_self() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }

@@ -1,10 +1,10 @@
-//! What instructions the processor has, and loops that are compiled for several sets of them.
+//! SIMD instruction sets of the processor, and loops that are compiled for several of them.
 //!
-//! The binary travels between machines, so it cannot be built for the newest of them.
+//! The same binary runs on different machines, so it cannot be built for the newest of them.
 
 use std::sync::OnceLock;
 
-/// What the processor offers, as far as our loops care; each includes those before it.
+/// Instruction sets that remuda's loops use; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// The instructions that the target was built for.
@@ -12,12 +12,12 @@ pub(crate) enum Level {
     /// 256-bit integers and floats.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// 512-bit.
+    /// 512-bit integers and floats.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
-/// The level of this machine.
+/// Returns the level of this machine.
 pub(crate) fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     let level = *LEVEL.get_or_init(detect);
@@ -46,11 +46,11 @@ fn detect() -> Level {
     Level::Baseline
 }
 
-/// Runs a loop in the version for this processor. What it calls must be `#[inline(always)]`, or it falls
-/// back to the baseline. No version fuses a product and a sum into one rounding: all return the same
-/// bits.
+/// Runs a loop in the version for this processor. Functions that the loop calls must be
+/// `#[inline(always)]`, or they are compiled for the baseline. No version fuses a product and a sum
+/// into one rounding: all return the same bits.
 ///
-/// There is none of 512 bits: within the caches it was no faster, and beyond them slower.
+/// There is no version for 512 bits: within the caches it was no faster, and beyond them slower.
 #[inline(always)]
 pub(crate) fn vectorized(run: impl FnOnce()) {
     #[cfg(target_arch = "x86_64")]

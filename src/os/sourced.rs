@@ -1,5 +1,6 @@
-//! The environment that a shell has after reading a script. The only place that starts a shell, and
-//! only because an activation script is written for one; the script's name travels as an argument.
+//! The environment of a shell after it has read a script. This is the only module that starts a
+//! shell, because an activation script is written for one; the script's name is passed as an
+//! argument.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,26 +14,26 @@ use rustix::process::{Pid, Signal};
 use super::fork::tied_to_us;
 use crate::base::clock;
 
-/// Bytes of an environment, and of what a script says.
+/// Maximum bytes of an environment, and of a script's output.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
-/// Between two looks whether it has ended.
+/// Interval of checks whether the shell has exited.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The script sees no arguments, and what it writes does not mix with the environment.
+/// The script gets no arguments, and its output does not mix with the environment.
 const SOURCE: &str =
     r#"remuda_script=$1; shift; . "$remuda_script" >&2 && exec cat /proc/self/environ"#;
-/// What shells keep for themselves.
+/// Variables that shells set for themselves.
 const OF_THE_SHELL: [&[u8]; 2] = [b"_", b"SHLVL"];
 
-/// Why there is no such environment.
+/// Reason why there is no such environment.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// No shell, or no memory.
+    /// The shell could not be started: none is installed, or there is no memory.
     #[error("cannot start a shell: {0}")]
     Os(#[from] io::Error),
-    /// It ran for too long.
+    /// The script ran for too long.
     #[error("it did not end within {} s", .0.as_secs())]
     TooLong(Duration),
-    /// It failed; what it said last.
+    /// The script failed; with its last line of output.
     #[error("it failed ({status}){}", said(.last_line))]
     Failed {
         /// Exit status of the shell.
@@ -40,7 +41,7 @@ pub enum SourceError {
         /// Its last line.
         last_line: String,
     },
-    /// It ended the shell.
+    /// The script ended the shell.
     #[error("it ended the shell that read it")]
     Left,
 }
@@ -81,7 +82,7 @@ fn start(shell: &str, script: &Path, cwd: &Path, out: &File, err: &File) -> io::
     tied_to_us(&mut command).spawn()
 }
 
-/// `None`: it was killed at the end of its time, with everything of its group.
+/// Waits for a child; `None` if it was killed at the time limit, with its whole process group.
 pub(super) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline: Instant = clock::now() + limit;
     loop {
@@ -113,7 +114,7 @@ pub(super) fn last_line(bytes: &[u8]) -> String {
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
 }
 
-/// `NAME=value`, each ended by a NUL.
+/// Parses `NAME=value` entries, each ended by a NUL.
 fn parse(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let variables = text.split(|byte| *byte == 0).filter_map(|variable| {
         let at = variable.iter().position(|byte| *byte == b'=')?;

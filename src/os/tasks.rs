@@ -1,27 +1,27 @@
-//! Tasks of an async runtime whose panics are everybody's business.
+//! Tasks of an async runtime whose panics are passed on to their owner.
 
 use std::convert::Infallible;
 use std::future::Future;
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-/// Tasks that end when this is dropped.
+/// A set of tasks that are cancelled when this is dropped.
 #[derive(Default)]
 pub struct Tasks(JoinSet<()>);
 
 impl Tasks {
-    /// Starts one; must be called inside a runtime.
+    /// Starts a task; must be called inside a runtime.
     pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         self.0.spawn(task)
     }
 
-    /// Starts one that may block, on a thread of its own.
+    /// Starts a task that may block, on its own thread.
     pub fn spawn_blocking(&mut self, task: impl FnOnce() + Send + 'static) {
         self.0.spawn_blocking(task);
     }
 
-    /// Waits for ever, unless a task panics: then this panics too. To be waited on beside everything
-    /// else that may happen.
+    /// Waits for ever, unless a task panics: then this panics too. Meant for a `select!` beside
+    /// everything else that may happen.
     pub async fn watch(&mut self) -> Infallible {
         loop {
             match self.0.join_next().await {
@@ -31,7 +31,7 @@ impl Tasks {
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     pub async fn finish(&mut self) {
         while let Some(ended) = self.0.join_next().await {
             pass_on_panic(ended);
@@ -40,7 +40,7 @@ impl Tasks {
 }
 
 fn pass_on_panic(ended: Result<(), JoinError>) {
-    // One that was cancelled did nothing wrong.
+    // A task that was cancelled is not a failure.
     if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
         std::panic::resume_unwind(panic);
     }

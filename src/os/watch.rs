@@ -1,4 +1,4 @@
-//! Descriptors that an async runtime waits on.
+//! File descriptors registered with an async runtime.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::fds;
 
-/// Hands a pipe or socket to the runtime that is running; reads and writes no longer block.
+/// Registers a pipe or socket with the current runtime; reads and writes no longer block.
 pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     fds::set_nonblocking(&fd)?;
     // SAFETY: an `OwnedFd` stays open, under the same number and for the same file, until it is

@@ -19,30 +19,30 @@ pub(in crate::agent) struct Shim {
     control: OwnedFd,
 }
 
-/// A shim that a runtime waits on. Dropping it makes the shim kill everything and end.
+/// A shim that a runtime waits on. Dropping it makes the shim kill everything and exit.
 pub(in crate::agent) struct ShimHandle {
     pid: Pid,
     control: AsyncFd<OwnedFd>,
 }
 
 impl Shim {
-    /// Forks it. Must be called before this process has threads or a runtime.
+    /// Forks the shim. Must be called before this process has threads or a runtime.
     pub(in crate::agent) fn fork() -> io::Result<Self> {
         let (ours, theirs) = fds::packet_pair()?;
         match fork::fork()? {
             ForkSide::Parent(pid) => Ok(Self { pid, control: ours }),
             ForkSide::Child => {
                 drop(ours);
-                // A copy of the link here would keep it open when the agent dies.
+                // A copy of the link in the shim would keep it open after the agent has exited.
                 drop(fds::take_stdio());
                 fork::exit_now(run::main(theirs))
             }
         }
     }
 
-    /// Hands it to the runtime that is running.
+    /// Registers the shim's socket with the runtime that is running.
     pub(in crate::agent) fn watch(self) -> io::Result<ShimHandle> {
-        // Only reading waits for readiness; packets to the shim are few and fit its buffer.
+        // Only reading waits for readiness: packets to the shim are few and fit its buffer.
         Ok(ShimHandle { pid: self.pid, control: watch::watch(self.control, Interest::READABLE)? })
     }
 }
@@ -53,7 +53,7 @@ impl ShimHandle {
         self.pid
     }
 
-    /// The next packet with its descriptors; `None` when the shim is dead.
+    /// Receives the next packet with its descriptors; `None` when the shim has exited.
     pub(in crate::agent) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let received =
@@ -75,17 +75,17 @@ impl ShimHandle {
         fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Spawn), &fds)
     }
 
-    /// Makes it hold what we hold.
+    /// Makes the shim hold descriptors that the agent holds.
     pub(in crate::agent) fn hold(&self, held: &[OwnedFd]) {
         for some in held.chunks(fds::PACKET_FDS_MAX) {
             let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
-            // A dead shim is noticed by whoever hears it.
+            // The end of the shim is detected by [`Self::recv`].
             let _ =
                 fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &some);
         }
     }
 
-    /// Whether a signal or a debugger has stopped it.
+    /// Whether a signal or a debugger has stopped the shim.
     pub(in crate::agent) fn is_suspended(&self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.is_suspended())
     }
@@ -95,7 +95,7 @@ impl ShimHandle {
         family::signal_child(self.pid, signal);
     }
 
-    /// Says something. A dead shim is noticed by [`Self::recv`].
+    /// Sends a message. The end of the shim is detected by [`Self::recv`].
     pub(in crate::agent) fn send(&self, message: &ToShim) {
         let _ = fds::send_packet(self.control.get_ref(), &message::encode(message), &[]);
     }

@@ -1,4 +1,4 @@
-//! What agent and shim say to each other: small packets; whatever is large travels in a memfd.
+//! Messages between agent and shim: small packets; large data is passed in a memfd.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,10 +10,10 @@ use crate::base::WorkerExit;
 use crate::plan::CoreShare;
 use crate::wire::{Leftover, OpenFailure};
 
-/// Largest packet.
+/// Maximum size of a packet.
 pub(super) const PACKET_BYTES_MAX: usize = 4 * 1024;
 
-/// Leftovers named in one packet; more are counted when they are killed, not listed.
+/// Maximum number of leftovers named in one packet; more are killed without being listed.
 pub(super) const LEFTOVERS_MAX: usize = 64;
 
 /// Agent → shim.
@@ -21,20 +21,21 @@ pub(super) const LEFTOVERS_MAX: usize = 64;
 pub(in crate::agent) enum ToShim {
     /// Fork the workers described in the first descriptor; a second one is their shared memory.
     Spawn,
-    /// Keep the descriptors to the end: claims, which are free when agent and shim are gone.
+    /// Hold the descriptors until the shim exits: claims, which are free when agent and shim are
+    /// gone.
     Hold,
-    /// Signal every live worker's process group.
+    /// Signal the process group of every running worker.
     Signal(i32),
-    /// Ask what a worker that has ended left behind to end (SIGTERM). The answer is
+    /// Ask the processes that a worker left behind to end (SIGTERM). The answer is
     /// [`FromShim::Swept`].
     Sweep {
         /// Index of the worker.
         worker: u32,
-        /// Processes that have work to do may just be ending: then none is signalled, and the answer is
-        /// [`FromShim::Leftovers`].
+        /// If set and some process has work to do, none is signalled, because it may be about to
+        /// end. The answer is then [`FromShim::Leftovers`].
         spares_busy: bool,
     },
-    /// Kill what a worker that has ended left behind, until nothing is left.
+    /// Kill the processes that a worker left behind, until none is left.
     KillLeftovers {
         /// Index of the worker.
         worker: u32,
@@ -54,14 +55,14 @@ pub(in crate::agent) enum FromShim {
         worker: u32,
         /// Pid of the worker.
         pid: u32,
-        /// When, on the clock of [`crate::base::clock::machine_us`].
+        /// Time of the fork, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
     },
-    /// A worker could not become its program; it will not be `Ended`.
+    /// A worker failed before it executed its program; no `Ended` follows.
     Failed {
         /// Index of the worker.
         worker: u32,
-        /// At which step.
+        /// The step that failed.
         step: OpenFailure,
         /// Error number of the kernel.
         errno: i32,
@@ -72,9 +73,9 @@ pub(in crate::agent) enum FromShim {
         worker: u32,
         /// How the worker exited.
         exit: WorkerExit,
-        /// When, on the clock of [`crate::base::clock::machine_us`].
+        /// Time of the end, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
-        /// Signals sent to it before.
+        /// Signals that were sent to it before.
         sent: Vec<i32>,
     },
     /// A worker that has ended left processes behind.
@@ -82,54 +83,54 @@ pub(in crate::agent) enum FromShim {
         /// Index of the worker.
         worker: u32,
     },
-    /// What a worker left behind was signalled.
+    /// The processes that a worker left behind were signalled.
     Swept {
         /// Index of the worker.
         worker: u32,
-        /// What was signalled; empty if all of it had ended by itself.
+        /// The processes signalled; empty if all of them had ended by themselves.
         processes: Vec<Leftover>,
     },
-    /// No process is left, but for these, which cannot be killed.
+    /// No process is left except these, which cannot be killed.
     Empty {
-        /// What would not die.
+        /// The processes that still exist after SIGKILL.
         undead: Vec<Leftover>,
     },
     /// The answer to [`ToShim::Ping`].
     Pong,
 }
 
-/// One worker, with everything resolved.
+/// One worker to be started, with everything resolved.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::agent) struct ShimWorker {
     /// File to execute.
     pub(in crate::agent) path: Vec<u8>,
     /// Program and arguments.
     pub(in crate::agent) argv: Vec<Vec<u8>>,
-    /// Its environment, but for the numbers of the two descriptors.
+    /// Its environment, without the numbers of the two descriptors.
     pub(in crate::agent) env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Working directory.
     pub(in crate::agent) cwd: Vec<u8>,
-    /// Its rank as text: how what it leaves behind is recognised.
+    /// Its rank as text, by which the processes that it leaves behind are recognised.
     pub(in crate::agent) rank: String,
     /// Whether it gets a pipe as standard input.
     pub(in crate::agent) stdin: bool,
-    /// Processors and memory of its own.
+    /// Its own processors and memory, if it is bound.
     pub(in crate::agent) bound: Option<CoreShare>,
 }
 
-/// A packet's bytes.
+/// Encodes a packet.
 pub(super) fn encode<M: Serialize>(message: &M) -> Vec<u8> {
     let packet = postcard::to_allocvec(message).expect("every message is serialisable");
     assert!(packet.len() <= PACKET_BYTES_MAX, "packets are small by construction");
     packet
 }
 
-/// Reads a packet back; both ends are one build.
+/// Decodes a packet; both ends are the same build.
 pub(super) fn decode<'a, M: Deserialize<'a>>(packet: &'a [u8]) -> M {
     postcard::from_bytes(packet).expect("agent and shim are the same executable")
 }
 
-/// Puts the workers into a file that has no name.
+/// Encodes the workers into an anonymous file.
 pub(super) fn pack(workers: &[ShimWorker]) -> io::Result<OwnedFd> {
     let bytes = postcard::to_allocvec(workers).expect("every message is serialisable");
     let memory = rustix::fs::memfd_create("remuda-workers", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -139,7 +140,7 @@ pub(super) fn pack(workers: &[ShimWorker]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads them back.
+/// Decodes the workers.
 pub(super) fn unpack(memory: OwnedFd) -> io::Result<Vec<ShimWorker>> {
     let mut bytes = Vec::new();
     File::from(memory).read_to_end(&mut bytes)?;

@@ -1,6 +1,6 @@
-//! The process between agent and workers: it alone forks, waits and signals. Single-threaded, no
-//! async runtime, so `fork` copies nothing inconsistent and the parent-death signal of a worker
-//! means the death of this process.
+//! The shim, the process between agent and workers: it alone forks, waits and signals. It has one
+//! thread and no async runtime, so `fork` copies nothing inconsistent, and the parent-death signal
+//! of a worker means that this process has ended.
 
 mod handle;
 mod message;

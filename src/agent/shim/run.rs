@@ -1,4 +1,4 @@
-//! The shim itself.
+//! The main loop of the shim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -18,20 +18,21 @@ use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
 
-/// Looks that find nothing before a sweep beside living workers is over.
+/// Number of scans without a result after which a sweep beside running workers is over.
 const VAIN_LOOKS_MAX: u32 = 20;
-/// How long one sweep of everything holds up whoever else wants something.
+/// Time limit of one sweep of everything, during which other requests wait.
 const SWEEP_LIMIT: Duration = Duration::from_millis(100);
-/// Looks in a row at what will not stop forking.
+/// Maximum number of scans in a row for processes that keep forking.
 const SWEEPS_MAX: usize = 16;
-/// Between two rows.
+/// Pause between two such rows.
 const SWEEP_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Signals after which the end of a worker is our doing.
+/// Signals after which the end of a worker is attributed to remuda.
 const ASKS_TO_END: [i32; 5] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
 
-/// Serves the agent until it is gone, then kills whatever is left. Returns the exit code.
+/// Serves the agent until it is gone, then kills all processes that are left. Returns the exit
+/// code.
 pub(super) fn main(control: OwnedFd) -> u8 {
     family::set_name(c"remuda-shim");
     family::become_subreaper();
@@ -59,16 +60,17 @@ pub(super) fn main(control: OwnedFd) -> u8 {
 struct Shim {
     control: OwnedFd,
     children: OwnedFd,
-    /// Where children that could not become their programs say so; open until all have.
+    /// Pipe on which children report that they failed before exec; open until all have executed or
+    /// failed.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// What the agent wants held as long as we live.
+    /// Descriptors that the agent wants held until the shim exits.
     held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
-    /// The worker that ended last, if it seemed to leave nothing.
+    /// The worker that ended last, if no leftovers of it were found.
     unseen: Option<usize>,
-    /// Workers whose leftovers were told and may still be there.
+    /// Workers whose leftovers were reported and may still exist.
     told: BTreeSet<usize>,
     /// Whether the agent knows that nothing is left.
     emptied: bool,
@@ -77,30 +79,30 @@ struct Shim {
 struct Worker {
     rank: String,
     state: State,
-    /// Signals sent to it while it lived.
+    /// Signals sent to it while it was alive.
     sent: Vec<i32>,
 }
 
-/// What forks faster than we look needs many looks; what cannot be killed must not be looked at for
-/// ever.
+/// A sweep of a worker's leftovers. Processes that fork faster than they are scanned need many
+/// scans; processes that cannot be killed must not be scanned for ever.
 struct Sweep {
     until: Instant,
-    /// Looks in a row that found nothing.
+    /// Scans in a row that found nothing.
     vain: u32,
 }
 
 enum State {
-    /// It could not be forked, or not become its program; already told.
+    /// It could not be forked, or failed before exec; already reported.
     Failed(Option<Pid>),
     Lives(Pid),
     Ended(Pid),
 }
 
-/// The agent is gone.
+/// Error: the agent is gone.
 struct AgentGone;
 
 impl Shim {
-    /// Waits for something to happen and deals with it.
+    /// Waits for one event and handles it.
     fn turn(&mut self) -> Result<(), AgentGone> {
         let (control, children) = (self.control.as_fd(), self.children.as_fd());
         let mut polled =
@@ -158,11 +160,11 @@ impl Shim {
         fds::send_packet(&self.control, &message::encode(message), &fds).map_err(|_| AgentGone)
     }
 
-    /// Forks all workers first and waits for their exec afterwards: on a busy machine waiting for
+    /// Forks all workers first and waits for their exec afterwards: on a busy machine, waiting for
     /// each in turn takes four times as long.
     fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
-        // Those of an earlier epoch are gone: the kernel said so.
+        // Workers of an earlier epoch are gone, as the kernel reported.
         self.workers.clear();
         self.sweeping.clear();
         self.told.clear();
@@ -193,11 +195,12 @@ impl Shim {
             self.workers.push(Worker { rank, state, sent: Vec::new() });
         }
         drop(report);
-        // Children may have ended before they were on the list.
+        // Children may have ended before they were in the table.
         self.reap()
     }
 
-    /// Hears which children could not become their programs. At the end of the pipe all have.
+    /// Reads which children failed before exec. At the end of the pipe, all have executed or
+    /// failed.
     fn read_failures(&mut self) -> Result<(), AgentGone> {
         while let Some(failures) = &self.failures {
             let mut record = [0; ExecFailure::BYTES];
@@ -223,7 +226,7 @@ impl Shim {
         self.say(&FromShim::Failed { worker: failure.tag, step, errno: failure.errno }, &[])
     }
 
-    /// Buries whoever has ended and tells the agent about workers.
+    /// Reaps the children that have ended and reports the workers among them to the agent.
     fn reap(&mut self) -> Result<(), AgentGone> {
         loop {
             match family::reap() {
@@ -236,7 +239,7 @@ impl Shim {
     }
 
     fn ended(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
-        // A child that could not exec said so before it ended.
+        // A child that could not exec reported it before it ended.
         self.read_failures()?;
         let lives = |worker: &Worker| matches!(worker.state, State::Lives(alive) if alive == pid);
         let Some(index) = self.workers.iter().position(lives) else {
@@ -250,8 +253,8 @@ impl Shim {
         self.tell_leftovers()
     }
 
-    /// Tells what the worker that ended last has left, once it is seen: what forks and ends fast may
-    /// be missed by a look, but each of its ends brings another.
+    /// Reports the leftovers of the worker that ended last, once they are found. A scan may miss
+    /// processes that fork and end fast, but each of their ends causes another scan.
     fn tell_leftovers(&mut self) -> Result<(), AgentGone> {
         let Some(index) = self.unseen else {
             return Ok(());
@@ -264,9 +267,9 @@ impl Shim {
         self.say(&FromShim::Leftovers { worker: index as u32 }, &[])
     }
 
-    /// Asks what a worker left behind to end, and tells the agent what that was. Processes that fork and
-    /// end fast may be missed by a look, so there are several; if none finds anything, the next end of a
-    /// child brings another.
+    /// Asks the processes that a worker left behind to end, and reports them to the agent. A scan
+    /// may miss processes that fork and end fast, so there are several; if none finds anything, the
+    /// next end of a child causes another.
     fn sweep(&mut self, worker: usize, spares_busy: bool) -> Result<(), AgentGone> {
         let mut looks = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
         let strays = looks.find(|strays| !strays.is_empty()).unwrap_or_default();
@@ -289,7 +292,7 @@ impl Shim {
         self.tell_leftovers()
     }
 
-    /// Whether a leftover is not one of those that have been told as another worker's.
+    /// Whether a leftover is not one that has been reported as another worker's.
     fn is_news(&self, pid: Pid, index: usize) -> bool {
         let Some(rank) = family::variable_of(pid, env_vars::RANK) else {
             return self.told.is_empty();
@@ -317,8 +320,8 @@ impl Shim {
         }
     }
 
-    /// What a worker that has ended left below us: orphans that carry its rank or its session,
-    /// and everything below them. At the end every orphan is the last worker's.
+    /// Returns the processes that an ended worker left behind: orphans that have its rank or its
+    /// session, and all their descendants. When no worker runs, every orphan is the last worker's.
     fn strays_of(&self, index: usize) -> Vec<ProcessRef> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
@@ -335,7 +338,7 @@ impl Shim {
         strays
     }
 
-    /// Looks again at everything that is being swept.
+    /// Scans again for everything that is being swept.
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
         if !self.sweeping.is_empty() && self.living().is_empty() {
             return self.sweep_all();
@@ -352,7 +355,8 @@ impl Shim {
         Ok(())
     }
 
-    /// No worker lives: whatever is below us is left over, and the kernel says when nothing is.
+    /// Sweeps when no worker runs: every descendant is a leftover, and the kernel reports when
+    /// none is left.
     fn sweep_all(&mut self) -> Result<(), AgentGone> {
         let left = family::kill_descendants(SWEEP_LIMIT, |_, _| {});
         self.reap()?;
@@ -365,8 +369,8 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills what a worker left, until a look finds nothing or there have been many; returns what
-    /// the last one found.
+    /// Kills what a worker left behind, until a scan finds nothing or the maximum of scans is
+    /// reached; returns what the last scan found.
     fn kill_strays_of(&self, worker: usize) -> Vec<ProcessRef> {
         let mut strays = Vec::new();
         for _ in 0..SWEEPS_MAX {
@@ -389,7 +393,7 @@ impl Shim {
         self.workers.iter().filter_map(pid).collect()
     }
 
-    /// Kills until the kernel says that no child is left.
+    /// Kills until the kernel reports that no child is left.
     fn kill(&mut self) -> Result<(), AgentGone> {
         for worker in &mut self.workers {
             worker.sent.push(libc::SIGKILL);
@@ -414,7 +418,8 @@ fn describe(pid: Pid) -> Option<Leftover> {
     Some(Leftover { pid: pid.as_raw_pid() as u32, name: Stat::of(pid)?.name })
 }
 
-/// Pipes, environment, fork. Returns the agent's ends of what was made.
+/// Creates the pipes and the environment of a worker and forks it. Returns the agent's ends of the
+/// pipes and sockets.
 fn fork_worker(
     worker: ShimWorker,
     shared: Option<&OwnedFd>,
