@@ -1,4 +1,5 @@
-//! What can be known before anything is measured, with the place of the command line.
+//! Checks of `remuda bench` before anything is measured; errors point at the place of the command
+//! line.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,10 +19,10 @@ use crate::os::input_file::{InputReader, open};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::runtime::Dtype;
 
-/// Bytes of a file of earlier results.
+/// Maximum size of a file of earlier results, in bytes.
 const RESULTS_BYTES_MAX: u64 = 64 << 20;
 
-/// Checks the options against each other and against the place where they will be used.
+/// Checks the options against each other and against the place where the job runs.
 pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), CliError> {
     let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
@@ -68,7 +69,7 @@ pub(super) fn run(args: &BenchArgs, typed: &Typed, place: &Place) -> Result<(), 
         });
         return Err(refused.into());
     }
-    // Elsewhere the workers find out themselves.
+    // On other machines, the workers check this.
     if matches!(place.transport, Transport::Ssh(_)) {
         return Ok(());
     }
@@ -116,8 +117,8 @@ fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     refused.into()
 }
 
-/// Earlier results of a file, of the same collective; where it does not say of how many ranks, as if of
-/// `world`.
+/// Reads earlier results of the same collective from a file. If the file does not contain the
+/// number of ranks, `world` is assumed.
 pub(super) fn read_earlier(
     file: &Path,
     collective: Collective,
@@ -137,7 +138,7 @@ pub(super) fn read_earlier(
         .map_err(|error| (Status::BadInput, error.to_string()))
 }
 
-/// That all workers of this machine find memory for the greatest size.
+/// Checks that all workers of this machine have enough memory for the greatest size.
 fn check_memory(
     options: &Options,
     workers: usize,
