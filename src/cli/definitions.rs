@@ -101,7 +101,7 @@ fn codes(of_hostfiles: bool) -> Vec<PossibleValue> {
     some.map(|found| PossibleValue::new(found.code).help(found.title)).collect()
 }
 
-/// Commands with a manual page, and those of their subcommands.
+/// Commands and subcommands that have a manual page.
 fn pages(whole: &Command) -> Vec<PossibleValue> {
     let mut pages: Vec<PossibleValue> = Vec::new();
     for command in

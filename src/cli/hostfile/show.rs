@@ -226,8 +226,8 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
     Ok(hosts.map(member).collect())
 }
 
-/// Reads a list of names without any slots again, with one slot for each host. Returns whether it
-/// did so.
+/// Reads a list of names without any slots again, with one slot for each host. The second value is
+/// false if that was necessary: the slots of the hosts are not known.
 fn without_slots(reading: Reading) -> (Reading, bool) {
     let mut errors = reading.findings.diagnostics.iter();
     let mut errors = errors.by_ref().filter(|found| found.severity == Severity::Error).peekable();

@@ -64,7 +64,7 @@ impl SelectArgs {
     }
 }
 
-/// See `--from`.
+/// Dialect of a hostfile (`--from`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DialectArg(Dialect);
 
@@ -87,7 +87,7 @@ impl ValueEnum for DialectArg {
     }
 }
 
-/// See `--to`.
+/// Target format of a conversion (`--to`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToArg {
     /// Hostfile of another tool.
