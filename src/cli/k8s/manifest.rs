@@ -269,8 +269,8 @@ fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
     Err(refused.into())
 }
 
-/// Refuses words that every pod would refuse. Kubernetes may replace some of the words by values of
-/// its own.
+/// Refuses words that every pod would refuse. Words with `$(` are not checked: Kubernetes may
+/// replace them by values of its own.
 fn check_words(words: &[String]) -> Result<(), CliError> {
     if words.iter().any(|word| word.contains("$(")) {
         return Ok(());
@@ -296,7 +296,7 @@ fn check_words(words: &[String]) -> Result<(), CliError> {
         .help(format!("give `--{ours}` to `remuda k8s manifest`, before the `--`")))
 }
 
-/// Checks that the ports of the probes and of the job differ.
+/// Checks that the port of the probes is not one of the three ports of the job.
 fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
     if !(master..=master + 2).contains(&status) {
         return Ok(());

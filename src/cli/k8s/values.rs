@@ -110,7 +110,7 @@ fn read_resource(value: Value<'_>) -> Result<(&str, Quantity), CliError> {
 
 fn refuse_resource(value: Value<'_>, name: &str, error: &ResourceError) -> CliError {
     let bad = match error {
-        // This resource was not named by any option.
+        // `--gpus` adds this resource: if an option is given twice, it is refused earlier.
         ResourceError::Twice(_) => {
             BadValue::new("`--gpus` asks for it").help("leave one of the two out")
         }

@@ -33,8 +33,8 @@ pub(in crate::cli) enum Lexed {
 pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, Refused> {
     let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
     let lexed = lexer.run()?;
-    // A request for help takes precedence over errors in the line, and is the only request that
-    // does.
+    // A request for help or for the version takes precedence over an unknown option; a script does
+    // not.
     match (lexer.unknown.take(), lexed) {
         (Some(place), Some(Lexed::Script(_)) | None) => Err(lexer.unknown_option(place)),
         (None, None) => Err(lexer.no_script()),
