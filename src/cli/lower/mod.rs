@@ -81,7 +81,8 @@ fn in_line(findings: Findings, typed: &Typed) -> Findings {
     contradiction(&findings, typed).unwrap_or_else(|| number(findings, typed))
 }
 
-/// Returns the finding for `--include` beside `--num_gpus`, if both were typed.
+/// Returns the finding for `--include` beside `--num_gpus`, with both places in one excerpt of the
+/// line, if both were typed.
 fn contradiction(findings: &Findings, typed: &Typed) -> Option<Findings> {
     let [problem] = &findings.diagnostics[..] else { return None };
     let [(first, label)] = &problem.related[..] else { return None };

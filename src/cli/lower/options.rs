@@ -27,7 +27,8 @@ const GROUP_LIMIT: Duration = Duration::from_secs(60);
 pub(in crate::cli) enum Speaker {
     /// All workers: lines have a prefix with their rank.
     Everybody,
-    /// Only rank 0, without a prefix. Its exit status may decide the result of the job.
+    /// Only rank 0, without a prefix. The judge determines whether its exit status 1 is a result
+    /// of the job and not a failure.
     Rank0(Judge),
 }
 

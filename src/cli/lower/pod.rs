@@ -103,8 +103,8 @@ pub(in crate::cli) fn mpi_hosts(
     Ok(Place { way_on: WayOn::Nothing, ..place })
 }
 
-/// Returns the full name of a host from a line of `/etc/hosts`: `10.0.0.4
-/// train-1.train.ns.svc.cluster.local  train-1`.
+/// Returns the full name of this host in the text of `/etc/hosts`, which has a line such as
+/// `10.0.0.4  train-1.train.ns.svc.cluster.local  train-1`.
 fn full_name(hosts: &str, own: &str) -> Option<String> {
     let names = hosts.lines().filter_map(|line| line.split('#').next());
     let mut names = names.flat_map(|line| line.split_ascii_whitespace().skip(1));
@@ -122,8 +122,8 @@ pub(in crate::cli) fn pod(
     let accelerator = accelerator(&args.devices)?;
     let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
     let found = pod.found.as_ref();
-    // If the name does not contain the number of this node, the names of the other nodes are not
-    // known.
+    // If the platform gives this node another number, the name of the pod does not determine the
+    // names of the other pods.
     let named = found.filter(|found| found.rank == pod.rank);
     let base = named.and_then(|found| found.base.as_deref()).unwrap_or("pod");
     let nodes = (0..pod.nodes).map(|rank| Ok((name(base, rank)?, slots.clone())));

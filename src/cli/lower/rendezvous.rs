@@ -31,7 +31,7 @@ pub(in crate::cli) fn unused_variables(args: &ReachArgs, place: &Place) -> Optio
 enum Used {
     /// The value was typed.
     Typed,
-    /// The value without an option.
+    /// This value, because no option was typed.
     Value(String),
 }
 
