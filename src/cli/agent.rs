@@ -2,8 +2,9 @@
 //! only identify the process in a process list; everything else is sent over the link.
 //!
 //! Behind ssh, a shell starts the agent: with `link` the agent reports when the stream has become
-//! the link, and with `pushed` that the executable has just been copied. `remuda agent DIGEST
-//! IDENTITY` reports whether the executable is the expected one. See `transport::ssh`.
+//! the link, and with `pushed` that the executable has just been copied.
+//! `remuda agent DIGEST IDENTITY` reports whether the executable is the expected one. See
+//! `transport::ssh`.
 
 use std::ffi::OsString;
 

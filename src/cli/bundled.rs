@@ -1,4 +1,4 @@
-//! Commands whose workers are this executable: what `remuda train` and `remuda bench` share.
+//! Common parts of `remuda train` and `remuda bench`, which start this executable as their workers.
 
 use std::path::Path;
 
@@ -38,8 +38,8 @@ pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
     Ok(Program::Exec { program: program.into(), local_rank: false })
 }
 
-/// Whether this process is a worker of a job that was started with another command, such as `remuda
-/// pod`, which has the options about where the job runs.
+/// Whether this process is a worker of a job that was started with another command, such as
+/// `remuda pod`, which has the options about where the job runs.
 pub(super) fn is_worker() -> bool {
     env_vars::get(env_vars::REMUDA_RANK_FD).is_some()
 }

@@ -139,7 +139,7 @@ pub(super) fn doctor(typed: &Typed) -> Result<(), Refused> {
     }))
 }
 
-/// Checks the options for a program whose workers find each other through the launcher.
+/// Checks the options for a program with workers that find each other through the launcher.
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), Refused> {
     if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Command line: one file for each command; the only module that uses clap (layer L6).
 //!
-//! Each command has its own parser. Only this file checks the word that selects the command, so that a
-//! script called `hostfile` is never read as a command.
+//! Each command has its own parser. Only this file checks the word that selects the command, so that
+//! a script called `hostfile` is never read as a command.
 
 mod agent;
 pub mod args;

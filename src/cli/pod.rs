@@ -156,7 +156,7 @@ fn keeper(args: &PodPlaceArgs, role: &Role) -> Keeper {
     let termination_log = Some(termination_log());
     let on_term = match role {
         Role::Node(_) => OnTerm::EndsNode,
-        // A replacement of the launcher's pod would not know the job.
+        // A replacement pod could not take the job over.
         Role::Launcher(_) => OnTerm::EndsJob,
     };
     let is_kubernetes = env_vars::get(env_vars::KUBERNETES_SERVICE_HOST).is_some();

@@ -130,7 +130,7 @@ pub(super) fn start_program(
 pub(super) struct Started {
     pub(super) program: Program,
     pub(super) args: Vec<OsString>,
-    /// Workers whose output is printed.
+    /// The workers with printed output.
     pub(super) speaker: Speaker,
     /// Files that the workers need on other machines.
     pub(super) files: Vec<WorkersFile>,
@@ -143,7 +143,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Creates a job whose files are not known.
+    /// Creates a description without any files.
     pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
         Self {
             program,

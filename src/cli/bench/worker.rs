@@ -113,7 +113,7 @@ fn measure_all(
 ) -> Result<(Document, Option<String>), Error> {
     let speaks = group.rank() == 0 && !args.json;
     let draws = group.rank() == 0 && args.plot.is_some();
-    // If the output cannot be written, the measurement goes on.
+    // If the output cannot be written, the measurement continues.
     let say = |text: &str| {
         if speaks {
             let _ = print(text);

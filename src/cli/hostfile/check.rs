@@ -113,8 +113,8 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     Ok(Checked { reading: Some(reading), findings, world, note, status })
 }
 
-/// Adds warnings about valid but unwanted hostfiles, and removes the warnings and notes of
-/// `--allow`.
+/// Adds findings about content that is valid but probably not intended, and removes the warnings
+/// and notes of `--allow`.
 fn examine(reading: &mut Reading, allow: &[String]) {
     let lints = pool::lint(reading);
     let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);

@@ -45,8 +45,8 @@ pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<Found, Load
     if let Some(file) = file(env_vars::PBS_NODEFILE) {
         return from_file(&file, trust, options(Dialect::Pbs));
     }
-    // The file has a line for each slot, this variable does not, and LSF sets it for jobs of any
-    // size.
+    // This variable is preferred to the file: it has no line for each slot, and LSF sets it for
+    // jobs of any size.
     if let Some(hosts) = text(env_vars::LSB_MCPU_HOSTS) {
         let text = format!("{}={hosts}\n", env_vars::LSB_MCPU_HOSTS);
         return from_text(&text, options(Dialect::Lsf));

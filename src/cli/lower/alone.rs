@@ -68,7 +68,7 @@ pub(super) fn master(
     (MasterAddr::Given(address.to_owned()), port)
 }
 
-/// Returns address and port of rank 0 if the job has several nodes.
+/// Returns address and port of rank 0 of a job with several nodes.
 pub(super) fn rendezvous<'a>(
     args: &'a ReachArgs,
     nodes: &'a [(HostName, Vec<Slot>)],

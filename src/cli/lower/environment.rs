@@ -83,8 +83,8 @@ pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     })
 }
 
-/// Returns the former path of a working directory that was deleted: the kernel appends `
-/// (deleted)`.
+/// Returns the path by which a deleted working directory was entered: the kernel appends
+/// `(deleted)` to it.
 fn entered_directory() -> Option<PathBuf> {
     let link = std::fs::read_link("/proc/self/cwd").ok()?.into_os_string().into_vec();
     let path = link.strip_suffix(b" (deleted)")?;

@@ -22,7 +22,7 @@ use crate::wire;
 /// rank 0.
 const GROUP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Workers whose output is printed.
+/// The workers with printed output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Speaker {
     /// All workers: lines have a prefix with their rank.
@@ -153,7 +153,7 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
     }))
 }
 
-/// Returns the worker whose output has no prefix.
+/// Returns the worker with output that gets no prefix.
 fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     let speaks = match speaker {
         Speaker::Everybody => workers == 1,

@@ -36,8 +36,8 @@ pub(super) struct FoundPool {
     pub(super) reading: Option<Reading>,
 }
 
-/// Returns hosts and slots. Schedulers are asked only if remuda has its own name: users who start
-/// DeepSpeed's launcher in an allocation know that it ignores the scheduler.
+/// Returns hosts and slots. The allocation of a scheduler is used only if remuda was started by its
+/// own name: DeepSpeed's launcher ignores the scheduler, and its users expect that.
 pub(super) fn find_pool(
     args: &PlaceArgs,
     typed: &Typed,

@@ -22,7 +22,7 @@ use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
 /// Returns the transport: ssh to every host including this machine, so that all nodes get the same
-/// environment. Only a job on this machine alone, whose name is `machine`, needs no ssh.
+/// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
 pub(super) fn transport<'a>(
     args: &ReachArgs,
     hosts: impl Iterator<Item = &'a HostName> + Clone,

@@ -117,7 +117,7 @@ fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
     }
 }
 
-/// Prints progress. If it cannot be printed, the training goes on; the metrics are in their file.
+/// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.
 fn print_progress(text: &str) {
     let _ = print(text);
 }
