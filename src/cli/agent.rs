@@ -1,9 +1,10 @@
-//! `remuda agent job=… node=…`: what a launcher starts on every node. The words are there for
-//! whoever lists processes; everything else comes over the link.
+//! `remuda agent job=… node=…`: the command that a launcher starts on every node. The arguments
+//! only identify the process in a process list; everything else is sent over the link.
 //!
-//! Behind ssh a shell starts it: `link` makes it say when the stream has become the link, and
-//! `pushed` that the executable has just arrived. `remuda agent DIGEST IDENTITY` says whether the
-//! executable is the one that is wanted. See `transport::ssh`.
+//! Behind ssh, a shell starts the agent: with `link` the agent reports when the stream has become
+//! the link, and with `pushed` that the executable has just been copied.
+//! `remuda agent DIGEST IDENTITY` reports whether the executable is the expected one. See
+//! `transport::ssh`.
 
 use std::ffi::OsString;
 
@@ -15,7 +16,8 @@ use crate::os::heap;
 use crate::report::print;
 use crate::transport::ssh;
 
-/// Serves the link on standard input and output, or answers about the executable.
+/// Serves the link on standard input and output, or reports whether the executable is the expected
+/// one.
 pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
     heap::share();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();

@@ -1,5 +1,5 @@
-//! What was typed. Filling these structs validates and resolves nothing: the world is consulted in
-//! `lower`, once.
+//! Options of a job as they were typed. Parsing them validates and resolves nothing: files and
+//! devices are read in `lower`, once.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct PlaceArgs {
     /// With --hostfile: slots of each host for which the file or the list gives no number
     #[arg(long, value_name = "N", value_parser = parse_slots)]
     pub slots: Option<SlotCount>,
-    /// Slots of hosts of a list that says none, for commands to which slots do not matter.
+    /// Slots of the hosts of a list without numbers, for commands that do not use slots.
     #[arg(skip)]
     pub slots_of_list: Option<SlotCount>,
     /// Hosts and slots to use: `HOST[:SLOT,…][@HOST…]`
@@ -132,7 +132,7 @@ pub struct ReachArgs {
 }
 
 impl ReachArgs {
-    /// The address of `--master_addr`; an empty one is none.
+    /// Returns the value of `--master_addr`; an empty value means that it was not given.
     pub fn master_addr(&self) -> Option<&str> {
         self.master_addr.as_deref().filter(|address| !address.is_empty())
     }
@@ -179,7 +179,8 @@ pub struct WorkerArgs {
     /// Write the process id of the launcher to /tmp/PID.deepspeed
     #[arg(long)]
     pub save_pid: bool,
-    /// Whose process id names that file: that of the program that started us, else our own.
+    /// Process id in the name of that file: that of the parent process if it gave one, else that of
+    /// this process.
     #[arg(skip)]
     pub pid_of: Option<u32>,
     /// DeepSpeed's search for a fast configuration; not part of remuda
@@ -188,7 +189,7 @@ pub struct WorkerArgs {
 }
 
 impl WorkerArgs {
-    /// The directory of `--enable_each_rank_log`; DeepSpeed's default is the *text* `None`.
+    /// Returns the directory of `--enable_each_rank_log`; DeepSpeed's default is the *text* `None`.
     pub fn rank_log_dir(&self) -> Option<PathBuf> {
         let given = self.enable_each_rank_log.as_ref();
         given.filter(|dir| !dir.is_empty() && *dir != "None").map(PathBuf::from)
@@ -256,17 +257,17 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// How much we say; `--quiet` wins, as in DeepSpeed.
+    /// Returns the level of printed messages; `--quiet` takes precedence, as in DeepSpeed.
     pub fn level(&self) -> LogLevel {
         if self.quiet { LogLevel::Error } else { self.log_level }
     }
 
-    /// Whether what happens is said.
+    /// Whether messages about the progress of the job are printed.
     pub fn talks(&self) -> bool {
         self.level() <= LogLevel::Info
     }
 
-    /// Whether what may be wrong is said.
+    /// Whether warnings are printed.
     pub fn warns(&self) -> bool {
         self.level() <= LogLevel::Warning
     }

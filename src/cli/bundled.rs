@@ -1,4 +1,4 @@
-//! Commands whose workers are this executable: what `remuda train` and `remuda bench` share.
+//! Common parts of `remuda train` and `remuda bench`, which start this executable as their workers.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::plan::{Accelerator, JobSpec, Program};
 use crate::report::{Terminal, say};
 use crate::runtime::{Group, InitOptions};
 
-/// Makes every slot processor time, and says so where one might expect something else.
+/// Sets the accelerator of every slot to the CPU, and prints a note if GPUs are present or
+/// requested.
 pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Terminal) {
     let cpu = AcceleratorArg::Kind(Accelerator::Cpu);
     let given = place.devices.accelerator.replace(cpu);
@@ -26,7 +27,7 @@ pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Termin
     }
 }
 
-/// This executable, where it will be on a node.
+/// Returns this executable as the program of workers, at its path on a node.
 pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
     let program = match transport {
         Transport::Local => std::env::current_exe().map_err(|error| {
@@ -37,14 +38,14 @@ pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
     Ok(Program::Exec { program: program.into(), local_rank: false })
 }
 
-/// Whether we are a worker of a job that was started with another command, such as `remuda pod`:
-/// where it runs was said there.
+/// Whether this process is a worker of a job that was started with another command, such as
+/// `remuda pod`, which has the options about where the job runs.
 pub(super) fn is_worker() -> bool {
     env_vars::get(env_vars::REMUDA_RANK_FD).is_some()
 }
 
-/// Who judges and who is heard where the workers are `remuda train` or `remuda bench`, as they are in
-/// pods: as if the launcher had started them by that name.
+/// Sets the judge and the output style if the workers are `remuda train` or `remuda bench`, as in
+/// pods: the settings are the same as if the launcher had started them by that name.
 pub(super) fn set_up_own_workers(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
@@ -56,7 +57,7 @@ pub(super) fn set_up_own_workers(options: &mut Options, spec: &JobSpec) {
     options.style.quiet_when_left = true;
 }
 
-/// The group of a worker.
+/// Creates the group of a worker.
 pub(super) fn join_group(options: &InitOptions) -> Result<Group, CliError> {
     Group::init(options).map_err(|error| {
         let status = if error.is_of_system() { Status::OsLimit } else { Status::Config };

@@ -1,4 +1,5 @@
-//! Options that contradict each other, that need each other, or that have nothing behind them.
+//! Checks of options: contradictions, missing options that another option needs, options without an
+//! effect.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ use crate::base::{Diagnostic, HostName, env_vars};
 use crate::report::summary::duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
-/// A whole line of `remuda run`.
+/// Checks a whole line of `remuda run`.
 pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
     place(&args.place, typed)?;
     program(&args.program, typed)?;
@@ -35,7 +36,7 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
     Ok(())
 }
 
-/// Where a job runs.
+/// Checks the options about where a job runs.
 pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let reach = &args.reach;
     if reach.key_file.is_some() && !reach.no_ssh {
@@ -66,7 +67,7 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> 
     }
 }
 
-/// Words for pdsh that our own fan-out cannot heed.
+/// Checks the words for pdsh: those that remuda's own fan-out does not support are refused.
 fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     const NAME: &str = "launcher_args";
     let Some(words) = &args.reach.launcher_args else { return Ok(()) };
@@ -78,7 +79,8 @@ fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     })
 }
 
-/// Options of jobs that say nothing about a command on every host: hidden there, and refused.
+/// Options of jobs that have no effect on a command on every host: they are hidden there, and
+/// refused.
 pub(super) const NOT_FOR_SSH: [&str; 15] = [
     "num_gpus",
     "oversubscribe",
@@ -97,7 +99,7 @@ pub(super) const NOT_FOR_SSH: [&str; 15] = [
     "preflight",
 ];
 
-/// `remuda ssh`.
+/// Checks a line of `remuda ssh`.
 pub(super) fn ssh(typed: &Typed) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_SSH.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
@@ -111,7 +113,7 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// Options of jobs that say nothing about an examination.
+/// Options of jobs that have no effect on a check of hosts.
 pub(super) const NOT_FOR_DOCTOR: [&str; 8] = [
     "no_local_rank",
     "share",
@@ -123,7 +125,7 @@ pub(super) const NOT_FOR_DOCTOR: [&str; 8] = [
     "local_addr",
 ];
 
-/// `remuda doctor`.
+/// Checks a line of `remuda doctor`.
 pub(super) fn doctor(typed: &Typed) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_DOCTOR.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
@@ -137,7 +139,7 @@ pub(super) fn doctor(typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// A program whose workers find each other through the launcher.
+/// Checks the options for a program with workers that find each other through the launcher.
 pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
     if !args.reach.no_ssh || args.reach.key_file.is_some() {
         return Ok(());
@@ -151,7 +153,7 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLi
     }))
 }
 
-/// How it is watched.
+/// Checks the options about supervision.
 pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     for (needs, given) in [("json", args.json), ("show_env", args.show_env)] {
         if given && !args.dry_run {
@@ -163,7 +165,8 @@ pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> 
     prefix(args, typed)
 }
 
-/// `--env NAME` hands on a variable of ours, which must be there.
+/// Checks `--env NAME`, which copies a variable of the launcher's environment: the variable must be
+/// set.
 fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
     let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
@@ -180,7 +183,8 @@ fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// Two beats may be lost, and the third still comes in time.
+/// Checks the interval of heartbeats: two heartbeats may be lost, and the third must still be
+/// received within the lease.
 fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let lease = args.lease;
     let Some(beat) = args.beat.filter(|beat| lease <= *beat * 3) else {
@@ -195,7 +199,7 @@ fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// The rank that reads standard input is one of so many.
+/// Checks that the rank that reads standard input is less than the number of workers.
 pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(), RefusedLine> {
     match args.stdin {
         Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
@@ -213,7 +217,7 @@ pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(
     }
 }
 
-/// `--prefix '{rnak} '` would stand before every line as it is.
+/// Checks the names in `--prefix`: `{rnak}` would be printed unchanged before every line.
 fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     let unknown = args.prefix.as_deref().and_then(unknown_placeholder);
     let (Some((at, name)), Some(place)) = (unknown, typed.place_of("prefix")) else {
@@ -229,7 +233,7 @@ fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// What every worker runs.
+/// Checks the options about what every worker runs.
 pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), RefusedLine> {
     if args.module && args.no_python {
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
@@ -240,11 +244,12 @@ pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), RefusedLi
     first_word(&args.script_and_args, typed)
 }
 
-/// Other launchers, which are typed in front of a script.
+/// Other launchers, which users type in front of a script.
 const LAUNCHERS: [&str; 8] =
     ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
 
-/// A first word that is no script: the interpreter, another launcher, or an option without its dashes.
+/// Refuses a first word that is not a script: the interpreter, another launcher, or an option
+/// without its dashes.
 fn first_word(words: &[OsString], typed: &Typed) -> Result<(), RefusedLine> {
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
@@ -277,13 +282,13 @@ fn first_word(words: &[OsString], typed: &Typed) -> Result<(), RefusedLine> {
     }))
 }
 
-/// `python`, `python3`, `python3.12`.
+/// Whether a name is that of a Python interpreter: `python`, `python3`, `python3.12`.
 fn is_python(name: &str) -> bool {
     let version = name.strip_prefix("python");
     version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
-/// The line without the interpreter: `-m` is an option of remuda.
+/// Returns the line without the interpreter; `-m` becomes an option of remuda.
 fn without_python(rest: &[OsString], line: &dyn Fn(&[OsString]) -> String) -> Option<String> {
     let at = rest.iter().position(|word| word == "-m" || !word.as_bytes().starts_with(b"-"))?;
     if rest[at] != "-m" {
@@ -293,14 +298,14 @@ fn without_python(rest: &[OsString], line: &dyn Fn(&[OsString]) -> String) -> Op
     Some(format!("remuda starts the interpreter: {}", line(&words)))
 }
 
-/// `node01=8` → `node01:8`.
+/// Converts `node01=8` → `node01:8`.
 pub(super) fn host_with_slots(word: &str) -> Option<String> {
     let (host, slots) = word.split_once('=')?;
     let is_number = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && HostName::parse(host).is_ok()).then(|| format!("{host}:{slots}"))
 }
 
-/// An option that needs another one.
+/// Returns the error for an option that needs another one.
 pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine {
     let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
     typed.refuse(&[place], |spans| {
@@ -311,7 +316,7 @@ pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine
     })
 }
 
-/// Two options that contradict each other.
+/// Returns the error for two options that contradict each other.
 pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) -> RefusedLine {
     let place = |flag| typed.name_of(flag).unwrap_or_else(|| typed.end());
     typed.refuse(&[place(right), place(left)], |spans| {

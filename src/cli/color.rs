@@ -14,7 +14,7 @@ const CHOICES: [(&str, &str, ColorChoice); 3] = [
     ("never", "Nowhere", ColorChoice::Never),
 ];
 
-/// The command with the option, its subcommands too.
+/// Returns the command with the option, also in its subcommands.
 pub(super) fn with_option(command: Command) -> Command {
     let values = CHOICES.map(|(name, help, _)| PossibleValue::new(name).help(help));
     let option = Arg::new(NAME)
@@ -30,14 +30,14 @@ pub(super) fn with_option(command: Command) -> Command {
     command.arg(option)
 }
 
-/// Takes the choice of a line that was understood.
+/// Applies the choice of a line that was parsed.
 pub(super) fn choose(found: &ArgMatches) {
     if let Some(value) = found.get_one::<String>(NAME) {
         choose_named(value);
     }
 }
 
-/// Takes the choice of a line that was not, so that the error is printed by it.
+/// Applies the choice of a line that could not be parsed, so that the error is printed with it.
 pub(super) fn choose_typed(typed: &Typed) {
     let value = typed.last(NAME).and_then(|given| given.value.as_ref());
     if let Some(value) = value.and_then(|(value, _)| value.to_str()) {

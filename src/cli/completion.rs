@@ -1,4 +1,4 @@
-//! `remuda completion`: what a shell needs to complete our lines.
+//! `remuda completion`: scripts with which a shell completes command lines of remuda.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub(super) fn definition() -> Command {
     CompletionFace::command()
 }
 
-/// Parses and prints.
+/// Parses the command line, and prints the script.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (face, _) = super::parse::<CompletionFace>(words)?;
     let shell = match face.shell.as_str() {
@@ -43,7 +43,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     Ok(Status::Success)
 }
 
-/// What fish offers in place of an argument that is no option; the generator leaves these out.
+/// Completions of fish for positional arguments, which the generator leaves out.
 fn fish_arguments(command: &Command) -> String {
     let mut out = String::new();
     for command in command.get_subcommands() {
@@ -62,7 +62,8 @@ fn fish_arguments(command: &Command) -> String {
     out
 }
 
-/// A word, and behind a tab what it means: in single quotes, inside of double ones.
+/// A completion of fish: a word, a tab, and its description. It is in single quotes inside double
+/// quotes.
 fn fish_word(value: &PossibleValue) -> String {
     let means = value.get_help().map(ToString::to_string).unwrap_or_default();
     let means: String = means.chars().filter(|c| !matches!(c, '"' | '$' | '\\')).collect();

@@ -1,5 +1,5 @@
-//! The whole command line as one definition, for whatever is made from it: completion and manuals. A
-//! line is never parsed by it, so that a script called `train` stays a script.
+//! The whole command line as one definition, from which completions and manuals are made. Command
+//! lines are never parsed with it, so that a script called `train` is still a script.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, Str};
 use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
@@ -13,7 +13,7 @@ use super::{HostfileFace, bench, color, completion, doctor, explain, k8s, launch
 #[command(name = "remuda", version, disable_help_subcommand = true)]
 struct Whole;
 
-/// `remuda` with all of its commands, in the order of `remuda --help`.
+/// Returns `remuda` with all of its commands, in the order of `remuda --help`.
 pub(super) fn whole() -> Command {
     let commands = [
         RunArgs::command().name("run"),
@@ -33,8 +33,8 @@ pub(super) fn whole() -> Command {
     Whole::command().subcommands(commands.into_iter().map(color::with_option))
 }
 
-/// The same for a shell: without what is hidden, and with the words that values are made of, which the
-/// parsers know in their own ways.
+/// Returns the definition for completions: without hidden options, and with the values that the
+/// parsers of options accept.
 pub(super) fn to_complete() -> Command {
     let pages = pages(&whole());
     let with_pages = |arg: Arg| arg.value_parser(PossibleValuesParser::new(pages));
@@ -42,7 +42,8 @@ pub(super) fn to_complete() -> Command {
     command.mut_subcommand("man", |man| man.mut_arg("command", with_pages))
 }
 
-/// A command that has no hidden options. Nobody parses by it, so that groups and rules may stay behind.
+/// Removes the hidden options of a command. Command lines are not parsed with the result, so groups
+/// and rules are left out.
 fn shown(command: Command) -> Command {
     if !command.get_arguments().any(Arg::is_hide_set) {
         return command;
@@ -59,7 +60,7 @@ fn with_values(command: Command) -> Command {
     command.mut_args(with_words).mut_subcommands(with_values)
 }
 
-/// Words of a value, or what else it is.
+/// Adds the possible values of an option, or a hint about its kind of value.
 fn with_words(arg: Arg) -> Arg {
     if !arg.get_action().takes_values() || !arg.get_possible_values().is_empty() {
         return arg;
@@ -72,7 +73,7 @@ fn with_words(arg: Arg) -> Arg {
         Some("FILE" | "FIRST" | "SECOND" | "SET" | "SCRIPT") => arg.value_hint(ValueHint::FilePath),
         Some("DIR") => arg.value_hint(ValueHint::DirPath),
         Some("CMD") => arg.value_hint(ValueHint::CommandName),
-        // Numbers, times, names: nothing to offer, and no files.
+        // Numbers, times and names have no completions, and are not files.
         _ => arg.value_hint(ValueHint::Other),
     }
 }
@@ -93,14 +94,14 @@ fn words_of(arg: &Arg) -> Vec<PossibleValue> {
     }
 }
 
-/// Codes with what they mean; of those of hostfiles alone.
+/// Codes with their descriptions, or only those of hostfiles.
 fn codes(of_hostfiles: bool) -> Vec<PossibleValue> {
     let all = explain::explanations().into_iter();
     let some = all.filter(|found| !of_hostfiles || found.code.starts_with('H'));
     some.map(|found| PossibleValue::new(found.code).help(found.title)).collect()
 }
 
-/// Commands that have a page, and theirs.
+/// Commands and subcommands that have a manual page.
 fn pages(whole: &Command) -> Vec<PossibleValue> {
     let mut pages: Vec<PossibleValue> = Vec::new();
     for command in

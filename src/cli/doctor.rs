@@ -1,4 +1,4 @@
-//! `remuda doctor`: the hosts of a file as they really are; and the quick part of it before a job.
+//! `remuda doctor`: checks of the hosts of a hostfile, and the quick checks before a job.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -30,13 +30,13 @@ use crate::report::summary::{count, paint_ours, reason, step};
 use crate::report::{Terminal, print, print_error, say};
 use crate::wire::{Depth, Examine, PortWish, Token};
 
-/// The port that rank 0 gets when nobody asks for another.
+/// Port of rank 0 if no other port is given.
 const MASTER_PORT: u16 = 29500;
 
-/// What to do when no host is left to start on.
+/// Help for the case that no host is left to start on.
 const EXAMINE: &str = "fix the problems above; `remuda doctor` with the same options gives details";
 
-/// Behind the list of options.
+/// Text after the list of options in the help.
 const HELP_END: &str = "\
 Exit status: 0 no finding, 1 errors or warnings, 2 no host could be checked, 130 interrupted (the
 findings until then are shown).
@@ -73,7 +73,8 @@ struct DoctorFace {
     program: ProgramArgs,
 }
 
-/// The options of `run`; a script is looked for when it is named.
+/// Returns the definition: the options of `run`. If a script is given, doctor looks for it on every
+/// host.
 pub(super) fn definition() -> Command {
     DoctorFace::command().mut_args(|arg| match arg.get_id().as_str() {
         "script_and_args" => {
@@ -84,10 +85,11 @@ pub(super) fn definition() -> Command {
     })
 }
 
-/// Parses, visits, judges, shows. What keeps it from looking at all ends with 2.
+/// Parses the command line, checks the hosts, and prints the report. If the checks cannot start,
+/// the exit status is 2.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     examine_and_show(words).or_else(|error| {
-        // Help was asked for.
+        // Help was requested.
         if error.status() == Status::Success {
             return Err(error);
         }
@@ -102,7 +104,7 @@ fn examine_and_show(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::doctor(&typed)?;
     super::check::place(&face.place, &typed)?;
     no_hostfile_as_script(&face, &typed)?;
-    // Too few devices are a finding.
+    // Too few devices are a finding, not an error.
     let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
     face.place.slots_of_list = SlotCount::new(1);
     let mut place = lower::place(&face.place, &typed, terminal)?;
@@ -130,7 +132,7 @@ fn examine_and_show(words: Vec<OsString>) -> Result<Status, CliError> {
     Ok(interrupted.map_or_else(|| doctor::status(&case, &findings), Status::Interrupted))
 }
 
-/// `remuda doctor hosts`, where other tools that look at hostfiles take the file.
+/// Refuses `remuda doctor hosts`: other tools that check hostfiles take the file as an argument.
 fn no_hostfile_as_script(face: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
     let Some(word) = face.program.script_and_args.first() else { return Ok(()) };
     let file = Path::new(word);
@@ -150,7 +152,7 @@ fn no_hostfile_as_script(face: &DoctorFace, typed: &Typed) -> Result<(), CliErro
         .into())
 }
 
-/// What the workers of a job would run.
+/// The program that the workers of a job would run.
 struct Wanted {
     program: Option<OsString>,
     script: Option<OsString>,
@@ -165,7 +167,8 @@ impl Wanted {
     }
 }
 
-/// Without a script it is the Python that would be run, if there is one here.
+/// Returns the program; without a script it is the Python that would be run, if this machine has
+/// one.
 fn wanted(args: &ProgramArgs) -> Result<Wanted, CliError> {
     if !args.script_and_args.is_empty() {
         return Ok(Wanted::of(&lower::program(args, None)?.0));
@@ -187,7 +190,7 @@ fn visit(
     all_ways: bool,
     terminal: Terminal,
 ) -> Result<(ClusterFacts, Option<i32>), CliError> {
-    // Of a node that is started by itself only that node; where rank 0 listens is another's business.
+    // If a node is started alone, only that node is checked, and not the address of rank 0.
     let (nodes, addr, port) = match place.alone.or(place.joins) {
         Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
         None => (&place.nodes[..], given(&place.master_addr), place.master_port),
@@ -196,7 +199,7 @@ fn visit(
     let bytes = |text: &OsString| text.as_bytes().to_vec();
     let round = Visit {
         reach: match &place.transport {
-            // Of nodes that dial in, this one.
+            // Of nodes that dial in, only this one is checked.
             Transport::Local | Transport::Dial(_) => NodeAccess::Local,
             Transport::Ssh(options) => NodeAccess::Ssh(options.clone()),
         },
@@ -232,7 +235,7 @@ fn given(address: &MasterAddr) -> Option<&str> {
     }
 }
 
-/// `--preflight`: the quick part. With an error nothing is started.
+/// Runs the quick checks of `--preflight`. If there is an error, nothing is started.
 pub(super) fn preflight(
     place: &ResolvedCluster,
     program: &Program,
@@ -263,7 +266,7 @@ pub(super) fn preflight(
     Err(CliError::new(status, CANNOT_START, message).help(help))
 }
 
-/// The hosts that are left, as the hostfile wrote them.
+/// Writes the hosts without errors in the dialect of the hostfile.
 fn write_good(
     file: &Path,
     good: &[&HostName],
@@ -272,7 +275,8 @@ fn write_good(
 ) -> Result<(), CliError> {
     let all = place.nodes.len();
     let (text, losses) = match &place.reading {
-        // What an earlier examination wrote there is not to be taken for the result of this one.
+        // The file may contain hosts from an earlier run, which must not be taken for the result of
+        // this run.
         _ if good.is_empty() => ("# no host is good\n".to_owned(), Vec::new()),
         Some(reading) => kept(reading, good),
         None => (listed(place, good), Vec::new()),
@@ -293,7 +297,8 @@ fn not_written(file: &Path, error: &io::Error) -> CliError {
         .help("give --good a file in a directory that you may write to")
 }
 
-/// In our own dialect lines stay as they are, comments too; others are written anew.
+/// Returns the hostfile with the good hosts only. In remuda's own dialect, lines and comments stay
+/// as they are; other dialects are rewritten.
 fn kept(reading: &Reading, good: &[&HostName]) -> (String, Vec<String>) {
     let good: std::collections::HashSet<&HostName> = good.iter().copied().collect();
     let hosts = reading.hostfile.hosts();
@@ -309,7 +314,7 @@ fn kept(reading: &Reading, good: &[&HostName]) -> (String, Vec<String>) {
     (written.text, written.losses)
 }
 
-/// Hosts that came from no file.
+/// Returns a hostfile for hosts that are not from a file.
 fn listed(place: &ResolvedCluster, good: &[&HostName]) -> String {
     let nodes = place.nodes.iter().filter(|(host, _)| good.contains(&host));
     let host = |(name, slots): &(HostName, Vec<_>)| Host {

@@ -1,4 +1,4 @@
-//! What keeps a command from beginning, and how it is told.
+//! Errors that prevent a command from starting, and how they are printed.
 
 use super::line::RefusedLine;
 use super::machine_codes::NOT_PRINTED;
@@ -6,38 +6,38 @@ use crate::base::{Findings, Status};
 use crate::report::diagnostic::{Paint, show_problems};
 use crate::report::summary::paint_ours;
 
-/// See the variants.
+/// An error of a command, with its exit status.
 #[derive(Debug)]
 pub(super) enum CliError {
-    /// One line and what to do.
+    /// One line, and help.
     Line {
         /// The exit status.
         status: Status,
         /// Its stable code.
         code: &'static str,
-        /// What is wrong: lower case, no full stop.
+        /// What is wrong: lower case, without a full stop.
         message: String,
-        /// What to type.
+        /// What the user can type instead.
         help: Option<String>,
     },
-    /// Places of the command line, or of a text that it holds.
+    /// Findings in the command line, or in a text that the command line contains.
     Findings {
         /// The exit status.
         status: Status,
-        /// What is wrong, and where.
+        /// What is wrong, and where in the text.
         findings: Vec<Findings>,
     },
-    /// A screen that is ready.
+    /// A complete screen.
     Screen {
         /// The exit status.
         status: Status,
-        /// The screen.
+        /// The text of the screen.
         text: String,
     },
 }
 
 impl CliError {
-    /// What was asked for cannot be shown.
+    /// Returns the error for output that could not be written.
     #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
     pub(super) fn output(error: std::io::Error) -> Self {
         Self::new(Status::Io, NOT_PRINTED, format!("cannot write standard output: {error}"))
@@ -47,7 +47,8 @@ impl CliError {
         Self::Line { status, code, message: message.into(), help: None }
     }
 
-    /// A place of the command line, for another reason than what was typed.
+    /// Returns an error at a place of the command line with an exit status of its own, for a cause
+    /// that is not the syntax of the line.
     pub(super) fn refused(status: Status, refused: RefusedLine) -> Self {
         Self::Findings { status, findings: vec![refused.findings] }
     }

@@ -1,4 +1,4 @@
-//! `remuda explain CODE`: the story of a code that a screen has shown.
+//! `remuda explain CODE`: the explanation of an error code.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn definition() -> clap::Command {
     ExplainFace::command()
 }
 
-/// Every code of the program with its story, in the order of the letters.
+/// Returns every code of remuda with its explanation, in alphabetical order.
 pub fn explanations() -> Vec<&'static Explanation> {
     let mut all: Vec<&Explanation> = Vec::new();
     all.extend(line::codes::EXPLANATIONS);
@@ -42,7 +42,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all
 }
 
-/// Parses and prints.
+/// Parses the command line, and prints the explanations.
 pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
     let (face, typed) = super::parse::<ExplainFace>(words)?;
     let tell = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
@@ -52,7 +52,7 @@ pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
     Ok(Status::Success)
 }
 
-/// `h003`, `H003` and `[H003]` are the same.
+/// Returns the explanation of a code: `h003`, `H003` and `[H003]` are the same code.
 fn find(code: &str) -> Option<&'static Explanation> {
     let code = code.trim_matches(['[', ']']);
     explanations().into_iter().find(|found| found.code.eq_ignore_ascii_case(code))
@@ -69,7 +69,8 @@ fn list() -> String {
     })
 }
 
-/// Paragraphs in lines of a readable length; lines that begin with blanks are examples and stay.
+/// Wraps paragraphs at a readable width; lines that begin with blanks are examples and are not
+/// changed.
 fn wrapped(text: &str) -> String {
     const WIDTH: usize = 80;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Files that a command will write at its end, looked at before it begins.
+//! Checks of output files before a command starts.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::Access;
 use crate::report::ask_disk;
 use crate::report::summary::reason;
 
-/// Why a file cannot be made or replaced, if it cannot.
+/// Checks that a file can be created or replaced; if not, the error is the reason.
 pub(super) fn check_file(file: &Path) -> Result<(), String> {
     ask_disk(|| look_at(file)).map_err(|error| match error.raw_os_error() {
         Some(libc::EISDIR) => "it is a directory".to_owned(),
@@ -29,7 +29,7 @@ fn look_at(file: &Path) -> io::Result<()> {
     }
 }
 
-/// That something can be written to, as far as its permissions say.
+/// Checks that the permissions of a file or directory allow writing.
 pub(super) fn check_writable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, Access::WRITE_OK)?)
 }

@@ -1,4 +1,4 @@
-//! `remuda launch`: one node of a job, as DeepSpeed's `deepspeed.launcher.launch` is called on it.
+//! `remuda launch`: one node of a job, with the options of DeepSpeed's `deepspeed.launcher.launch`.
 
 use std::ffi::OsString;
 
@@ -16,7 +16,7 @@ use super::values::{
 use crate::base::Status;
 use crate::report::Terminal;
 
-/// The words that choose it.
+/// Name of the command in messages.
 const PROGRAM: &str = "remuda launch";
 
 /// Start the workers of one node of a job, as DeepSpeed's launcher of a node does. Run the same line on
@@ -96,7 +96,7 @@ impl From<NodeWorkerArgs> for WorkerArgs {
     }
 }
 
-/// Reads the words behind `remuda launch` as DeepSpeed's launcher of one node would.
+/// Parses the arguments of `remuda launch` in the same way as DeepSpeed's launcher of one node.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, RefusedLine> {
     line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
 }
@@ -106,7 +106,7 @@ pub(super) fn definition() -> clap::Command {
     LaunchArgs::command()
 }
 
-/// Parses and runs.
+/// Parses the command line, and runs the node.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (args, typed) = super::to_run(parse(words)?)?;
     check::program(&args.program, &typed)?;

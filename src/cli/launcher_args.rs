@@ -1,20 +1,21 @@
-//! `--launcher_args`: words for pdsh, which DeepSpeed puts behind `pdsh -S -f 1024 -w HOSTS`. There is
-//! no pdsh here: what a word asks of it is asked of our own fan-out, and what cannot be is refused.
+//! `--launcher_args`: options for pdsh, which DeepSpeed appends to `pdsh -S -f 1024 -w HOSTS`.
+//! Remuda does not use pdsh: the options apply to its own fan-out, and those without an equivalent
+//! are refused.
 
 use super::line::{BadValue, whole};
 use super::values::Words;
 use crate::base::UserName;
 
-/// What the words ask for.
+/// Values of the supported options of pdsh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PdshArgs {
-    /// `-f N`: connections that are made at the same time.
+    /// `-f N`: number of connections that are established at the same time.
     pub(super) fanout: Option<u32>,
-    /// `-l USER`: as whom hosts are reached that the hostfile says nothing about.
+    /// `-l USER`: login name on hosts for which the hostfile contains none.
     pub(super) user: Option<UserName>,
 }
 
-/// Options of pdsh with something else here that does it.
+/// Options of pdsh for which remuda has another option.
 const INSTEAD: [(&str, &str); 10] = [
     ("-w", "`--hostfile` and `--include` choose hosts"),
     ("-x", "`--exclude` leaves hosts out"),
@@ -28,7 +29,7 @@ const INSTEAD: [(&str, &str); 10] = [
     ("-e", "nothing of pdsh is looked for on the nodes"),
 ];
 
-/// Reads the words; the first that cannot be heeded is an error.
+/// Parses the words; the first option without an equivalent is an error.
 pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
     let mut found = PdshArgs::default();
     let mut words = words.iter();
@@ -45,7 +46,8 @@ pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
             }
         };
         match option {
-            // The largest status of a host is the status: that of a job is the truth anyway.
+            // With `-S`, pdsh exits with the largest status of a host; a job returns the status of
+            // a failure anyway.
             "-S" if glued.is_empty() => {}
             "-f" => {
                 let number = whole(value()?, 1..=4096)
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
     use crate::cli::values::parse_words;
 
-    /// Fan-out and user, or why not.
+    /// Checks the fan-out and the user, or the error.
     #[track_caller]
     fn check(text: &str, expect: Result<(Option<u32>, Option<&str>), &str>) {
         let found = parse_words(text).and_then(|words| read(&words));

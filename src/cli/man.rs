@@ -1,4 +1,4 @@
-//! `remuda man`: the manual, made from what the command line is made from.
+//! `remuda man`: manual pages, from the definition of the command line.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::base::{Diagnostic, Status};
 use crate::pool::nearest;
 use crate::report::print;
 
-/// At the foot of every page.
+/// Text at the foot of every page.
 const SOURCE: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
 
 /// Print a page of the manual in roff: of the program, or of a command.
@@ -28,7 +28,7 @@ pub(super) fn definition() -> Command {
     ManFace::command()
 }
 
-/// Parses and prints.
+/// Parses the command line, and prints the page.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (face, typed) = parse::<ManFace>(words)?;
     let mut page = definitions::whole();
@@ -42,7 +42,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         name = format!("{name}-{word}");
     }
     let mut page = page.bin_name(name.replace('-', " ")).display_name(name);
-    // Sixty options in brackets are no synopsis.
+    // A synopsis with sixty options would not be readable.
     let usage = page.render_usage().to_string();
     let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let examples = help::examples_of(&page).map_or_else(String::new, |text| example_section(&text));
@@ -54,14 +54,15 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     Ok(Status::Success)
 }
 
-/// Lines that are shown as they are.
+/// Formats lines that are shown unchanged.
 fn example_section(text: &str) -> String {
     let lines = text.lines().skip(1).map(|line| line.replace('\\', "\\e").replace('-', "\\-"));
     let lines: Vec<String> = lines.collect();
     format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", lines.join("\n"))
 }
 
-/// `…` → `\[u2026]`: not every reader of a page takes it for UTF-8.
+/// Replaces other characters by escapes, `…` → `\[u2026]`: not every reader of manual pages
+/// supports UTF-8.
 fn in_ascii(roff: &str) -> String {
     let mut out = String::with_capacity(roff.len());
     for c in roff.chars() {

@@ -1,7 +1,7 @@
 //! Command line: one file for each command; the only module that uses clap (layer L6).
 //!
-//! Each command has its own parser. Only this file checks the word that selects the command, so that a
-//! script called `hostfile` is never read as a command.
+//! Each command has its own parser. Only this file checks the word that selects the command, so that
+//! a script called `hostfile` is never read as a command.
 
 mod agent;
 pub mod args;
@@ -50,7 +50,8 @@ use crate::os::fds;
 use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
 
-/// What the program is called as. A face has no commands, so that a script called `train` is one.
+/// The program name by which remuda was started. It has no subcommands here, so that a script
+/// called `train` is a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Face {
     /// Commands.
@@ -67,9 +68,9 @@ impl Face {
     }
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
-    // A descriptor that happened to be 0, 1 or 2 would be taken for a standard one.
+    // A file that is opened as descriptor 0, 1 or 2 would be used as a standard stream.
     if fds::fill_stdio().is_err() {
         return Status::OsLimit.into();
     }
@@ -88,7 +89,7 @@ pub fn main() -> ExitCode {
             print_error(&error.screen(Terminal::look().paint));
             error.status().into()
         }
-        // The hook has said where and why.
+        // The panic hook has reported the place and the cause.
         Err(_) => Status::Bug.into(),
     }
 }
@@ -180,13 +181,13 @@ fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
     Ok(outcome.status)
 }
 
-/// Parses the words behind a command. Help and version are printed and end with 0.
+/// Parses the arguments of a command. Help and version are printed, and exit with 0.
 fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
     parse_as(P::command(), words)
 }
 
-/// Parses by a definition that is a little different from the type's. An option of one value that is
-/// given with several is refused: these commands are not DeepSpeed's.
+/// Parses with a definition that differs a little from that of the type. If an option of one value
+/// is given with several values, it is refused: these commands are not DeepSpeed's.
 fn parse_as<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
@@ -223,7 +224,7 @@ fn parse_as<P: Parser>(
     }
 }
 
-/// The page that a line asks for: of the command, or of a command of its own.
+/// Returns the requested help page: of the command, or of its subcommand.
 fn help_on(command: &clap::Command, typed: &Typed) -> StyledStr {
     let words = typed.words.iter().filter_map(|word| word.to_str());
     let is_long = words.clone().any(|word| matches!(word, "--help" | "help"));
@@ -235,7 +236,7 @@ fn help_on(command: &clap::Command, typed: &Typed) -> StyledStr {
     help::page(inner, length, help::width())
 }
 
-/// What a line wants done, if it does not only ask for a text.
+/// Returns the parsed options, unless the line requests only a text.
 fn to_run<A>(parsed: line::Parsed<A>) -> Result<(A, Typed), CliError> {
     match parsed {
         line::Parsed::Run(args, typed) => Ok((*args, typed)),
@@ -243,7 +244,7 @@ fn to_run<A>(parsed: line::Parsed<A>) -> Result<(A, Typed), CliError> {
     }
 }
 
-/// Prints a text that was asked for; the error ends the program with 0.
+/// Prints a requested text; the error makes the program exit with 0.
 fn asked(text: &StyledStr) -> CliError {
     let shown = match Terminal::look().stdout_paint {
         Paint::Colour => text.ansi().to_string(),

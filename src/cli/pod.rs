@@ -1,4 +1,5 @@
-//! `remuda pod`: the same command in every pod; each finds out which node it is.
+//! `remuda pod`: the same command runs in every pod of a job, and each pod determines its node
+//! number.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -25,10 +26,10 @@ use crate::report::diagnostic::Paint;
 use crate::report::summary::{count, step};
 use crate::report::{Terminal, say};
 
-/// The words that choose it.
+/// Name of the command in messages.
 const PROGRAM: &str = "remuda pod";
 
-/// Behind the list of options.
+/// Text after the list of options in the help.
 const HELP_END: &str = "\
 Every option under `Where` has an environment variable: `--key_file` is REMUDA_KEY_FILE,
 `--nodes` is REMUDA_NODES, and so on. The number of the node comes from the environment of Indexed
@@ -141,7 +142,7 @@ fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
     text.parse().map_err(|_| BadValue::new("expected an address and a port, such as 0.0.0.0:8080"))
 }
 
-/// Where the kubelet reads how a container ended, unless we are told otherwise.
+/// Default path of the file in which the kubelet reads the reason why a container exited.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 fn termination_log() -> TerminationLog {
@@ -150,19 +151,19 @@ fn termination_log() -> TerminationLog {
     TerminationLog { path: named.unwrap_or_else(|| TERMINATION_LOG.into()), is_named }
 }
 
-/// What the kubelet is told.
+/// Returns the options for the supervisor of the pod, the kubelet.
 fn keeper(args: &PodPlaceArgs, role: &Role) -> SupervisorOptions {
     let termination_log = Some(termination_log());
     let on_term = match role {
         Role::Node(_) => OnTerm::EndsNode,
-        // Nobody would know of the job who comes in its place.
+        // A replacement pod could not take the job over.
         Role::Launcher(_) => OnTerm::EndsJob,
     };
     let is_kubernetes = env_vars::get(env_vars::KUBERNETES_SERVICE_HOST).is_some();
     SupervisorOptions { status_addr: args.status_addr, termination_log, is_kubernetes, on_term }
 }
 
-/// What this pod is to its job.
+/// Role of this pod in its job.
 enum Role {
     Node(Box<Pod>),
     Launcher(MpiLauncher),
@@ -180,7 +181,7 @@ impl fmt::Display for Role {
 }
 
 impl PodPlaceArgs {
-    /// What was not typed, from its variables.
+    /// Returns the options, with variables of the environment for those that were not typed.
     fn completed(self) -> Result<Self, CliError> {
         let text = |text: &str| Ok(text.to_owned());
         Ok(Self {
@@ -241,7 +242,7 @@ fn parse_yes(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// What was typed wins.
+/// Returns the typed value, else that of the variable.
 fn or_variable<T>(
     typed: Option<T>,
     name: &str,
@@ -257,22 +258,23 @@ fn or_variable<T>(
     })
 }
 
-/// Everything that it understands.
+/// Returns the definition of the command, with all of its options.
 pub(super) fn definition() -> clap::Command {
     PodArgs::command()
 }
 
-/// Reads the words behind `remuda pod`.
+/// Parses the arguments of `remuda pod`.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, RefusedLine> {
     line::parse(definition(), Typed::new(PROGRAM, words))
 }
 
-/// Parses and runs; what keeps it from beginning is also told to the kubelet.
+/// Parses the command line, and runs the pod; an error before the start is also reported to the
+/// kubelet.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    // Process 1 never hears a signal that comes while it does not listen, unless it waits.
+    // The kernel discards signals of process 1 that have no handler, unless they are blocked.
     let _waiting = signals::let_requests_wait();
     let ended = start(words);
-    // Whoever asked for a text, such as `--help`, was given it.
+    // A requested text, such as that of `--help`, is not an error.
     if let Some(error) = ended.as_ref().err().filter(|error| error.status() != Status::Success) {
         launch::leave_refusal(&termination_log(), error.status(), &error.screen(Paint::Plain));
     }
@@ -299,7 +301,8 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }
 
-/// What was typed goes before what the platform says; whoever says everything needs no platform.
+/// Returns the role of this pod. Typed options take precedence over the platform; if all are typed,
+/// no platform is needed.
 fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let found = match identify(&lower::surroundings()) {
         Ok(PodRole::Node(found)) => Some(found),

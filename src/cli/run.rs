@@ -23,12 +23,12 @@ use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
 use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
 
-/// What the program says of itself when it is called by one of DeepSpeed's names.
+/// Description of remuda when it is called by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
 Run a program on every slot of every host. This is remuda, which reads the command line of \
 DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
 
-/// Behind the list of options.
+/// Text after the list of options in the help.
 const HELP_END: &str = "\
 Options stand before the script; every word behind the script belongs to the script. Options of
 DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
@@ -43,7 +43,7 @@ input, 69 host unreachable, 70 internal error, 71 system limit, 73/74 output, 75
 77 permission, 78 configuration, 124 --timeout, 126/127 program not executable / not found, 130/143
 interrupted.";
 
-/// A dry run reaches nobody.
+/// Note for a dry run, which contacts no host.
 const NO_PREFLIGHT: &str = "note: --preflight waits for the job: a dry run examines no host\n";
 
 /// Run a program on every slot of every host, and report the first cause of a failure.
@@ -70,11 +70,11 @@ pub struct RunArgs {
     pub watch: WatchArgs,
 }
 
-/// What a command line turned out to be.
+/// Result of parsing a command line of `remuda run`.
 pub type ParsedRun = line::Parsed<RunArgs>;
 
-/// Reads the words behind `program` (`remuda run`, `deepspeed`) as DeepSpeed's launcher would.
-/// Asks nothing of the world.
+/// Parses the arguments of `program` (`remuda run`, `deepspeed`) with the rules of DeepSpeed's
+/// launcher. Nothing outside the line is read.
 pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
     let mut command = RunArgs::command().name(program).bin_name(program);
     if program != "remuda run" {
@@ -83,7 +83,7 @@ pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, R
     line::parse(command, Typed::new(program, words))
 }
 
-/// Parses and runs.
+/// Parses the command line, and runs the job.
 pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status, CliError> {
     let (args, typed) = super::to_run(parse(program, words)?)?;
     check::run(&args, &typed)?;
@@ -99,14 +99,14 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     start_program(place, &args.watch, &args.workers, &args.program, terminal)
 }
 
-/// Names every value that a later one replaces, as argparse lets it.
+/// Prints a note for each value that a later one replaces, which argparse allows.
 pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal) {
     if watch.talks() {
         say(&typed.replacements(), terminal.paint);
     }
 }
 
-/// Finds out what every worker runs, and starts it.
+/// Determines the program of the workers, and starts the job.
 pub(super) fn start_program(
     place: ResolvedCluster,
     watch: &WatchArgs,
@@ -128,24 +128,24 @@ pub(super) fn start_program(
     start(place, watch, workers, what, terminal)
 }
 
-/// What is started as every worker.
+/// The program that is started as every worker.
 pub(super) struct Started {
     pub(super) program: Program,
     pub(super) args: Vec<OsString>,
-    /// Who of them has something to say.
+    /// The workers with printed output.
     pub(super) speaker: Speaker,
-    /// Files that they will need on other machines.
+    /// Files that the workers need on other machines.
     pub(super) files: Vec<WorkersFile>,
-    /// Where they keep what a later job can go on from.
+    /// Directory of checkpoints from which a later job can continue.
     pub(super) kept: Option<PathBuf>,
-    /// With which other runs its record is kept.
+    /// Class of the run: the newest records of each class are kept.
     pub(super) class: RunClass,
-    /// The interpreter, if a line should name it.
+    /// The interpreter, if it should be printed.
     pub(super) python: Option<String>,
 }
 
 impl Started {
-    /// Without files of which we know.
+    /// Creates a description without any files.
     pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
         Self {
             program,
@@ -159,7 +159,7 @@ impl Started {
     }
 }
 
-/// Plans, and shows or launches the plan.
+/// Plans the job, and prints or launches the plan.
 pub(super) fn start(
     place: ResolvedCluster,
     watch: &WatchArgs,
@@ -246,7 +246,7 @@ pub(super) fn start(
     launch::run(&plan, &options).map_err(cannot_launch)
 }
 
-/// The options of `remuda run`, for hints about one that was typed behind the script.
+/// Returns the options of `remuda run`, for hints about an option that was typed after the script.
 fn launcher_flags() -> Vec<LauncherFlag> {
     let command = RunArgs::command();
     let flag = |arg: &clap::Arg| {
@@ -275,7 +275,7 @@ pub(super) fn cannot_launch(error: LaunchError) -> CliError {
     }
 }
 
-/// What a node that is started by itself cannot do.
+/// Text about what a node that is started alone cannot do.
 fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     let Some(node) = plan.nodes.first() else { return String::new() };
     let ranks = match &node.workers[..] {
@@ -288,7 +288,8 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     step("Alone", &format!("{who}; {so}"))
 }
 
-/// Says what is about to happen when it is certain to begin. What takes long until then says so itself.
+/// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
+/// so for them it is printed immediately, with the time limit.
 fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
         Transport::Local | Transport::Ssh(_) => options.announcement = lines,
@@ -301,7 +302,7 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     }
 }
 
-/// What is about to happen.
+/// Returns the announcement of a job.
 fn announcement(
     plan: &LaunchPlan,
     options: &Options,

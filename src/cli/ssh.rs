@@ -1,4 +1,4 @@
-//! `remuda ssh`: a command on every host, its output gathered.
+//! `remuda ssh`: runs a command on every host and gathers the output.
 
 use std::ffi::OsString;
 
@@ -41,7 +41,7 @@ struct SshFace {
     command: Vec<OsString>,
 }
 
-/// `remuda ssh n1 uptime`, as ssh takes it.
+/// Refuses `remuda ssh n1 uptime`, the syntax of ssh: a name of a host in the place of the command.
 fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliError> {
     let [first, _, ..] = command else { return Ok(()) };
     let Some(name) = first.to_str().filter(|name| !SHELLS_OWN.contains(name)) else {
@@ -65,20 +65,20 @@ fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliErro
         .into())
 }
 
-/// Words of shells that are no programs.
+/// Builtins of shells, which are not programs.
 const SHELLS_OWN: [&str; 16] = [
     ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "hash", "set", "source",
     "type", "ulimit", "umask", "unset",
 ];
 
-/// What `ssh` and `pdsh` give to a shell: one word that only a shell understands, and what shells do
-/// themselves. Several words are a program and its arguments, to the letter.
+/// Returns the command for a shell where `ssh` and `pdsh` would use one: a single word in shell
+/// syntax, or a builtin. Several words are a program and its arguments, and are not interpreted.
 fn for_shell(command: &[OsString]) -> Option<Vec<OsString>> {
     let first = command.first()?.to_str()?;
     let words: Vec<OsString> = if command.len() == 1 && is_line(first) {
         vec![first.into()]
     } else if SHELLS_OWN.contains(&first) {
-        // The words as they are, taken for a command by the shell.
+        // The shell runs the words as a command without interpreting them.
         let mut words: Vec<OsString> = vec![r#""$@""#.into(), "sh".into()];
         words.extend_from_slice(command);
         words
@@ -88,13 +88,14 @@ fn for_shell(command: &[OsString]) -> Option<Vec<OsString>> {
     Some(["sh".into(), "-c".into()].into_iter().chain(words).collect())
 }
 
-/// No name of a program, as far as anybody gives them.
+/// Whether a word has shell syntax, which names of programs do not contain in practice.
 fn is_line(word: &str) -> bool {
     word.starts_with('~')
         || word.contains([' ', '\t', '\n', '|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?'])
 }
 
-/// Without the options that are not for it, and with `-f`, as `ds_ssh` calls the hostfile.
+/// Returns the definition of the command: options of jobs are hidden, and `-f` is the hostfile, as
+/// in `ds_ssh`.
 pub(super) fn definition() -> Command {
     SshFace::command().mut_args(|arg| match arg.get_id().as_str() {
         "hostfile" => arg.visible_short_alias('f'),
@@ -103,14 +104,14 @@ pub(super) fn definition() -> Command {
     })
 }
 
-/// Parses and runs.
+/// Parses the command line, and runs the command.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut face, typed) = super::parse_as::<SshFace>(definition(), words)?;
     super::check::ssh(&typed)?;
     super::check::place(&face.place, &typed)?;
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
-    // A host is a host, whatever devices it has, and however many slots.
+    // The devices and slots of a host do not matter for a command.
     face.place.devices.oversubscribe = true;
     let names_hosts = face.place.hostfile.is_some();
     face.place.slots = face.place.slots.or(SlotCount::new(1).filter(|_| names_hosts));

@@ -1,4 +1,4 @@
-//! Flags about ssh.
+//! Options about ssh.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct SshArgs {
     pub agent_path: Option<PathBuf>,
 }
 
-/// See [`SshArgs::ssh_kex`].
+/// Key exchange of ssh connections; see [`SshArgs::ssh_kex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KexArg {
     /// What the ssh configuration says.
@@ -43,7 +43,7 @@ pub enum KexArg {
     Fast,
 }
 
-/// See [`SshArgs::ssh_mux`].
+/// Multiplexing of ssh connections; see [`SshArgs::ssh_mux`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MuxArg {
     /// We speak its protocol.

@@ -1,4 +1,4 @@
-//! Values of the options that say how a job is watched over.
+//! Values of the options about supervision of a job.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use super::values::parse_duration;
 use crate::base::exit::{signal_name, signal_number};
 use crate::job::Warning;
 
-/// Without a time, workers have so long to save what they have.
+/// Default time between the warning signal and SIGTERM, in which workers can save their state.
 const AHEAD: Duration = Duration::from_secs(10);
-/// Above this a number is a typing error.
+/// Maximum number of restarts; a larger number is a typing error.
 const RESTARTS_MAX: i64 = 10_000;
-/// A beat that comes faster is no better than one that does.
+/// Minimum interval of heartbeats; a shorter one has no advantage.
 const BEAT_MIN: Duration = Duration::from_millis(10);
 
-/// How often workers may be started anew.
+/// Parses the maximum number of restarts.
 pub(super) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
     whole(text, 0..=RESTARTS_MAX).map(|restarts| restarts as u32)
 }
 
-/// How often nodes say that they live.
+/// Parses the interval of heartbeats.
 pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         beat if beat < BEAT_MIN => {
@@ -29,7 +29,7 @@ pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
-/// `USR1`, `SIGUSR1`, `USR1:20s`.
+/// Parses a signal and its time: `USR1`, `SIGUSR1`, `USR1:20s`.
 pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
     const ASKS_OR_FORCES: [i32; 4] = [libc::SIGTERM, libc::SIGKILL, libc::SIGSTOP, libc::SIGCONT];
     let (name, ahead) = match text.split_once(':') {

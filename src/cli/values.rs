@@ -1,4 +1,4 @@
-//! Values of options: texts → types, or what is wrong with the text.
+//! Parsers of option values, and their errors.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -12,19 +12,19 @@ use crate::base::HostName;
 use crate::plan::Accelerator;
 use crate::pool::{SLOTS_MAX, SlotCount, nearest};
 
-/// Milliseconds of it fit into 32 bits.
+/// Maximum duration; in milliseconds it fits into 32 bits.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
-/// See [`parse_lease`].
+/// Minimum lease; see [`parse_lease`].
 const LEASE_MIN: Duration = Duration::from_millis(500);
-/// Processors that a list may name; far above what Linux can manage.
+/// Maximum number of processors in a list; far more than Linux supports.
 const CORES_MAX: u32 = 1 << 20;
 
-/// See `--accelerator`.
+/// Kind of devices of slots (`--accelerator`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceleratorArg {
-    /// GPUs where there are any.
+    /// GPUs if there are any, else CPUs.
     Auto,
-    /// Whatever there is.
+    /// This kind of device.
     Kind(Accelerator),
 }
 
@@ -65,26 +65,27 @@ impl ValueEnum for AcceleratorArg {
     }
 }
 
-/// See `--launcher`.
+/// Transport to the nodes (`--launcher`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LauncherArg {
-    /// Every host is this machine.
+    /// Simulates every host on this machine.
     Local,
-    /// Over ssh, this machine as well.
+    /// Ssh to every host including this machine.
     Ssh,
-    /// As without the option: DeepSpeed's default, which a job on this machine alone does not need.
+    /// The default of DeepSpeed, which behaves as if the option was not given: a job on this
+    /// machine alone uses no ssh.
     Pdsh,
-    /// One of DeepSpeed's that is not there yet.
+    /// A launcher of DeepSpeed that remuda does not support.
     NotThere(&'static str),
 }
 
-/// Those that are there.
+/// Names of the supported launchers.
 pub(super) const LAUNCHERS: [&str; 3] = ["local", "ssh", "pdsh"];
 
-/// Launchers of DeepSpeed that this program does not have.
+/// Launchers of DeepSpeed that remuda does not support.
 const NOT_THERE: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
 
-/// See `--log_level`; later ones say less.
+/// Least severe messages that are printed (`--log_level`); later levels print fewer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
     /// Everything.
@@ -99,7 +100,7 @@ pub enum LogLevel {
     Critical,
 }
 
-/// See `--autotuning`.
+/// Mode of DeepSpeed's search for a fast configuration (`--autotuning`), which is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AutotuningArg {
     /// Search.
@@ -108,22 +109,22 @@ pub enum AutotuningArg {
     Run,
 }
 
-/// See `--stdin`.
+/// Workers that read standard input (`--stdin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinArg {
     /// One worker.
     Rank(u32),
     /// Every worker.
     All,
-    /// Nobody.
+    /// No worker.
     None,
 }
 
-/// `0,2-4,6`: processors in ascending order, none twice.
+/// Processors in ascending order without repetition: `0,2-4,6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreList(pub Vec<RangeInclusive<u32>>);
 
-/// A text of several words, split as a shell would.
+/// Words of a text, split by the rules of a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words(pub Vec<String>);
 
@@ -156,7 +157,7 @@ pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
     }
 }
 
-/// `10`, `10s`, `500ms`, `2m`, `1h`.
+/// Parses a duration: `10`, `10s`, `500ms`, `2m`, `1h`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, BadValue> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -182,7 +183,7 @@ fn not_a_duration() -> BadValue {
     BadValue::new("expected a time").help("write a number and a unit: `500ms`, `10s`, `2m`, `1h`")
 }
 
-/// A limit of no time would end every job.
+/// Parses a time limit. 0 is refused, because it would end every job.
 pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         Duration::ZERO => Err(BadValue::new("no job ends in no time")
@@ -191,7 +192,7 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
-/// How long somebody is waited for.
+/// Parses the time for which a process waits.
 pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         Duration::ZERO => Err(BadValue::new("the timeout must be greater than 0")
@@ -200,7 +201,8 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
-/// A lease that is shorter than a hiccup of the machine would end healthy jobs.
+/// Parses a lease. It must be longer than a short stall of the machine, which would end healthy
+/// jobs.
 pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         lease if lease < LEASE_MIN => {
@@ -210,18 +212,18 @@ pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     }
 }
 
-/// A TCP port that can be listened on or connected to.
+/// Parses a TCP port for listening or connecting.
 pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
     whole(text, 1..=65535).map(|port| port as u16)
 }
 
-/// The port of rank 0: a number that nobody means asks for a free one.
+/// Parses the port of rank 0; the error suggests to leave the option out.
 pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
     parse_port(text)
         .map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
 }
 
-/// A name or an address at which rank 0 of torch is reached; an empty text asks for none, as in
+/// Parses a name or an address of rank 0 of torch; an empty text is the same as no option, as in
 /// DeepSpeed.
 pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
     if text.is_empty() || text.parse::<IpAddr>().is_ok() {
@@ -234,7 +236,7 @@ pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// A name for a job: part of the names of files and processes.
+/// Parses a name for a job, which is part of the names of files and processes.
 pub(super) fn parse_job_id(text: &str) -> Result<String, BadValue> {
     const BYTES_MAX: usize = 63;
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -246,24 +248,24 @@ pub(super) fn parse_job_id(text: &str) -> Result<String, BadValue> {
         .help("a name such as `llama-7b.3`, the same on every node"))
 }
 
-/// A process id, or DeepSpeed's 0 for none.
+/// Parses a process id, or DeepSpeed's 0 for none.
 pub(super) fn parse_pid(text: &str) -> Result<u32, BadValue> {
     whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)
 }
 
-/// Any whole number.
+/// Parses a whole number.
 pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
     whole(text, i64::MIN..=i64::MAX)
 }
 
-/// A whole number of at least 1.
+/// Parses a whole number of at least 1.
 #[cfg(feature = "train")]
 pub(super) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
     whole(text, 1..=i64::MAX).map(|number| number as u64)
 }
 
-/// A count whose range only the pool knows; the text itself goes on, and so does `2:4`, about which
-/// the selection has more to say.
+/// Checks a count whose range depends on the pool; the result is the text itself. `2:4` is accepted
+/// here, because the selection has a better error for it.
 pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
     let is_range = text
         .split_once(':')
@@ -271,18 +273,18 @@ pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
     if is_range { Ok(text.to_owned()) } else { parse_int(text).map(|_| text.to_owned()) }
 }
 
-/// Slots of a host.
+/// Parses a number of slots of a host.
 pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
     let slots = whole(text, 1..=i64::from(SLOTS_MAX))?;
     Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }
 
-/// Words for another program.
+/// Parses words for another program.
 pub(super) fn parse_words(text: &str) -> Result<Words, BadValue> {
     line::split(text).map(Words)
 }
 
-/// `0,2-4,6,8-9`: ascending, none twice.
+/// Parses `0,2-4,6,8-9`: processors in ascending order without repetition.
 pub(super) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
     let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
     for item in text.split(',') {

@@ -1,5 +1,5 @@
-//! The options of a measurement: what was typed, what the workers are told, and the words that tell
-//! them the same.
+//! Options of a measurement: parsing, conversion to the options of the workers, and the equivalent
+//! command line of a worker.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
 use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
 
-/// Sizes without `-b` and `-e`.
+/// Smallest message size without `-b` and `-e`, in bytes.
 const FIRST_BYTES: u64 = 8;
 const LAST_BYTES: u64 = 64 << 20;
-/// One message of `--pairs`.
+/// Message size of `--pairs`, in bytes.
 const PAIR_BYTES: u64 = 8 << 20;
 const TIMES_MAX: i64 = 1_000_000;
 
@@ -94,20 +94,20 @@ pub(super) struct BenchArgs {
     /// Print algorithm thresholds, TCP streams per peer (REMUDA_STREAMS) and the NCCL version
     #[arg(short = 'v', long)]
     pub(super) verbose: bool,
-    /// Results as JSON. The word is that of the launch options.
+    /// Prints the results as JSON. The option itself is one of the launch options.
     #[arg(skip)]
     pub(super) json: bool,
 }
 
-/// One type, or all of them.
+/// Data types of `--datatype`: one type, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dtypes(Vec<Dtype>);
 
-/// One way of combining, or all of them.
+/// Reductions of `--op`: one reduction, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reduce(Vec<ReduceOp>);
 
-/// Names of nccl-tests, and ours.
+/// Data types by their names in nccl-tests and in remuda.
 const DTYPES: [(&str, Dtype); 14] = [
     ("float", Dtype::F32),
     ("double", Dtype::F64),
@@ -133,7 +133,8 @@ const OPS: [(&str, ReduceOp); 5] = [
     ("avg", ReduceOp::Avg),
 ];
 
-/// Words that an option or an argument takes, for who completes lines; of names of a type the first.
+/// Returns the values of an option or an argument, for completions; of several names of a type the
+/// first.
 pub(in crate::cli) fn words_of(id: &str) -> Vec<&'static str> {
     match id {
         "collective" => Collective::ALL.map(Collective::name).to_vec(),
@@ -150,7 +151,7 @@ fn names<T>(table: &[(&'static str, T)]) -> impl Iterator<Item = &'static str> {
 }
 
 impl BenchArgs {
-    /// Sizes in bytes.
+    /// Returns the message sizes, in bytes.
     pub(super) fn sizes(&self) -> Result<Sizes, SizesError> {
         let stride = match (self.step_bytes, self.step_factor) {
             (Some(bytes), _) => Stride::Bytes(bytes),
@@ -166,7 +167,7 @@ impl BenchArgs {
         Sizes::new(first, last, stride)
     }
 
-    /// What the workers measure; the options have been checked.
+    /// Converts the options to those of the workers; the options have been checked.
     pub(super) fn lower(&self) -> Result<Options, SizesError> {
         Ok(Options {
             collective: self.collective,
@@ -183,7 +184,7 @@ impl BenchArgs {
         })
     }
 
-    /// The words that say the same: what a worker is started with.
+    /// Returns the equivalent command line, with which a worker is started.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![self.collective.name().into()];
         let mut push = |name: &str, value: Option<OsString>| {
@@ -218,7 +219,7 @@ impl BenchArgs {
     }
 }
 
-/// The word for one value, or for all.
+/// Returns the name of one value, or `all`.
 fn word_of<T: PartialEq>(values: &[T], table: &[(&'static str, T)]) -> &'static str {
     let one = |value: &T| table.iter().find(|(_, known)| known == value).map(|(name, _)| *name);
     match values {
@@ -227,7 +228,7 @@ fn word_of<T: PartialEq>(values: &[T], table: &[(&'static str, T)]) -> &'static 
     }
 }
 
-/// A value of a table, or all of them once.
+/// Returns the value of a table with this name, or all values without duplicates.
 fn values_of<T: Copy + PartialEq>(text: &str, table: &[(&str, T)]) -> Result<Vec<T>, BadValue> {
     if text == "all" {
         let mut values: Vec<T> = Vec::new();
@@ -251,7 +252,7 @@ fn unknown(text: &str, names: &[&str]) -> BadValue {
     BadValue::new("unknown").help(help)
 }
 
-/// `all-reduce`, `all_reduce` and `allreduce` are the same.
+/// Parses a collective: `all-reduce`, `all_reduce` and `allreduce` are the same.
 fn parse_collective(text: &str) -> Result<Collective, BadValue> {
     let found = Collective::of_name(text);
     found.ok_or_else(|| unknown(text, &Collective::ALL.map(Collective::name)))
@@ -272,19 +273,21 @@ fn parse_size(text: &str) -> Result<u64, BadValue> {
     })
 }
 
-/// The same where `remuda run` takes hosts: `option` does here what the letter does there.
+/// Parses a size. If the text is a list of hosts, the letter was meant as in `remuda run`, and the
+/// help names the `option` for hosts.
 fn parse_size_or_hosts(text: &str, (verb, option): (&str, &str)) -> Result<u64, BadValue> {
     let names_hosts = text.starts_with(|first: char| first.is_alphabetic() || first == '@');
     let help = || format!("hosts are {verb} with `--{option} {text}`; a size is `64M`");
     parse_size(text).map_err(|bad| if names_hosts { bad.help(help()) } else { bad })
 }
 
-/// `-e`: of `remuda run`, the hosts that are left out.
+/// Parses the size of `-e`; in `remuda run`, the letter excludes hosts.
 fn parse_last(text: &str) -> Result<u64, BadValue> {
     parse_size_or_hosts(text, ("left out", "exclude"))
 }
 
-/// A step that leads somewhere; of `remuda run`, the hosts that are taken.
+/// Parses the size of `-i`, which must be greater than 0; in `remuda run`, the letter includes
+/// hosts.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
     match parse_size_or_hosts(text, ("taken", "include"))? {
         0 => Err(BadValue::new("it must be greater than 0").help("write a size such as `1M`")),
@@ -326,7 +329,7 @@ fn parse_average(text: &str) -> Result<Average, BadValue> {
     whole(text, 0..=3).map(|at| AVERAGES[at as usize])
 }
 
-/// A name that does not promise another format than the one that is written.
+/// Parses the name of an SVG file; extensions of other picture formats are refused.
 fn parse_picture(file: OsString) -> Result<PathBuf, BadValue> {
     const OTHERS: [&str; 8] = ["png", "jpg", "jpeg", "gif", "webp", "pdf", "ps", "eps"];
     let file = PathBuf::from(file);

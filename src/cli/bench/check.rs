@@ -1,4 +1,5 @@
-//! What can be known before anything is measured, with the place of the command line.
+//! Checks of `remuda bench` before anything is measured; errors point at the place of the command
+//! line.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,10 +19,10 @@ use crate::os::input_file::{InputReader, open};
 use crate::report::summary::{count, reason, show_bytes};
 use crate::runtime::Dtype;
 
-/// Bytes of a file of earlier results.
+/// Maximum size of a file of earlier results, in bytes.
 const RESULTS_BYTES_MAX: u64 = 64 << 20;
 
-/// Checks the options against each other and against the place where they will be used.
+/// Checks the options against each other and against the place where the job runs.
 pub(super) fn run(
     args: &BenchArgs,
     typed: &Typed,
@@ -72,7 +73,7 @@ pub(super) fn run(
         });
         return Err(refused.into());
     }
-    // Elsewhere the workers find out themselves.
+    // On other machines, the workers check this.
     if matches!(place.transport, Transport::Ssh(_)) {
         return Ok(());
     }
@@ -120,8 +121,8 @@ fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     refused.into()
 }
 
-/// Earlier results of a file, of the same collective; where it does not say of how many ranks, as if of
-/// `world`.
+/// Reads earlier results of the same collective from a file. If the file does not contain the
+/// number of ranks, `world` is assumed.
 pub(super) fn read_earlier(
     file: &Path,
     collective: Collective,
@@ -141,7 +142,7 @@ pub(super) fn read_earlier(
         .map_err(|error| (Status::BadInput, error.to_string()))
 }
 
-/// That all workers of this machine find memory for the greatest size.
+/// Checks that all workers of this machine have enough memory for the greatest size.
 fn check_memory(
     options: &Options,
     workers: usize,

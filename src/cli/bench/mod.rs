@@ -25,7 +25,7 @@ pub(super) use self::args::words_of;
 pub(super) use self::codes::EXPLANATIONS;
 pub(super) use self::worker::worker_main;
 
-/// The word that makes this executable a worker.
+/// Name of the command that makes this executable a worker.
 pub(super) const WORKER_COMMAND: &str = "bench-worker";
 
 /// Measure a collective between all ranks: time, algorithm bandwidth and bus bandwidth for each size,
@@ -47,7 +47,7 @@ struct BenchFace {
     watch: WatchArgs,
 }
 
-/// Behind the list of options.
+/// Text after the list of options in the help.
 const HELP_END: &str = "\
 Rank 0 prints the table, reads `--compare` and writes `--plot`, on its node. The default backend is that
 of the bundled runtime: shared memory inside a node, TCP between nodes, and sums in the canonical
@@ -60,7 +60,8 @@ broadcast, reduce) or out of place; the columns of the other way hold `-`.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
-/// Short options of nccl-tests win, and `--json` means the results.
+/// Returns the definition of the command: short options of nccl-tests take precedence, and `--json`
+/// applies to the results.
 pub(super) fn definition() -> Command {
     const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
     BenchFace::command().mut_args(|arg| match arg.get_id().as_str() {
@@ -70,7 +71,7 @@ pub(super) fn definition() -> Command {
     })
 }
 
-/// Parses, and starts this executable as the worker of every slot.
+/// Parses the command line, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if bundled::is_worker() {
         return worker_main(words);

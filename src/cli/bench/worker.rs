@@ -1,4 +1,4 @@
-//! What every worker of `remuda bench` does.
+//! The worker of `remuda bench`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -35,13 +35,13 @@ pub(super) struct WorkerLine {
 }
 
 impl WorkerLine {
-    /// What the launcher was told.
+    /// Returns the options as they were given to the launcher.
     pub(super) fn bench(self) -> BenchArgs {
         BenchArgs { json: self.json, ..self.bench }
     }
 }
 
-/// A worker of the job; rank 0 speaks.
+/// Runs a worker of the job; only rank 0 prints.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
     let line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
@@ -60,7 +60,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
             return Ok(status_of(&error));
         }
     };
-    // All ranks know the results, so none waits for rank 0 to have written them.
+    // All ranks have the results, so no rank waits until rank 0 has written them.
     if group.rank() != 0 {
         return Ok(Status::Success);
     }
@@ -86,8 +86,8 @@ fn status_of(error: &Error) -> Status {
     }
 }
 
-/// What rank 0 needs of its node before anything is measured: the earlier results, and a place for the
-/// picture.
+/// Prepares rank 0 before anything is measured: reads the earlier results, and checks that the
+/// chart can be written.
 fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<Earlier>, CliError> {
     if let Some(file) = &args.plot {
         check_file(file).map_err(|why| {
@@ -104,7 +104,7 @@ fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<Earlier>, CliError> {
     args.compare.iter().map(read).collect()
 }
 
-/// Measures, and shows as it goes; the picture is rank 0's.
+/// Measures all sizes, and prints each result immediately; only rank 0 draws the chart.
 fn measure_all(
     group: &Group,
     args: &BenchArgs,
@@ -113,7 +113,7 @@ fn measure_all(
 ) -> Result<(Document, Option<String>), Error> {
     let speaks = group.rank() == 0 && !args.json;
     let draws = group.rank() == 0 && args.plot.is_some();
-    // What nobody can be shown is no reason to stop.
+    // If the output cannot be written, the measurement continues.
     let say = |text: &str| {
         if speaks {
             let _ = print(text);
@@ -131,7 +131,7 @@ fn measure_all(
         let picture = draws.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
         return Ok((document, picture));
     }
-    // NCCL has its own.
+    // NCCL has its own thresholds.
     let is_ours = options.backend != Backend::Nccl;
     let thresholds = (args.verbose && is_ours).then(|| group.thresholds());
     let thresholds = thresholds.as_ref();
@@ -148,7 +148,7 @@ fn measure_all(
     Ok((document, picture))
 }
 
-/// Everything that is known before the first size.
+/// Builds a document with everything that is known before the first size.
 fn begin(
     options: &Options,
     order: ReduceOrder,
@@ -172,7 +172,7 @@ fn begin(
     }
 }
 
-/// Writes the picture. Results are on the screen by now.
+/// Writes the chart. The results have been printed before.
 fn keep(picture: Option<String>, file: Option<&Path>) -> Status {
     let (Some(picture), Some(file)) = (picture, file) else { return Status::Success };
     let Err(error) = fs::write(file, picture) else { return Status::Success };

@@ -1,10 +1,10 @@
-//! Text in lines of a bounded width. Pure.
+//! Wrapping of text to a width. Pure.
 
-/// Escape sequences of colours begin with this letter and end with an `m`.
+/// First character of the escape sequences of colours, which end with an `m`.
 const ESCAPE: char = '\u{1b}';
 
-/// Paragraphs in lines of at most `width` columns. A line that begins with a blank is kept as it is;
-/// other lines that follow each other are one paragraph.
+/// Wraps paragraphs to at most `width` columns. A line that begins with a blank is kept as it is;
+/// other consecutive lines are one paragraph.
 pub(super) fn paragraphs(text: &str, width: usize) -> String {
     let mut blocks: Vec<String> = Vec::new();
     let mut is_open = false;
@@ -22,7 +22,7 @@ pub(super) fn paragraphs(text: &str, width: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A line for a shell, indented; a long one goes on behind a backslash.
+/// Formats a shell line with indentation; a long line is continued after a backslash.
 pub(super) fn shell_line(line: &str, width: usize) -> String {
     const INDENT: &str = "  ";
     let room = width.saturating_sub(INDENT.len() + 2);
@@ -32,8 +32,8 @@ pub(super) fn shell_line(line: &str, width: usize) -> String {
     lines.collect::<String>() + INDENT + &last
 }
 
-/// The text without a line that is wider than `width`. A long line is broken at a blank, and goes on
-/// below its own beginning.
+/// Wraps every line that is wider than `width`. A long line is broken at a blank, and its
+/// continuation has the same indentation.
 pub(in crate::cli) fn fit(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -52,7 +52,7 @@ pub(in crate::cli) fn fit(text: &str, width: usize) -> String {
     out
 }
 
-/// One line as several; all but the first begin with so many blanks.
+/// Wraps one line; all lines but the first are indented by `hanging` blanks.
 fn wrap(line: &str, width: usize, hanging: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -75,7 +75,7 @@ fn wrap(line: &str, width: usize, hanging: usize) -> Vec<String> {
     lines
 }
 
-/// A word, in pieces where no line has room for it.
+/// Splits a word into pieces of at most `width` columns.
 fn parts(word: &str, width: usize) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = word;
@@ -94,7 +94,7 @@ fn parts(word: &str, width: usize) -> Vec<&str> {
     found
 }
 
-/// Letters that take a column: those outside of escape sequences.
+/// Number of characters outside escape sequences: each takes one column.
 fn columns(text: &str) -> usize {
     let mut is_escape = false;
     let counts = |letter: char| {

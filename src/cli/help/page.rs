@@ -1,4 +1,4 @@
-//! The pages themselves: definitions of clap, laid out.
+//! Help pages: layout of clap's definitions.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use super::layout::{paragraphs, shell_line};
 use super::topics::{self, BRIEFS, TOPICS, Topic};
 use crate::base::env_vars;
 
-/// Columns of a page that is not shown on a terminal, unless COLUMNS is set.
+/// Width of a page that is not printed on a terminal, in columns, unless COLUMNS is set.
 const WIDTH_OFF_TERMINAL: usize = 100;
-/// Columns of a page at least and at most: longer lines are hard to read.
+/// Minimum and maximum width of a page, in columns: longer lines are hard to read.
 const WIDTH_MIN: usize = 40;
 const WIDTH_MAX: usize = 120;
 
-/// Below this, what an option means stands below its name.
+/// If a page is narrower than this, the description of an option is below its name.
 const NARROW: usize = 60;
 
-/// How much of a command a page explains.
+/// Length of a help page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Length {
     /// `-h`: the most used options.
@@ -28,13 +28,14 @@ pub(in crate::cli) enum Length {
 }
 
 impl Length {
-    /// The page that a word asks for.
+    /// Returns the length that an option asks for.
     pub(in crate::cli) fn of(word: &[u8]) -> Self {
         if word.starts_with(b"--") { Self::Long } else { Self::Short }
     }
 }
 
-/// Columns of a page on standard output: COLUMNS, else the width of the terminal.
+/// Returns the width of a page on standard output, in columns: COLUMNS, else the width of the
+/// terminal.
 pub(in crate::cli) fn width() -> usize {
     let columns = env_vars::get_text(env_vars::COLUMNS).and_then(|text| text.parse().ok());
     let terminal = || {
@@ -45,11 +46,11 @@ pub(in crate::cli) fn width() -> usize {
     width.unwrap_or(WIDTH_OFF_TERMINAL).clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
-/// The page of a command whose definition is built.
+/// Returns the page of a command; its definition must be built.
 pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> StyledStr {
     let topic = topic(command);
     let page = command.clone().term_width(width).after_long_help(None::<&'static str>);
-    // Beside the names of options there is no room for what they mean.
+    // If the page is narrow, descriptions do not fit beside the names of options.
     let page = page.next_line_help(width < NARROW);
     let mut page = match length {
         Length::Short => page.mut_args(|arg| most_used(arg, topic)),
@@ -63,15 +64,16 @@ pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> S
     page.render_help()
 }
 
-/// Whether a command has a page of its own for `-h`.
+/// Returns the most used options and the examples of a command, if it has any.
 fn topic(command: &Command) -> Option<&'static Topic> {
     let name = command.get_bin_name().unwrap_or(command.get_name());
-    // The names of DeepSpeed's launcher are names of `remuda run`.
+    // The names of DeepSpeed's launcher are aliases of `remuda run`.
     let name = name.strip_prefix("remuda ").unwrap_or("run");
     TOPICS.iter().find(|topic| topic.command == name)
 }
 
-/// Hides an option that is not among the most used ones, and orders the others as listed.
+/// Hides an option that is not among the most used ones, and sorts the others in the order of the
+/// list.
 fn most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
     let Some(Topic { options, command, .. }) = topic else { return arg };
     let id = arg.get_id().as_str();
@@ -87,7 +89,7 @@ fn most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
     }
 }
 
-/// Examples; then what else is to be known, or where it is.
+/// Returns the text after the options: the examples, then more information or a reference to it.
 fn footer(command: &Command, topic: Option<&Topic>, length: Length, width: usize) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let examples = topic.map_or_else(String::new, |topic| examples(topic, name, width));
@@ -105,20 +107,20 @@ fn footer(command: &Command, topic: Option<&Topic>, length: Length, width: usize
 fn examples(topic: &Topic, name: &str, width: usize) -> String {
     let mut text = "Examples:".to_owned();
     for (what, line) in topic.examples {
-        // Under a name of DeepSpeed's launcher it is that name.
+        // If remuda was started by a name of DeepSpeed's launcher, examples show that name.
         let line = line.replacen(&format!("remuda {} ", topic.command), &format!("{name} "), 1);
         let _ = write!(text, "\n  # {what}\n{}", shell_line(&line, width));
     }
     text
 }
 
-/// The examples of a command as lines for a page of the manual.
+/// Returns the examples of a command as lines for a manual page.
 pub(in crate::cli) fn examples_of(command: &Command) -> Option<String> {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     topic(command).map(|topic| examples(topic, name, usize::MAX))
 }
 
-/// The first page: every command, and how to begin.
+/// Returns the first page: every command, and how to begin.
 pub(in crate::cli) fn front_page(width: usize) -> String {
     let (commands, examples) = (topics::COMMANDS, topics::FRONT);
     let names = commands.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
@@ -144,7 +146,7 @@ mod tests {
     use crate::cli::help::fit;
     use crate::cli::line::{Parsed, RefusedLine, Typed};
 
-    /// Every command that has a page, with its words.
+    /// Returns every command that has a page, with its arguments.
     fn commands() -> Vec<Command> {
         let mut whole = definitions::whole();
         whole.build();
@@ -221,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Reads an example as its command would, without doing it.
+    /// Parses an example in the same way as its command, without running it.
     fn read(words: Vec<OsString>) -> Result<(), RefusedLine> {
         let (command, rest) = (words[1].to_string_lossy().into_owned(), words[2..].to_vec());
         let mut whole = definitions::whole();
@@ -247,7 +249,7 @@ mod tests {
         for topic in TOPICS.iter().chain([&topics::FRONT]) {
             for (_, whole) in topic.examples {
                 let line = *whole;
-                // What a shell does with the output is no part of the command.
+                // Redirections and pipes are not part of the command.
                 let line = line.split(['>', '|']).next().filter(|_| !line.contains('\''));
                 let line = line.unwrap_or(whole);
                 let words = crate::cli::line::split(line.trim_end()).expect("words");

@@ -1,26 +1,26 @@
-//! What help pages say beside the definitions of options: the most used options and the examples of
-//! every command.
+//! Content of help pages besides the definitions of options: the most used options and the examples
+//! of every command.
 
-/// What the pages of a command say beside its options.
+/// Content of the pages of a command besides its options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Topic {
-    /// The words behind `remuda`.
+    /// The name of the command, without `remuda`.
     pub(super) command: &'static str,
-    /// The options of `-h`, by their ids, in the order in which they are shown.
+    /// The options of `-h`, by their ids, in the order of the page.
     pub(super) options: &'static [&'static str],
-    /// What a line does, and the line.
+    /// A description and the command line, for each example.
     pub(super) examples: &'static [(&'static str, &'static str)],
 }
 
-/// What the program is.
+/// Description of remuda on the first page.
 pub(super) const ABOUT: &str =
     "remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher";
 
-/// The end of the first page.
+/// Text at the end of the first page.
 pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a command, \
                                     `remuda COMMAND --help` lists every option.";
 
-/// Every command, as the first page lists it.
+/// Every command with its description, in the order of the first page.
 pub(super) const COMMANDS: [(&str, &str); 11] = [
     ("run", "Run a program on every slot of every host"),
     ("pod", "Join a job as the node that this pod is, without ssh"),
@@ -46,7 +46,7 @@ pub(super) const FRONT: Topic = Topic {
     ],
 };
 
-/// What options of jobs mean, in few words, for `-h`.
+/// Short descriptions of options of jobs, for `-h`.
 pub(super) const BRIEFS: [(&str, &str); 19] = [
     ("hostfile", "Hostfile, or a list of hosts: `n1:8,n2:8`, `n[01-04]:8`"),
     ("num_gpus", "Workers on each host: its first N slots"),
@@ -69,7 +69,7 @@ pub(super) const BRIEFS: [(&str, &str); 19] = [
     ("to", "Dialect to write"),
 ];
 
-/// Commands with their most used options and their examples.
+/// The most used options and the examples of every command.
 pub(super) const TOPICS: [Topic; 17] = [
     Topic {
         command: "run",

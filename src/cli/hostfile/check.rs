@@ -35,7 +35,7 @@ pub(super) struct CheckArgs {
     select: SelectArgs,
 }
 
-/// See `--format`.
+/// Output format (`--format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people.
@@ -48,15 +48,15 @@ pub(super) enum Format {
     Github,
 }
 
-/// One file, looked into.
+/// One file after the checks.
 struct Checked {
-    /// `None`: it could not be read.
+    /// The file, or `None` if it could not be read.
     reading: Option<Reading>,
-    /// The text, then the selection.
+    /// Findings in the text, then findings of the selection.
     findings: Vec<Findings>,
-    /// What the selection leaves.
+    /// Hosts and slots that the selection leaves.
     world: Option<Pool>,
-    /// What was done about it.
+    /// A note about changes of the file.
     note: String,
     status: Status,
 }
@@ -113,7 +113,8 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     Ok(Checked { reading: Some(reading), findings, world, note, status })
 }
 
-/// Adds what is right and still not what one would want, and takes out what is allowed.
+/// Adds findings about content that is valid but probably not intended, and removes the warnings
+/// and notes of `--allow`.
 fn examine(reading: &mut Reading, allow: &[String]) {
     let lints = pool::lint(reading);
     let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);
@@ -135,7 +136,7 @@ fn parse_code(text: &str) -> Result<String, String> {
     }
 }
 
-/// Notes are no findings.
+/// Returns the exit status; notes do not count as findings.
 fn status(findings: &[Findings]) -> Status {
     let mut all = findings.iter().flat_map(|one| &one.diagnostics);
     let is_clean = all.all(|found| found.severity < Severity::Warning);
@@ -166,7 +167,7 @@ fn selected_world(
     }
 }
 
-/// How many changes `--fix` makes, or would.
+/// Text with the number of changes that `--fix` makes or would make.
 fn fixable(file: &Path, reading: &Reading, makes: &str) -> String {
     match certain_changes(&reading.findings).len() {
         0 => String::new(),
@@ -177,7 +178,7 @@ fn fixable(file: &Path, reading: &Reading, makes: &str) -> String {
     }
 }
 
-/// Writes the file if there is something of which we are certain, and reads it again.
+/// Writes the changes that are certain, and reads the file again.
 fn fix(
     file: &Path,
     reading: Reading,
@@ -198,7 +199,7 @@ fn fix(
     Ok((mended.reading, format!("note: {name}: {done} made\n")))
 }
 
-/// What is wrong, or how much there is.
+/// Text with the findings of a file, or with the number of its hosts and slots.
 fn screen(checked: &Checked, paint: Paint) -> String {
     let mut screen: String =
         checked.findings.iter().map(|findings| show_findings(findings, paint)).collect();

@@ -53,7 +53,7 @@ pub(super) fn run(args: &ConvertArgs, paint: Paint) -> CommandOutput {
     out
 }
 
-/// What the file has and no pool holds.
+/// Returns the parts of the file that the target format cannot contain.
 fn losses(reading: &Reading) -> Vec<String> {
     let source = &reading.findings.source;
     let comments = comments(&source.text, reading.dialect);

@@ -33,7 +33,7 @@ pub(super) fn run(args: &DiffArgs, paint: Paint) -> CommandOutput {
     let [Ok(first), Ok(second)] = &files else {
         let errors = files.iter().filter_map(|file| file.as_ref().err());
         errors.for_each(|error| out.stderr += &error.screen(paint));
-        // 1 would say that there is a difference.
+        // Exit status 1 would mean that the files differ.
         out.status = Status::Usage;
         return out;
     };
@@ -44,7 +44,7 @@ pub(super) fn run(args: &DiffArgs, paint: Paint) -> CommandOutput {
     out
 }
 
-/// A line for each difference.
+/// Text with one line for each difference.
 fn show(first: &Reading, second: &Reading) -> String {
     let found = diff(first.hostfile.hosts(), second.hostfile.hosts());
     let line = |found: &Difference<'_>| match found {

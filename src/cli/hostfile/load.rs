@@ -1,4 +1,4 @@
-//! Hostfiles from disk, for every command that takes one.
+//! Reads hostfiles, for every command that takes one.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -14,39 +14,40 @@ use crate::pool::nodeset::is_pattern;
 use crate::pool::{self, ReadOptions, Reading, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
-/// Bytes of a hostfile; [`pool::HOSTS_MAX`] hosts with long names and comments fit.
+/// Maximum size of a hostfile, in bytes; [`pool::HOSTS_MAX`] hosts with long names and comments
+/// fit.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The name of a list that was typed as an argument, for messages about it.
+/// Name in messages of a list that was typed as an argument.
 pub(super) const LIST_NAME: &str = "list";
 
-/// Whose files are good enough.
+/// Which owners and permissions of a hostfile are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Not those that everybody can write.
+    /// Files that not every user can write.
     Owner,
-    /// Any (`--allow_insecure_files`).
+    /// All files (`--allow_insecure_files`).
     Anyone,
 }
 
-/// Why there is no hostfile.
+/// Error while a hostfile is loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Nothing there, where a job was to run.
+    /// The file does not exist, and a job needs it.
     #[error("hostfile `{}` does not exist", .0.display())]
     Missing(PathBuf),
-    /// Nothing there, and no job is started.
+    /// The file does not exist, and the command starts no job.
     #[error("hostfile `{}` does not exist", .0.display())]
     NothingToRead(PathBuf),
-    /// A directory, a pipe, a device.
+    /// The path is a directory, a pipe or a device.
     #[error("hostfile `{}` is not a regular file: it is {kind}", .path.display())]
     NotAFile {
         /// Path of the file.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the file.
         kind: &'static str,
     },
-    /// The system refused.
+    /// The file could not be read.
     #[error("cannot read hostfile `{}`", .path.display())]
     Unreadable {
         /// Path of the file.
@@ -54,13 +55,13 @@ pub enum LoadError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Everybody decides where the job runs.
+    /// Every user can write the file, and so choose the hosts of the job.
     #[error("hostfile `{}` is writable by everyone", .0.display())]
     WritableByAll(PathBuf),
-    /// More than any hostfile has.
+    /// The file is larger than the limit.
     #[error("hostfile `{}` is larger than 64 MiB", .0.display())]
     TooLarge(PathBuf),
-    /// It was to be changed.
+    /// The file could not be changed.
     #[error("cannot write hostfile `{}`", .path.display())]
     NotWritten {
         /// Path of the file.
@@ -68,13 +69,13 @@ pub enum LoadError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// It was read, and has errors.
+    /// The file has errors.
     #[error("hostfile `{}` has errors", .0.source.name)]
     Malformed(Findings),
 }
 
 impl LoadError {
-    /// The exit status of a launch that ends because of it.
+    /// Returns the exit status of a launch that fails with this error.
     pub fn status(&self) -> Status {
         match self {
             Self::Missing(_)
@@ -87,7 +88,7 @@ impl LoadError {
         }
     }
 
-    /// The exit status of `hostfile check`: 2 where the file could not be looked into.
+    /// Returns the exit status of `hostfile check`: 2 if the file could not be checked.
     pub(super) fn check_status(&self) -> Status {
         match self {
             Self::WritableByAll(_) | Self::TooLarge(_) | Self::Malformed(_) => Status::Findings,
@@ -99,7 +100,7 @@ impl LoadError {
         }
     }
 
-    /// What the user sees.
+    /// Returns the text that the user sees.
     pub fn screen(&self, paint: Paint) -> String {
         match self {
             Self::Malformed(findings) => show_findings(findings, paint),
@@ -115,7 +116,7 @@ impl LoadError {
         }
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
-            // What looks like the names of hosts perhaps is.
+            // A path that looks like names of hosts may be a list of hosts.
             Self::Missing(path) if are_host_names(&path.to_string_lossy()) => (
                 codes::FILE_MISSING,
                 path,
@@ -129,7 +130,7 @@ impl LoadError {
             Self::NothingToRead(path) => {
                 (codes::FILE_MISSING, path, "correct the path; `-` is standard input")
             }
-            // Where DeepSpeed's users say that there is no hostfile.
+            // Users of DeepSpeed give this path if there is no hostfile.
             Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {
                 (codes::NOT_A_FILE, path, "it names no host; a job without -H runs on this machine")
             }
@@ -169,20 +170,21 @@ fn missing(error: &LoadError, path: &Path, help: &str) -> Findings {
     Findings { source, diagnostics: vec![problem] }
 }
 
-/// A list of hosts in the place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. A file of that name wins.
+/// Returns a list of hosts that was given in place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. If
+/// a file of that name exists, it takes precedence.
 pub(in crate::cli) fn as_list(path: &Path) -> Option<&str> {
     let text = path.to_str().filter(|text| is_list(text))?;
     path.symlink_metadata().is_err().then_some(text)
 }
 
-/// Hosts of a list that was typed as the value of this option, or as this argument.
+/// Reads a list of hosts that was typed as the value of an option or as an argument.
 pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
     let mut reading = pool::read_any(name, text.as_bytes(), options);
-    // The list was typed: its dialect is no news.
+    // The list was typed, so a note about its dialect is useless.
     reading.evidence = None;
     let list = with_slots(text);
     let list = if name == LIST_NAME { list } else { format!("-H {list}") };
-    // The first host without slots stands for all of them: the help writes the whole list.
+    // Only the first host without slots is reported: the help contains the whole corrected list.
     let mut is_told = false;
     reading.findings.diagnostics.retain_mut(|found| {
         if found.code != codes::MISSING_SLOTS {
@@ -195,7 +197,7 @@ pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -
     reading
 }
 
-/// The list with `:N` behind every host that has no number.
+/// Returns the list with `:N` after every host without a number.
 fn with_slots(text: &str) -> String {
     const SHOWN_BYTES_MAX: usize = 40;
     let items: Vec<String> = items(text)
@@ -205,8 +207,8 @@ fn with_slots(text: &str) -> String {
     if list.len() <= SHOWN_BYTES_MAX { quoted(list) } else { "n1:N,n2:N".to_owned() }
 }
 
-/// Whether a text is a list of hosts rather than a path: one host has a number or a range, several
-/// stand between commas.
+/// Whether a text is a list of hosts and not a path: one host has a number or a range, several
+/// hosts are separated by commas.
 fn is_list(text: &str) -> bool {
     let is_item =
         |item: &str| is_counted(item) || is_pattern(item) || HostName::parse(item).is_ok();
@@ -214,12 +216,12 @@ fn is_list(text: &str) -> bool {
     !text.contains('/') && !is_lone_name && items(text).any(is_item)
 }
 
-/// `n1:8`.
+/// Whether an item has a number of slots, such as `n1:8`.
 pub(super) fn is_counted(item: &str) -> bool {
     item.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok())
 }
 
-/// Parts between commas outside of brackets.
+/// Splits at commas outside brackets.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |letter: char| {
@@ -232,7 +234,7 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The hostfile of a launch: without errors, perhaps with warnings.
+/// Loads the hostfile of a launch; the result has no errors, but may have warnings.
 pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
     let loaded = read_file(path, trust, options)?;
     if loaded.findings.has_errors() {
@@ -241,12 +243,12 @@ pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, 
     Ok(loaded)
 }
 
-/// A file, or standard input for `-`, whatever is wrong with its text.
+/// Reads a file, or standard input for `-`; the result may contain errors in the text.
 pub(super) fn read(path: &Path, args: &ReadArgs) -> Result<Reading, LoadError> {
     read_as(path, args.trust(), args.options())
 }
 
-/// The same, with other options.
+/// Reads a file with other options.
 pub(super) fn read_as(
     path: &Path,
     trust: Trust,
@@ -270,7 +272,7 @@ fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading,
         _ => unreadable(path, error),
     })?;
     let found = file.metadata().map_err(|error| unreadable(path, error))?;
-    // What a shell puts in the place of `<(command)` is a pipe.
+    // A shell replaces `<(command)` with the path of a pipe.
     if let Some(kind) = other_kind(&found).filter(|_| !is_pipe(&found)) {
         return Err(LoadError::NotAFile { path: path.to_owned(), kind });
     }
@@ -290,7 +292,8 @@ fn unreadable(path: &Path, source: io::Error) -> LoadError {
     LoadError::Unreadable { path: path.to_owned(), source }
 }
 
-/// Root reads what it is told to; everybody else trusts themselves and root.
+/// Whether a file belongs to a user that is not trusted: root trusts every owner, other users trust
+/// only themselves and root.
 pub(in crate::cli) fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }

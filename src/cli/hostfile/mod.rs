@@ -1,4 +1,4 @@
-//! `remuda hostfile …`, and the loader that `remuda run -H` uses. One file for each command.
+//! `remuda hostfile …`, and the loader of `remuda run -H`. Each command has one file.
 
 mod check;
 mod convert;
@@ -16,7 +16,7 @@ pub use load::{LoadError, Trust, load};
 pub(super) use load::{as_list, is_foreign, read_typed};
 pub(super) use write::{create, probe};
 
-/// Behind the list of options of every command.
+/// Text after the list of options of every command.
 const STATUS_HELP: &str =
     "Exit status: 0 no finding, 1 errors or warnings, 2 a file could not be read.";
 
@@ -46,14 +46,14 @@ enum HostfileCommand {
     Diff(diff::DiffArgs),
 }
 
-/// What a command has to say; `report` prints it.
+/// Output and exit status of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// What was asked for.
+    /// The output that was requested.
     pub stdout: String,
-    /// Why it could not be had.
+    /// Errors and warnings.
     pub stderr: String,
-    /// How it ends.
+    /// The exit status.
     pub status: Status,
 }
 
@@ -62,14 +62,14 @@ impl CommandOutput {
         Self { stdout: String::new(), stderr: String::new(), status: Status::Success }
     }
 
-    /// A tool ends with 0, 1 or 2; the larger number wins.
+    /// Raises the exit status: it is 0, 1 or 2, and the larger one is kept.
     fn worsen(&mut self, status: Status) {
         if self.status.code() < status.code() {
             self.status = status;
         }
     }
 
-    /// A file that cannot be used.
+    /// Adds the error of a file that cannot be used.
     fn refuse(&mut self, error: &LoadError, paint: Paint) {
         self.stderr += &error.screen(paint);
         self.worsen(error.check_status());
@@ -87,7 +87,7 @@ pub fn run(args: &HostfileArgs, paint: Paint) -> CommandOutput {
     }
 }
 
-/// One below the other.
+/// Joins texts, one for each line.
 fn lines(texts: impl Iterator<Item = impl std::fmt::Display>) -> String {
     use std::fmt::Write as _;
     texts.fold(String::new(), |mut out, text| {
@@ -96,7 +96,7 @@ fn lines(texts: impl Iterator<Item = impl std::fmt::Display>) -> String {
     })
 }
 
-/// `1 host`, `2 hosts`.
+/// Formats a count: `1 host`, `2 hosts`.
 fn count(number: u64, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")

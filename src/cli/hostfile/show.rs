@@ -32,7 +32,7 @@ pub(super) struct ShowArgs {
     select: SelectArgs,
 }
 
-/// A host of a set; a list of names says no slots.
+/// A host of a set, without slots if it is from a list of names.
 #[derive(Clone)]
 struct Member {
     name: HostName,
@@ -40,7 +40,7 @@ struct Member {
     slots: Option<SlotCount>,
 }
 
-/// Why there is no set.
+/// Reason why a set could not be evaluated.
 enum NoSet {
     Load(LoadError),
     Text(Findings),
@@ -68,7 +68,7 @@ pub(super) fn run(args: &ShowArgs, paint: Paint) -> CommandOutput {
     out
 }
 
-/// A set without hosts is seldom meant: perhaps the name of a file is mistyped.
+/// Text for an empty set, which is seldom intended: perhaps the name of a file is mistyped.
 fn empty_set(args: &ShowArgs) -> String {
     let text = args.set.join(" ");
     let terms = Expression::read(&text).map_or_else(|_| Vec::new(), |set| set.terms);
@@ -126,7 +126,7 @@ fn no_slots() -> Findings {
     Findings { source: source(""), diagnostics: vec![problem] }
 }
 
-/// `None` when the slots of a host are not known, or no host is left.
+/// Returns the pool of a set, or `None` if the slots of a host are not known or the set is empty.
 fn pool(members: &[Member]) -> Option<Pool> {
     let hosts: Option<Vec<_>> =
         members.iter().map(|member| Some((member.name.clone(), member.slots?))).collect();
@@ -137,7 +137,7 @@ fn pool(members: &[Member]) -> Option<Pool> {
 }
 
 fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
-    // A file may have any name, operators in it included.
+    // A file may have any name, even one with operators.
     if let [file] = &args.set[..]
         && (file == "-" || Path::new(file).exists())
     {
@@ -164,7 +164,8 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
     Ok(set)
 }
 
-/// A word behind `!` that takes nothing away is a file that was mistyped, as a rule.
+/// Adds a note about a word after `!` that removes nothing: it is usually the mistyped name of a
+/// file.
 fn note_nothing_removed(
     operator: Operator,
     operand: SetOperand<'_>,
@@ -183,7 +184,7 @@ fn note_nothing_removed(
     }
 }
 
-/// A file where there is one, else a list of hosts.
+/// Returns the hosts of an operand: a file if it exists, else a list of hosts.
 fn operand_members(
     operand: SetOperand<'_>,
     is_alone: bool,
@@ -191,7 +192,7 @@ fn operand_members(
     args: &ShowArgs,
 ) -> Result<Vec<Member>, NoSet> {
     let path = Path::new(operand.text);
-    // `n1:2`: a host and its slots.
+    // An operand such as `n1:2` is a host with its slots.
     if load::is_counted(operand.text) && load::as_list(path).is_some() {
         return from_file(path, args);
     }
@@ -225,7 +226,8 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
     Ok(hosts.map(member).collect())
 }
 
-/// A list of names is a set, too: one that says no slots at all is read again as if it did.
+/// Reads a list of names without any slots again, with one slot for each host. The second value is
+/// false if that was necessary: the slots of the hosts are not known.
 fn without_slots(reading: Reading) -> (Reading, bool) {
     let mut errors = reading.findings.diagnostics.iter();
     let mut errors = errors.by_ref().filter(|found| found.severity == Severity::Error).peekable();
@@ -239,7 +241,7 @@ fn without_slots(reading: Reading) -> (Reading, bool) {
     if again.findings.has_errors() { (reading, true) } else { (again, false) }
 }
 
-/// One name is a file that was mistyped rather than a set.
+/// Returns the error for a single name, which is probably a mistyped file and not a set.
 fn lone_name(operand: SetOperand<'_>, text: &str) -> NoSet {
     let message = format!("hostfile `{}` does not exist", operand.text);
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
@@ -254,7 +256,8 @@ fn no_operand(text: &str, span: Span) -> NoSet {
     NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
-/// A `-` behind a blank; standard input comes first, or behind an operator.
+/// Returns the place of a `-` after a blank; standard input must be the first operand or follow an
+/// operator.
 fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
     let mut operands = expression.terms.iter().map(|(_, operand)| operand).skip(1);
     let follows_set = |operand: &&SetOperand<'_>| {

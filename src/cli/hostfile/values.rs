@@ -1,4 +1,4 @@
-//! Options that several commands have.
+//! Options that several commands share.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -22,12 +22,12 @@ pub(super) struct ReadArgs {
 }
 
 impl ReadArgs {
-    /// Whose files are read.
+    /// Returns which files are accepted.
     pub(super) fn trust(&self) -> Trust {
         if self.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
     }
 
-    /// For the parser.
+    /// Returns the options for the parser.
     pub(super) fn options(&self) -> ReadOptions {
         ReadOptions { dialect: self.from.map(|from| from.0), slots: self.slots }
     }
@@ -52,7 +52,7 @@ pub(super) struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// `None` when nothing was asked for.
+    /// Returns the selection, or `None` without such options.
     pub(super) fn selector(&self) -> Option<SelectorArgs> {
         let all = [&self.include, &self.exclude, &self.num_nodes, &self.num_gpus];
         all.iter().any(|text| text.is_some()).then(|| SelectorArgs {
@@ -64,7 +64,7 @@ impl SelectArgs {
     }
 }
 
-/// See `--from`.
+/// Dialect of a hostfile (`--from`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DialectArg(Dialect);
 
@@ -87,12 +87,12 @@ impl ValueEnum for DialectArg {
     }
 }
 
-/// See `--to`.
+/// Target format of a conversion (`--to`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToArg {
-    /// A text for another tool.
+    /// Hostfile of another tool.
     Target(HostfileFormat),
-    /// Our own document.
+    /// JSON document of remuda.
     Json,
 }
 

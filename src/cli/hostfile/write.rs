@@ -1,4 +1,4 @@
-//! A file that changes all at once, or not at all.
+//! Atomic writes of files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Uid};
 
-/// Writes a file anew in its place: whoever reads it meanwhile sees the old text or the new one. Its
-/// mode and its owner stay, and a link to it stays a link.
+/// Replaces a file atomically: a concurrent reader sees either the old text or the new text. Mode
+/// and owner are kept, and a symbolic link stays a link.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let draft = draft_of(&path);
@@ -19,7 +19,7 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Writes a file that may be there, all at once or not at all; a device or a pipe is written to.
+/// Creates or replaces a file atomically; a device or a pipe is written directly.
 pub(in crate::cli) fn create(path: &Path, text: &str) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => replace(path, text),
@@ -35,7 +35,7 @@ pub(in crate::cli) fn create(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Finds out whether [`create`] would succeed.
+/// Checks whether [`create`] would succeed.
 pub(in crate::cli) fn probe(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -56,7 +56,7 @@ fn draft_of(path: &Path) -> PathBuf {
 
 fn write_draft(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
     let old = fs::metadata(path)?;
-    // What an earlier process of our number left behind is nobody's.
+    // A draft with this name was left by an earlier process with the same pid, so it is not in use.
     let _ = fs::remove_file(draft);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
     file.write_all(text.as_bytes())?;

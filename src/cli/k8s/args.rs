@@ -9,7 +9,7 @@ use crate::cli::line::{BadValue, whole};
 use crate::cli::values::{parse_duration, parse_timeout};
 use crate::plan::{Controller, Quantity};
 
-/// Behind the list of options.
+/// Text after the list of options in the help.
 const HELP_END: &str = "\
 The pods share a secret. Without --with_key it must exist before the job, in its namespace:
 
@@ -222,7 +222,7 @@ fn parse_number(text: &str) -> Result<u32, BadValue> {
     whole(text, 0..=1 << 17).map(|count| count as u32)
 }
 
-/// Two more follow.
+/// Parses a port; the next two ports must be valid, too.
 fn parse_port(text: &str) -> Result<u16, BadValue> {
     whole(text, 1..=65_533).map(|port| port as u16)
 }

@@ -1,4 +1,4 @@
-//! From options to the objects of Kubernetes, with what is to be done beside them.
+//! Converts options to Kubernetes objects, and prints notes about the remaining steps.
 
 use std::ffi::OsString;
 
@@ -21,17 +21,17 @@ use crate::pool::{ReadOptions, SelectorArgs, nearest, select};
 use crate::report::diagnostic::show_all;
 use crate::report::{Terminal, print, print_error};
 
-/// The first version of a Containerfile.
+/// The Containerfile that `remuda k8s containerfile` prints.
 const CONTAINERFILE: &str = include_str!("../../../examples/Containerfile");
-/// The resource of NVIDIA's GPUs.
+/// Name of the resource of NVIDIA's GPUs.
 const NVIDIA: &str = "nvidia.com/gpu";
 
-/// Its commands.
+/// Returns the definition of `remuda k8s` with its commands.
 pub(in crate::cli) fn definition() -> clap::Command {
     K8sFace::command()
 }
 
-/// Parses and prints.
+/// Parses the command line, and prints the objects.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (face, typed) = crate::cli::parse::<K8sFace>(words)?;
     match face.command {
@@ -59,7 +59,7 @@ fn print_manifest(args: ManifestArgs, typed: &Typed) -> Result<Status, CliError>
     Ok(Status::Success)
 }
 
-/// What is to be done beside what is printed.
+/// Notes about what the user has to do besides applying the manifest.
 fn notes(wanted: &ManifestSpec) -> String {
     let secret = wanted.key.is_none().then(|| note_of_secret(wanted));
     let missing = ["cpu", "memory"].into_iter().filter(|name| !wanted.resources.has(name));
@@ -132,12 +132,13 @@ fn wanted(args: ManifestArgs, typed: &Typed) -> Result<ManifestSpec, CliError> {
     })
 }
 
-/// Whole seconds, rather more.
+/// Converts to whole seconds, rounded up.
 fn seconds(time: std::time::Duration) -> u64 {
     time.as_millis().div_ceil(1000) as u64
 }
 
-/// Each worker has one GPU, unless workers have none; what a GPU is follows from its resource.
+/// Returns the resources of a pod: each worker has one GPU, unless workers have none. The kind of
+/// GPU follows from its resource.
 fn resources(
     args: &ManifestArgs,
     slots: u32,
@@ -169,7 +170,8 @@ fn resources(
     Ok((values::resources(resources, &limits, &requests)?, accelerator))
 }
 
-/// What `--accelerator` calls the devices of a resource; NVIDIA's are found without it.
+/// Returns the value of `--accelerator` for the devices of a resource; NVIDIA's GPUs are detected
+/// without the option.
 fn accelerator_of(resource: &str) -> Option<&'static str> {
     let domain = resource.split('/').next()?;
     let known = [
@@ -196,7 +198,7 @@ fn scheduling(args: &PlacementArgs, typed: &Typed) -> Result<Scheduling, CliErro
     })
 }
 
-/// What the controller does not understand is refused, not left out.
+/// Refuses options that the controller does not support; they are never left out silently.
 fn check_kind(kind: Kind, args: &PlacementArgs, typed: &Typed) -> Result<(), CliError> {
     let support = kind.controller().support();
     let unsupported = [
@@ -241,7 +243,8 @@ fn pod_words(args: &ManifestArgs) -> Result<Vec<String>, CliError> {
     Ok(words)
 }
 
-/// An option that pods do not have, before the `--`, was meant for the manifest.
+/// Refuses an option before the `--` that `remuda pod` does not have: it was meant for the
+/// manifest.
 fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
     let Some(first) = args.words.first().and_then(|word| word.strip_prefix("--")) else {
         return Ok(());
@@ -266,7 +269,8 @@ fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
     Err(refused.into())
 }
 
-/// What every pod would refuse is refused here. Kubernetes may put words of its own in the place of some.
+/// Refuses words that every pod would refuse. Words with `$(` are not checked: Kubernetes may
+/// replace them by values of its own.
 fn check_words(words: &[String]) -> Result<(), CliError> {
     if words.iter().any(|word| word.contains("$(")) {
         return Ok(());
@@ -292,7 +296,7 @@ fn check_words(words: &[String]) -> Result<(), CliError> {
         .help(format!("give `--{ours}` to `remuda k8s manifest`, before the `--`")))
 }
 
-/// Probes need a port that the job leaves them.
+/// Checks that the port of the probes is not one of the three ports of the job.
 fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
     if !(master..=master + 2).contains(&status) {
         return Ok(());
@@ -303,7 +307,7 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
         .help("give another `--master_port`, or another `--status_port`"))
 }
 
-/// Hosts, and slots of each: pods of one job are all alike.
+/// Returns the number of hosts and of slots of each host: all pods of a job are equal.
 fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
     let paint = Terminal::look().paint;
     let loaded = hostfile::load(file, Trust::Owner, ReadOptions::default());

@@ -1,8 +1,8 @@
-//! `remuda k8s manifest`: the objects of Kubernetes that start a job of pods, and `remuda k8s
-//! containerfile`, an image for them. Nothing is contacted.
+//! `remuda k8s manifest`: prints the Kubernetes objects that start a job of pods. `remuda k8s
+//! containerfile` prints an image definition for them. No cluster is contacted.
 //!
-//! `args` are the options, `values` reads those that have a grammar of their own, `manifest` makes of
-//! them what `plan` prints.
+//! `args` contains the options, `values` parses those that have a grammar of their own, and
+//! `manifest` converts them to what `plan` prints.
 
 mod args;
 mod manifest;

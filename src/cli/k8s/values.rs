@@ -1,5 +1,5 @@
-//! Values of `remuda k8s manifest` that have a grammar of their own, with a caret under the part that is
-//! wrong.
+//! Values of `remuda k8s manifest` that have a grammar of their own; errors have a caret under the
+//! wrong part.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::plan::{
     is_qualified_name, is_subdomain, parse_annotation, parse_label,
 };
 
-/// One value of an option, and where it stands.
+/// A value of an option, with its place in the command line.
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a> {
     typed: &'a Typed,
@@ -21,7 +21,7 @@ pub(super) struct Value<'a> {
     place: ArgvSpan,
 }
 
-/// The values of an option, in order.
+/// Returns the values of an option, in order.
 pub(super) fn values<'a>(
     typed: &'a Typed,
     flag: &'static str,
@@ -35,14 +35,14 @@ pub(super) fn values<'a>(
 }
 
 impl Value<'_> {
-    /// A part of it.
+    /// Returns a part of the value.
     fn part(self, range: Range<usize>) -> Self {
         let start = self.place.start + range.start;
         let place = ArgvSpan { word: self.place.word, start, end: start + range.len() };
         Self { text: &self.text[range], place, ..self }
     }
 
-    /// Its parts between commas.
+    /// Returns the parts between commas.
     fn split(self) -> Vec<Self> {
         let mut start = 0;
         let parts = self.text.split(',').map(|text| {
@@ -57,7 +57,7 @@ impl Value<'_> {
         refuse_value(self.typed, self.place, self.flag, self.text, bad).into()
     }
 
-    /// A value that stands twice.
+    /// Returns the error for a value that is given twice.
     fn twice(self, what: &str, first: Self) -> CliError {
         let refused = self.typed.refuse(&[self.place, first.place], |spans| {
             Diagnostic::error(CANNOT_COMBINE, spans[0], format!("`{what}` is given twice"))
@@ -69,7 +69,7 @@ impl Value<'_> {
     }
 }
 
-/// `NAME=QUANTITY` of `--resource`, then of `--request`.
+/// Parses `NAME=QUANTITY` of `--resource`, then of `--request`.
 pub(super) fn resources(
     mut resources: Resources,
     limits: &[Value<'_>],
@@ -102,7 +102,7 @@ fn read_resource(value: Value<'_>) -> Result<(&str, Quantity), CliError> {
     let quantity = Quantity::parse(amount).map_err(|error| {
         let bad = BadValue::new(error.to_string()).help(error.help());
         let place = amount_at.part(error.range(amount.len())).place;
-        // The whole is what cannot be; the caret shows which part.
+        // The message quotes the whole value; the caret points at the wrong part.
         Value { place, ..value }.refuse(&bad)
     })?;
     Ok((name, quantity))
@@ -110,7 +110,7 @@ fn read_resource(value: Value<'_>) -> Result<(&str, Quantity), CliError> {
 
 fn refuse_resource(value: Value<'_>, name: &str, error: &ResourceError) -> CliError {
     let bad = match error {
-        // The only one that no option has named.
+        // `--gpus` adds this resource: if an option is given twice, it is refused earlier.
         ResourceError::Twice(_) => {
             BadValue::new("`--gpus` asks for it").help("leave one of the two out")
         }
@@ -121,7 +121,7 @@ fn refuse_resource(value: Value<'_>, name: &str, error: &ResourceError) -> CliEr
     Value { place: value.part(range).place, ..value }.refuse(&bad)
 }
 
-/// Taints of `--toleration`.
+/// Parses the taints of `--toleration`.
 pub(super) fn tolerations(all: &[Value<'_>]) -> Result<Vec<Toleration>, CliError> {
     let read = |value: &Value<'_>| {
         Toleration::parse(value.text).map_err(|error| {
@@ -141,12 +141,12 @@ pub(super) fn tolerations(all: &[Value<'_>]) -> Result<Vec<Toleration>, CliError
 
 type Pairs = Vec<(String, String)>;
 
-/// `KEY=VALUE` of labels and selectors, each key once.
+/// Parses `KEY=VALUE` of labels and selectors; a key may be given once.
 pub(super) fn labels(all: &[Value<'_>]) -> Result<Pairs, CliError> {
     pairs(all, parse_label)
 }
 
-/// `KEY=VALUE` of annotations, each key once.
+/// Parses `KEY=VALUE` of annotations; a key may be given once.
 pub(super) fn annotations(all: &[Value<'_>]) -> Result<Pairs, CliError> {
     pairs(all, parse_annotation)
 }
@@ -168,27 +168,27 @@ fn pairs(
     Ok(pairs)
 }
 
-/// The key of a label of nodes.
+/// Parses the key of a node label.
 pub(super) fn key(value: Value<'_>) -> Result<String, CliError> {
     let bad = "expected the key of a label";
     let help = "write a key: `topology.kubernetes.io/zone`";
     checked(value, is_qualified_name, bad, help)
 }
 
-/// The name of an object of Kubernetes.
+/// Parses the name of a Kubernetes object.
 pub(super) fn object_name(value: Value<'_>) -> Result<String, CliError> {
     let bad = "expected the name of an object: letters a-z, digits, `-` and `.`";
     checked(value, is_subdomain, bad, "`kubectl get` lists them")
 }
 
-/// The name of a queue, which is the value of a label.
+/// Parses the name of a queue, which is the value of a label.
 pub(super) fn queue_name(value: Value<'_>) -> Result<String, CliError> {
     let is_name = |text: &str| is_label_value(text) && !text.is_empty();
     let bad = "expected the name of a queue";
     checked(value, is_name, bad, "`kubectl get localqueues` lists those of Kueue")
 }
 
-/// The resource that stands for a GPU.
+/// Parses the name of the resource that represents a GPU.
 pub(super) fn device(value: Value<'_>) -> Result<String, CliError> {
     let is_device = |text: &str| is_qualified_name(text) && text.contains('/');
     let help = "write a name with a domain: `amd.com/gpu`, `gpu.intel.com/xe`";

@@ -1,4 +1,4 @@
-//! What clap found wrong with a line, in our words and with a caret under the offending one.
+//! Messages of remuda for errors of clap, with a caret under the wrong word.
 
 use std::num::{IntErrorKind, ParseIntError};
 
@@ -13,15 +13,15 @@ use super::typed::{ArgvSpan, RefusedLine, Typed};
 use crate::base::Diagnostic;
 use crate::pool::{nearest, python_int};
 
-/// Why clap gave no result.
+/// Reason why clap returned no result.
 pub(in crate::cli) enum NotParsed {
-    /// A text, because the line asks for it.
+    /// A text that the line requests, such as help.
     Asked(StyledStr),
-    /// The line makes no sense.
+    /// The line has an error.
     Refused(RefusedLine),
 }
 
-/// Says in our words what clap says. The options of `typed` are known.
+/// Converts an error of clap to a message of remuda. The options of `typed` are known.
 pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed) -> NotParsed {
     if !error.use_stderr() {
         return NotParsed::Asked(error.render());
@@ -45,7 +45,7 @@ pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed)
     })
 }
 
-/// What clap's error is about.
+/// Parts of clap's error.
 struct About<'a> {
     typed: &'a Typed,
     /// The option without dashes, or the word.
@@ -53,7 +53,7 @@ struct About<'a> {
     /// The value that was refused.
     value: String,
     place: ArgvSpan,
-    /// The command that was given, with those before it.
+    /// The command with its parent commands.
     command: String,
 }
 
@@ -62,7 +62,7 @@ impl<'a> About<'a> {
         let subject = texts(error, ContextKind::InvalidArg).into_iter().next();
         let subject = subject.or_else(|| texts(error, ContextKind::InvalidSubcommand).pop());
         let subject = subject.unwrap_or_default();
-        // `--timeout <TIME>`.
+        // The subject looks like `--timeout <TIME>`.
         let flag = subject.split([' ', '=']).next().unwrap_or_default();
         let flag = flag.strip_prefix("--").unwrap_or(flag).to_owned();
         let value = texts(error, ContextKind::InvalidValue).pop().unwrap_or_default();
@@ -80,7 +80,7 @@ impl<'a> About<'a> {
     }
 
     fn not_in_list(&self, list: &[String]) -> RefusedLine {
-        // `gpu` is as near to `cpu` as can be, and means the opposite.
+        // `gpu` is similar to `cpu` but means the opposite.
         let begins = |word: &&str| word.chars().next() == self.value.to_lowercase().chars().next();
         let near = nearest(&self.value, list.iter().map(String::as_str).filter(begins));
         let bad = BadValue::new(format!("expected one of {}", list.join(", ")));
@@ -114,7 +114,7 @@ impl<'a> About<'a> {
         self.refuse_value(&self.mpirun().or_else(|| self.one_dash(flags)).unwrap_or(bad))
     }
 
-    /// `-np 2` of MPI's launchers: `-n` with the value `p`.
+    /// Hint for `-np 2` of MPI's launchers, which is parsed as `-n` with the value `p`.
     fn mpirun(&self) -> Option<BadValue> {
         let words = self.typed.words.get(self.place.word..)?;
         if words.first()? != "-np" {
@@ -126,7 +126,7 @@ impl<'a> About<'a> {
         Some(bad.help(format!("did you mean `-n {number}`?")))
     }
 
-    /// `-num_gpus 2`: `-n` with the value `um_gpus`.
+    /// Hint for `-num_gpus 2`, which is parsed as `-n` with the value `um_gpus`.
     fn one_dash(&self, flags: &Flags) -> Option<BadValue> {
         let word = self.typed.words.get(self.place.word)?.to_str()?;
         let name = underscored(word.strip_prefix('-')?.split('=').next()?);
@@ -156,7 +156,7 @@ impl<'a> About<'a> {
                 Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
             match meant {
                 Some(meant) => problem.help(meant),
-                // As pdsh and clush take them.
+                // pdsh and clush have this option.
                 None if shown == "-w" && self.command == "remuda ssh" => {
                     problem.help("hosts are named with `-H`: `-H n1,n2`, or `-H 'n[1-4]'`")
                 }
@@ -165,7 +165,7 @@ impl<'a> About<'a> {
         })
     }
 
-    /// What an unknown option probably is.
+    /// Returns what an unknown option probably means.
     fn meant(&self, flags: &Flags) -> Option<String> {
         let word = self.typed.words.get(self.place.word)?.to_string_lossy();
         let behind = self.typed.words[self.place.word + 1..].iter();
@@ -193,7 +193,7 @@ impl<'a> About<'a> {
         })
     }
 
-    /// Two options of which a command takes one.
+    /// Returns the error for two options that exclude each other.
     fn conflict(&self, error: &clap::Error) -> RefusedLine {
         let other = texts(error, ContextKind::PriorArg).into_iter().next().unwrap_or_default();
         let other = other.split([' ', '=']).next().unwrap_or_default().trim_start_matches("--");
@@ -211,7 +211,8 @@ impl<'a> About<'a> {
         })
     }
 
-    /// A kind of error that no definition of remuda can cause.
+    /// Returns the first line of clap's message, for a kind of error that no definition of remuda
+    /// can cause.
     fn first_line(&self, error: &clap::Error) -> RefusedLine {
         let text = error.render().to_string();
         let line = text.lines().next().unwrap_or_default();
@@ -222,7 +223,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// The screen of a value that its option cannot take.
+/// Returns the error for a value that its option does not accept.
 pub(in crate::cli) fn refuse_value(
     typed: &Typed,
     place: ArgvSpan,
@@ -231,7 +232,7 @@ pub(in crate::cli) fn refuse_value(
     bad: &BadValue,
 ) -> RefusedLine {
     typed.refuse(&[place], |spans| {
-        // `<COLLECTIVE>` stands for a word without an option.
+        // `<COLLECTIVE>` is a positional argument.
         let subject = match flag.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
             Some(name) => name.to_owned(),
             None => format!("`--{flag}`"),
@@ -245,7 +246,7 @@ pub(in crate::cli) fn refuse_value(
     })
 }
 
-/// Where the value stands, else the option, else the word, else the end of the line.
+/// Returns the place of the value, else of the option, else of the word, else the end of the line.
 fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> ArgvSpan {
     let is_it = |given: &&super::typed::Given| {
         given.flag == flag && given.value.as_ref().is_some_and(|(text, _)| *text == *value)
@@ -271,7 +272,7 @@ fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> ArgvSpan {
         .unwrap_or_else(|| typed.end())
 }
 
-/// `remuda hostfile check`, as clap's usage has it.
+/// Returns the command with its parents, such as `remuda hostfile check`, from clap's usage.
 fn command(error: &clap::Error, typed: &Typed) -> String {
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
         return typed.program.clone();

@@ -1,27 +1,28 @@
-//! Words of other launchers and trainers, and what they are here: torchrun, accelerate, mpirun, srun,
-//! Lightning, Horovod, and the options that DeepSpeed's users give to their scripts. Pure.
+//! Options of other launchers and trainers, and the equivalent options of remuda: torchrun,
+//! accelerate, mpirun, srun, Lightning, Horovod, and the options that users of DeepSpeed give to
+//! their scripts. Pure.
 
 use super::flags::{Flags, OptionOwner, underscored};
 use crate::base::HostName;
 use crate::base::shell::quoted;
 use crate::pool::nearest;
 
-/// What an option of another program is here.
+/// Equivalent in remuda of an option of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meant {
-    /// An option of the same value: `--nproc_per_node 4` is `--num_gpus 4`.
+    /// An option with the same value: `--nproc_per_node 4` is `--num_gpus 4`.
     Same(&'static str),
-    /// A number of devices, or a list of them.
+    /// A number of devices, or a list of devices.
     Devices,
-    /// Other words, in which the value takes the place of `{}`.
+    /// Other options; the value replaces `{}`.
     Written(&'static str),
     /// An option of the script, with a value.
     Script,
     /// An option of the script, without a value.
     ScriptSwitch,
-    /// Nothing, because of this; an option without a value.
+    /// No equivalent is needed, for this reason; the option has no value.
     Needless(&'static str),
-    /// The same for an option with a value.
+    /// No equivalent is needed, for this reason; the option has a value.
     NeedlessValue(&'static str),
 }
 
@@ -33,9 +34,9 @@ const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 const SCHEDULER: &str =
     "`salloc` and `sbatch` ask for nodes; `remuda run` uses those of the allocation";
 
-/// Names with `_` between words, and what they mean; the first of the names is the usual one.
+/// Names with `_` between words, and their meaning; the first of the names is the usual one.
 const ELSEWHERE: &[(&[&str], Meant)] = &[
-    // torchrun, accelerate, Horovod, mpirun, srun: how many, and where.
+    // torchrun, accelerate, Horovod, mpirun, srun: number and place of workers.
     (
         &[
             "nproc_per_node",
@@ -111,12 +112,12 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
     (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
     (&["verbose", "debug"], Written("--log_level debug")),
     (&["interpreter", "python_exec", "python_path"], Same("python")),
-    // accelerate launch: what its library reads in the environment.
+    // accelerate launch: variables that its library reads.
     (&["mixed_precision"], Written("--env ACCELERATE_MIXED_PRECISION={}")),
     (&["use_deepspeed"], Written("--env ACCELERATE_USE_DEEPSPEED=true")),
     (&["deepspeed_config_file"], Written("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
     (&["cpu", "use_cpu"], Written("--accelerator cpu")),
-    // mpirun and srun: the rest.
+    // mpirun and srun: other options.
     (&["genv", "export"], Same("env")),
     (
         &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
@@ -129,13 +130,13 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
         &["partition", "account", "qos", "constraint", "gres", "reservation"],
         NeedlessValue(SCHEDULER),
     ),
-    // DeepSpeed's own, of which the script reads them.
+    // DeepSpeed: options that the script reads.
     (
         &["deepspeed_config", "ds_config", "config", "config_file", "conf", "zero_stage", "stage"],
         Script,
     ),
     (&["deepspeed", "deepscale", "deepspeed_mpi", "zero", "fp16", "bf16"], ScriptSwitch),
-    // Trainers.
+    // Options of trainers.
     (
         &["checkpoint_every", "checkpoint_interval", "save_interval", "save_steps"],
         Same("save_every"),
@@ -143,20 +144,20 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
     (&["save_total_limit"], Same("keep")),
 ];
 
-/// An option that a line has and its command has not.
+/// An option of a line that its command does not have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnknownOption<'a> {
-    /// Its name without dashes, as it was typed.
+    /// Its name as typed, without dashes.
     pub(super) name: &'a str,
-    /// The text behind its `=`.
+    /// The text after its `=`.
     pub(super) glued: Option<&'a str>,
-    /// The words behind it.
+    /// The words after the option.
     pub(super) behind: &'a [String],
-    /// The command: `remuda run`.
+    /// The name of the command: `remuda run`.
     pub(super) program: &'a str,
 }
 
-/// What an unknown option is likely to mean, as the help of an error; `None` where nothing is near.
+/// Returns help about the probable meaning of an unknown option, or `None` if no option is similar.
 pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     let name = underscored(option.name);
     let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name));
@@ -176,7 +177,7 @@ pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> 
     near(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
 }
 
-/// The same for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
+/// Returns the same help for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
 pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     let is_variable = |value: &str| {
         let name = value.split('=').next().unwrap_or_default();
@@ -194,7 +195,8 @@ pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<S
     option.explain(meant, flags)
 }
 
-/// The option that was mistyped: one letter of a short name, two of a longer one, three at most.
+/// Returns the option that was probably mistyped: one letter of a short name differs, two of a
+/// longer one, three at most.
 pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters = typed.chars().count();
     let budget = match letters {
@@ -208,7 +210,7 @@ pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Opt
 }
 
 impl UnknownOption<'_> {
-    /// The value of an option that takes one.
+    /// Returns the value if the option takes one.
     fn value(&self) -> Option<&str> {
         let next = || self.behind.first().map(String::as_str).filter(|word| !word.starts_with('-'));
         self.glued.or_else(next)
@@ -235,11 +237,11 @@ impl UnknownOption<'_> {
         })
     }
 
-    /// `--gpus 2`, `--gpus 0,2`, `--gpus all`.
+    /// Returns the equivalent of `--gpus 2`, `--gpus 0,2`, `--gpus all`.
     fn devices(&self) -> String {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
-        // The option names devices, not how many.
+        // The option takes the names of devices and not their number.
         let is_id = self.name.contains("id") || self.name.contains("visible");
         let names_one = 1 < self.name.len() && (is_id || !self.name.ends_with('s'));
         match self.value() {
@@ -274,7 +276,7 @@ impl UnknownOption<'_> {
     }
 }
 
-/// `gpus=8`, where a script should be: an option that lost its dashes.
+/// Returns the option for `gpus=8` in the place of a script: the dashes are missing.
 pub(in crate::cli) fn setting_as_option(word: &str) -> Option<String> {
     let (key, value) = word.split_once('=')?;
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
@@ -292,7 +294,7 @@ mod tests {
     use super::*;
     use crate::cli::run::RunArgs;
 
-    /// The guess for a line of `remuda run`, which begins with the option.
+    /// Checks the guess for a line of `remuda run` that begins with the option.
     #[track_caller]
     fn check(line: &str, expect: Option<&str>) {
         let flags = Flags::of(&mut RunArgs::command());

@@ -1,11 +1,11 @@
-//! Which options there are: clap's definitions, read once, and which may be abbreviated.
+//! Table of options, from clap's definitions, with the options that may be abbreviated.
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
 
-/// DeepSpeed's long options in the order in which it declares them. These may be abbreviated; an
-/// option of ours must be written out, so that it never changes what an abbreviation means.
+/// DeepSpeed's long options in the order in which it declares them. These may be abbreviated.
+/// Options of remuda must be written out, so that they never change the meaning of an abbreviation.
 pub const DEEPSPEED_FLAGS: [&str; 27] = [
     "help",
     "hostfile",
@@ -36,47 +36,47 @@ pub const DEEPSPEED_FLAGS: [&str; 27] = [
     "quiet",
 ];
 
-/// Those that only its launcher of one node has.
+/// Options that only DeepSpeed's launcher of one node has.
 const NODE_FLAGS: [&str; 1] = ["world_info"];
 
-/// DeepSpeed's short ones.
+/// DeepSpeed's short options.
 const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
-/// Whose spellings count.
+/// Set of spellings that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionOwner {
-    /// All, with `_` or `-`.
+    /// All options, with `_` or `-`.
     All,
-    /// DeepSpeed's alone, as it writes them.
+    /// Options of DeepSpeed only, in DeepSpeed's spelling.
     DeepSpeed,
 }
 
 /// One option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct OptionSpec {
-    /// Its first long spelling, as clap wants it: `num_gpus`.
+    /// Its first long spelling, as clap has it: `num_gpus`.
     pub(in crate::cli) long: String,
     /// All long spellings, with `_` only.
     names: Vec<String>,
     shorts: Vec<u8>,
-    /// What it does with the words after it.
+    /// Whether the option takes a value.
     pub(super) takes: Takes,
-    /// Whether every value counts, and not the last one only.
+    /// Whether all values are kept, and not only the last one.
     pub(super) is_list: bool,
-    /// Whether help shows it.
+    /// Whether the help shows it.
     is_hidden: bool,
 }
 
-/// See the variants.
+/// Arguments and effect of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// One value.
+    /// It takes one value.
     Value,
-    /// None.
+    /// It takes no value.
     Nothing,
-    /// None, and the rest of the line does not matter.
+    /// It takes no value and prints help; the rest of the line is ignored.
     Help,
-    /// The same.
+    /// It takes no value and prints the version; the rest of the line is ignored.
     Version,
 }
 
@@ -85,14 +85,14 @@ pub(super) enum Takes {
 pub(in crate::cli) struct Flags {
     options: Vec<OptionSpec>,
     end_at_word: bool,
-    /// Words before the options: the name of a command of the command.
+    /// Number of words before the options: names of subcommands.
     names: usize,
 }
 
 impl Flags {
-    /// Reads them out of clap's definitions.
+    /// Reads the options from clap's definition.
     pub(in crate::cli) fn of(command: &mut Command) -> Self {
-        // Adds `--help` and `--version`.
+        // Adds `--help` and `--version` to the definition.
         command.build();
         Self {
             options: command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect(),
@@ -101,7 +101,7 @@ impl Flags {
         }
     }
 
-    /// The same for a line that names a command of the command first: `hostfile check`.
+    /// Reads the options of a line that begins with the name of a subcommand: `hostfile check`.
     pub(in crate::cli) fn of_line(command: &mut Command, words: &[OsString]) -> Self {
         let own = Self::of(command);
         let name = words.first().and_then(|word| word.to_str());
@@ -115,7 +115,7 @@ impl Flags {
         &self.options[index]
     }
 
-    /// The option that is spelt like this, without its dashes.
+    /// Finds the option with this spelling, without dashes.
     pub(super) fn exact(&self, name: &str, whose: OptionOwner) -> Option<usize> {
         let name = match whose {
             OptionOwner::All => underscored(name),
@@ -125,7 +125,8 @@ impl Flags {
         self.options.iter().position(|flag| flag.names.contains(&name))
     }
 
-    /// The options of DeepSpeed that begin like this, each spelling for itself.
+    /// Finds the options of DeepSpeed that begin with this text; each spelling is a result of its
+    /// own.
     pub(super) fn abbreviated(
         &self,
         start: &str,
@@ -139,7 +140,7 @@ impl Flags {
         begins.filter_map(|name| Some((self.exact(name, OptionOwner::DeepSpeed)?, name))).collect()
     }
 
-    /// The option of one letter.
+    /// Finds the option of one letter.
     pub(super) fn short(&self, letter: u8, whose: OptionOwner) -> Option<usize> {
         if whose == OptionOwner::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
             return None;
@@ -147,28 +148,28 @@ impl Flags {
         self.options.iter().position(|flag| flag.shorts.contains(&letter))
     }
 
-    /// Every option that help shows, by its first long spelling.
+    /// Returns the first long spelling of every option that the help shows.
     pub(in crate::cli) fn longs(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|flag| !flag.is_hidden).map(|flag| &*flag.long)
     }
 
-    /// The first word that may be an option.
+    /// Index of the first word that may be an option.
     pub(super) fn first_word(&self) -> usize {
         self.names
     }
 
-    /// Whether options end at the first word that is none.
+    /// Whether the options end at the first word that is not an option.
     pub(super) fn end_at_word(&self) -> bool {
         self.end_at_word
     }
 }
 
-/// The options of DeepSpeed's launchers; a command has some of them.
+/// Names of options of DeepSpeed's launchers; a command has only some of them.
 fn theirs() -> impl Iterator<Item = &'static str> {
     DEEPSPEED_FLAGS.into_iter().chain(NODE_FLAGS)
 }
 
-/// `-` and `_` are the same in the name of an option.
+/// Replaces `-` by `_`, which are equivalent in the name of an option.
 pub(super) fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }

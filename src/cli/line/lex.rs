@@ -1,8 +1,8 @@
-//! The grammar of Python's argparse for a line of options, a script and the script's own words.
+//! Grammar of Python's argparse for a line of options, a script and the arguments of the script.
 //!
-//! Options stand before the first positional word and nowhere else. What looks like an option is
-//! decided by DeepSpeed's options alone where a word could be a value, so that options of ours never
-//! change what a line of DeepSpeed's means.
+//! Options must be before the first positional word. If a word could be a value, only DeepSpeed's
+//! options decide whether it is an option, so that options of remuda never change the meaning of a
+//! line of DeepSpeed's.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,10 +18,10 @@ use crate::cli::help::Length;
 const REMOVED: [&str; 4] =
     ["elastic_training", "min_elastic_nodes", "max_elastic_nodes", "enable_elastic_training"];
 
-/// What a line turned out to be.
+/// Result of lexing a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Lexed {
-    /// Options, and where the script stands; everything after that word is the script's.
+    /// Options, and the index of the script; all words after it are arguments of the script.
     Script(usize),
     /// A request for help.
     Help(Length),
@@ -29,11 +29,12 @@ pub(in crate::cli) enum Lexed {
     Version,
 }
 
-/// Finds the options and the script; the options are added to `typed`.
+/// Finds the options and the script, and adds the options to `typed`.
 pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, RefusedLine> {
     let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
     let lexed = lexer.run()?;
-    // Help is given whatever else is wrong with the line; nothing else is.
+    // A request for help or for the version takes precedence over an unknown option; a script does
+    // not.
     match (lexer.unknown.take(), lexed) {
         (Some(place), Some(Lexed::Script(_)) | None) => Err(lexer.unknown_option(place)),
         (None, None) => Err(lexer.no_script()),
@@ -41,12 +42,12 @@ pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, Ref
     }
 }
 
-/// What a word is.
+/// Kind of a word.
 enum Read {
     Positional,
     Option {
         flag: usize,
-        /// Letters of the name, dashes included.
+        /// Length of the name with its dashes.
         name: usize,
         value: Attached,
     },
@@ -54,13 +55,13 @@ enum Read {
     Unknown,
 }
 
-/// What stands behind the name of an option in the same word.
+/// Text after the name of an option in the same word.
 #[derive(Clone, Copy)]
 enum Attached {
     Nothing,
-    /// From this byte on, behind an `=`.
+    /// Start of the value after an `=`, in bytes.
     Equals(usize),
-    /// From this byte on, behind the letter of a short option.
+    /// Start of the value after the letter of a short option, in bytes.
     Glued(usize),
 }
 
@@ -68,12 +69,12 @@ struct Lexer<'a> {
     flags: &'a Flags,
     typed: &'a mut Typed,
     at: usize,
-    /// The first option that nobody knows.
+    /// The first option that is not known.
     unknown: Option<ArgvSpan>,
 }
 
 impl Lexer<'_> {
-    /// `None`: the line ended before a script.
+    /// Lexes the line; the result is `None` if the line ends before a script.
     fn run(&mut self) -> Result<Option<Lexed>, RefusedLine> {
         while let Some(word) = self.typed.words.get(self.at) {
             if word == "--" {
@@ -97,7 +98,7 @@ impl Lexer<'_> {
         Ok(None)
     }
 
-    /// Takes an option with its value, or several of one letter each.
+    /// Adds an option with its value, or several options of one letter.
     fn option(
         &mut self,
         mut flag: usize,
@@ -130,7 +131,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The next letter of `-qH`.
+    /// Finds the next letter of a word such as `-qH`.
     fn bundled(
         &self,
         flag: usize,
@@ -251,11 +252,11 @@ impl Lexer<'_> {
         })
     }
 
-    /// What an unknown option probably is.
+    /// Returns what an unknown option probably means.
     fn meant(&self, at: usize, typed_name: &str) -> Option<String> {
         let text = self.typed.words[at].to_string_lossy();
         let name = typed_name.trim_start_matches('-');
-        // `-module` has lost a dash; `-x` may be meant for the script.
+        // In `-module` a dash is missing; `-x` may be an option of the script.
         let lost_dash = self.flags.exact(&underscored(name), OptionOwner::All).is_some();
         if lost_dash {
             return Some(format!("did you mean `--{name}`?"));
@@ -286,7 +287,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The option that is gone, if this is an abbreviation of one.
+/// Returns the removed option that a name abbreviates, if there is one.
 fn removed(name: &str) -> Option<&'static str> {
     const LETTERS_MIN: usize = 4;
     let is_it = |removed: &&str| LETTERS_MIN <= name.len() && removed.starts_with(name);
@@ -298,7 +299,7 @@ fn is_value(flags: &Flags, word: &OsStr) -> bool {
     word != "--" && matches!(read(flags, word, OptionOwner::DeepSpeed), Read::Positional)
 }
 
-/// argparse's `_parse_optional`.
+/// Classifies a word, as argparse's `_parse_optional` does.
 fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
     let bytes = word.as_bytes();
     if bytes.first() != Some(&b'-') || bytes.len() == 1 {
@@ -331,7 +332,8 @@ fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
     }
 }
 
-/// The option of this name, or the only one that begins with it; several are an error.
+/// Finds the option with this name, or the only one that begins with it; several matches are an
+/// error.
 fn read_long(
     flags: &Flags,
     name: &str,
@@ -340,7 +342,7 @@ fn read_long(
     if let Some(flag) = flags.exact(name, whose) {
         return Ok(Some(flag));
     }
-    // `--=x` begins everything and means nothing.
+    // `--=x` would match every option.
     let candidates = if name.is_empty() { Vec::new() } else { flags.abbreviated(name, whose) };
     match candidates[..] {
         [] => Ok(None),
@@ -349,7 +351,8 @@ fn read_long(
     }
 }
 
-/// What is behind the letter of a short option; the `=` of `-H=file` is no part of the value.
+/// Finds the text after the letter of a short option; the `=` of `-H=file` is not part of the
+/// value.
 fn attached(bytes: &[u8], from: usize) -> Attached {
     match bytes.get(from) {
         None => Attached::Nothing,
@@ -358,7 +361,8 @@ fn attached(bytes: &[u8], from: usize) -> Attached {
     }
 }
 
-/// `-5`, `-.5`, `-1.5`: argparse takes them for words, not for options.
+/// Whether a word is a negative number such as `-5`, `-.5`, `-1.5`: argparse does not take these
+/// for options.
 fn is_negative_number(bytes: &[u8]) -> bool {
     let Some(number) = bytes.strip_prefix(b"-") else { return false };
     let number = number.strip_suffix(b"\n").unwrap_or(number);

@@ -1,8 +1,8 @@
-//! Command lines: read as DeepSpeed reads them, and shown back with a caret when they make no sense.
+//! Command lines: parsing with the rules of DeepSpeed, and errors with a caret.
 //!
-//! `flags` is the table, made of clap's definitions; `lex` is the grammar of Python's argparse;
-//! `typed` remembers where everything stood; `clap_error` says in our words what clap found wrong
-//! with a value. Nothing here asks the world.
+//! `flags` is the table of options, from clap's definitions; `lex` is the grammar of Python's
+//! argparse; `typed` keeps the places of all words; `clap_error` rewrites clap's errors about
+//! values. These modules read nothing outside the command line.
 
 mod clap_error;
 pub mod codes;

@@ -1,17 +1,17 @@
-//! Values of options: numbers as Python reads them, and what is said about others.
+//! Numeric values of options, with the syntax of Python, and messages about other values.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 pub(in crate::cli) use crate::pool::python_int;
 
-/// Why a value cannot be taken, and what to write. Given to clap by its parsers of values, and
-/// found again in its error.
+/// Error about a value, with the expected form. clap gets it from parsers of values, and
+/// `clap_error` extracts it from clap's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct BadValue {
-    /// Stands under the caret: `expected a whole number`.
+    /// Text under the caret: `expected a whole number`.
     pub label: String,
-    /// What to type.
+    /// What the user can type instead.
     pub help: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl fmt::Display for BadValue {
 }
 
 impl BadValue {
-    /// Without a hint.
+    /// Creates an error without a hint.
     pub fn new(label: impl Into<String>) -> Self {
         Self { label: label.into(), help: None }
     }
@@ -35,7 +35,7 @@ impl BadValue {
     }
 }
 
-/// A whole number in a range, written as Python's `int()` takes it.
+/// Parses a whole number within a range, with the syntax of Python's `int()`.
 pub(in crate::cli) fn whole(text: &str, range: RangeInclusive<i64>) -> Result<i64, BadValue> {
     let number = python_int(text).ok_or_else(|| BadValue::new("expected a whole number"))?;
     if range.contains(&number) {

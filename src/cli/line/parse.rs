@@ -1,4 +1,4 @@
-//! A line of options, a script and the script's own words → clap's structs.
+//! Parses a line of options, a script and the arguments of the script into structs of clap.
 
 use std::ffi::OsString;
 
@@ -13,17 +13,17 @@ use crate::cli::{color, help};
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// What a command line turned out to be.
+/// Result of parsing a command line.
 #[derive(Clone, Debug)]
 pub enum Parsed<A> {
     /// A job.
     Run(Box<A>, Typed),
-    /// A text, because the line asks for it.
+    /// A text that the line requests, such as help.
     Asked(StyledStr),
 }
 
-/// Reads the words of `typed` as Python's argparse would, with the options of `command`. Of the world
-/// only the width of a help page is asked.
+/// Parses the words of `typed` with the rules of Python's argparse and the options of `command`.
+/// Nothing outside the line is read but the width of a help page.
 pub(in crate::cli) fn parse<A: FromArgMatches>(
     mut command: Command,
     mut typed: Typed,
@@ -50,7 +50,7 @@ pub(in crate::cli) fn parse<A: FromArgMatches>(
     }
 }
 
-/// The line without abbreviations: what clap is given to fill its structs.
+/// Returns the line without abbreviations, from which clap fills its structs.
 fn canonical(typed: &Typed, script: usize) -> Vec<OsString> {
     let mut words = vec![OsString::from(&typed.program)];
     for given in &typed.options {

@@ -1,9 +1,9 @@
-//! A text of several words, as a shell would split it: Python's `shlex.split`.
+//! Splits a text into words as a shell does: Python's `shlex.split`.
 
 use super::number::BadValue;
 
-/// Splits at blanks outside quotes. A backslash takes the next letter as it is; in double quotes it
-/// does so only before a double quote or a backslash, in single quotes never.
+/// Splits at blanks outside quotes. A backslash escapes the next letter; in double quotes it
+/// escapes only a double quote or a backslash, in single quotes nothing.
 pub(in crate::cli) fn split(text: &str) -> Result<Vec<String>, BadValue> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

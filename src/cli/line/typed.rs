@@ -1,4 +1,4 @@
-//! What was typed, word by word, and how a part of it is shown.
+//! The words of a command line, and the excerpts of it in messages.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,15 +8,15 @@ use super::flags::{Flags, OptionOwner, Takes};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, Source, Span};
 
-/// Words that are shown on both sides of one that is pointed at.
+/// Number of words that are shown on each side of a marked word.
 const NEIGHBOURS_MAX: usize = 6;
-/// Letters of a word that are shown.
+/// Number of letters of a word that are shown.
 const WORD_CHARS_MAX: usize = 60;
 
-/// Bytes of a word of the command line.
+/// A range of bytes in a word of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArgvSpan {
-    /// Which word, from 0; the number of words for the end of the line.
+    /// Index of the word, from 0; the end of the line is the number of words.
     pub word: usize,
     /// First byte.
     pub start: usize,
@@ -29,67 +29,67 @@ pub struct ArgvSpan {
 pub struct Given {
     /// Its first long spelling, without dashes.
     pub flag: String,
-    /// Where its name stands.
+    /// Place of its name.
     pub name: ArgvSpan,
-    /// Its value, and where that stands.
+    /// Its value, and the place of the value.
     pub value: Option<(OsString, ArgvSpan)>,
 }
 
-/// A command line: the words, and the options that were found among them.
+/// A command line: its words, and the options among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Typed {
-    /// What stands before the words: `remuda run`.
+    /// The program and command before the words: `remuda run`.
     pub program: String,
     /// The words.
     pub words: Vec<OsString>,
     /// The options, in order.
     pub options: Vec<Given>,
-    /// Options that take one value and were given again with another one: the last but one time, and
-    /// the last time.
+    /// Options that take one value and were given several times with different values: the index of
+    /// the last but one time, and of the last time.
     replaced: Vec<(usize, usize)>,
 }
 
-/// A command line that makes no sense: the line, and why.
+/// An error in a command line: the line, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedLine {
-    /// Ready to be drawn.
+    /// The findings, ready to be printed.
     pub findings: Findings,
 }
 
 impl Typed {
-    /// Words in which nothing was looked for yet.
+    /// Creates a command line in which no options have been looked for.
     pub fn new(program: &str, words: Vec<OsString>) -> Self {
         Self { program: program.to_owned(), words, options: Vec::new(), replaced: Vec::new() }
     }
 
-    /// A whole word.
+    /// Returns the place of a whole word.
     pub(in crate::cli) fn word(&self, index: usize) -> ArgvSpan {
         let end = self.words.get(index).map_or(0, |word| word.len());
         ArgvSpan { word: index, start: 0, end }
     }
 
-    /// The place behind the last word.
+    /// Returns the place after the last word.
     pub(in crate::cli) fn end(&self) -> ArgvSpan {
         ArgvSpan { word: self.words.len(), start: 0, end: 0 }
     }
 
-    /// The last time that an option was given.
+    /// Returns the last occurrence of an option.
     pub fn last(&self, flag: &str) -> Option<&Given> {
         self.options.iter().rev().find(|given| given.flag == flag)
     }
 
-    /// Where the value of an option stands, or its name when it has none.
+    /// Returns the place of the value of an option, or of its name if it has no value.
     pub fn place_of(&self, flag: &str) -> Option<ArgvSpan> {
         let given = self.last(flag)?;
         Some(given.value.as_ref().map_or(given.name, |(_, place)| *place))
     }
 
-    /// Where the name of an option stands.
+    /// Returns the place of the name of an option.
     pub fn name_of(&self, flag: &str) -> Option<ArgvSpan> {
         self.last(flag).map(|given| given.name)
     }
 
-    /// Looks for options that take one value and were given with several.
+    /// Finds options that take one value and were given with several values.
     pub(in crate::cli) fn find_replaced(&mut self, flags: &Flags) {
         for (last, given) in self.options.iter().enumerate() {
             let before = self.options[..last].iter().rposition(|one| one.flag == given.flag);
@@ -105,12 +105,12 @@ impl Typed {
         }
     }
 
-    /// A line for each value that another one replaces: ``note: `-n 3` replaces `-n 2` ``.
+    /// Returns a note for each value that a later one replaces: ``note: `-n 3` replaces `-n 2` ``.
     pub(in crate::cli) fn replacements(&self) -> String {
         let shown = |at: usize| {
             let given = &self.options[at];
             let name = self.shown(given.name);
-            // The letter of `-qn3` has no dash of its own.
+            // The letters of `-qn3` have no dash each.
             let dash = if name.starts_with('-') { "" } else { "-" };
             let value = given.value.as_ref().map_or_else(String::new, |(text, _)| quoted(text));
             format!("`{dash}{name} {value}`")
@@ -121,7 +121,7 @@ impl Typed {
         self.replaced.iter().map(line).collect()
     }
 
-    /// Refuses a value that would replace another one.
+    /// Returns an error if a value replaces another one.
     pub(in crate::cli) fn refuse_replaced(&self) -> Result<(), RefusedLine> {
         let Some((before, last)) = self.replaced.first() else { return Ok(()) };
         let place = |at: usize| {
@@ -138,18 +138,18 @@ impl Typed {
         }))
     }
 
-    /// The text of a place, for messages.
+    /// Returns the text of a place, for messages.
     pub(super) fn shown(&self, place: ArgvSpan) -> String {
         let bytes = &self.words[place.word].as_bytes()[place.start..place.end];
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// Whether a place is in a word that looks like an option.
+    /// Whether the word of a place looks like an option.
     pub(super) fn word_starts_with_dash(&self, place: ArgvSpan) -> bool {
         self.words.get(place.word).is_some_and(|word| word.as_bytes().first() == Some(&b'-'))
     }
 
-    /// The line with something wrong at a place; `make` is given the span of every place.
+    /// Returns an error for places of the line; `make` receives the span of every place.
     pub(in crate::cli) fn refuse(
         &self,
         places: &[ArgvSpan],
@@ -160,7 +160,8 @@ impl Typed {
         RefusedLine { findings: Findings { source, diagnostics: vec![make(&spans)] } }
     }
 
-    /// The line as it could be typed into a shell, what is far from all places left out.
+    /// Returns the line in shell syntax, without the words that are far from all places, and the
+    /// spans.
     fn draw(&self, places: &[ArgvSpan]) -> (String, Vec<Span>) {
         let mut text = self.program.clone();
         let mut spans = vec![Span::new(0, 0); places.len()];
@@ -193,7 +194,8 @@ impl Typed {
     }
 }
 
-/// A part of a word that is shown as it is, or between quotes; else all of the word.
+/// Returns the span of a part of a word if the word is shown as it is or in quotes; else the whole
+/// word.
 fn within(word: &OsStr, shown: &str, place: ArgvSpan) -> Span {
     let is_plain = word.as_bytes() == shown.as_bytes();
     let quoted = shown.strip_prefix('\'').and_then(|shown| shown.strip_suffix('\''));
@@ -208,7 +210,7 @@ fn within(word: &OsStr, shown: &str, place: ArgvSpan) -> Span {
     }
 }
 
-/// A word as a shell would take it; long ones are cut.
+/// Formats a word in shell syntax; long words are cut.
 fn show_word(word: &OsStr) -> String {
     let text = String::from_utf8_lossy(word.as_bytes());
     let cut = match text.char_indices().nth(WORD_CHARS_MAX) {
@@ -226,13 +228,13 @@ fn show_word(word: &OsStr) -> String {
     format!("'{}'", cut.replace('\'', "'\\''"))
 }
 
-/// Bytes that no quotes can show: `$'line\nbreak'`.
+/// Formats bytes that quotes cannot represent: `$'line\nbreak'`.
 fn show_odd(bytes: &[u8]) -> String {
     let shown: String = bytes.iter().map(|byte| byte.escape_ascii().to_string()).collect();
     format!("$'{shown}'")
 }
 
-/// The options of a line that clap reads alone, found by their spellings.
+/// Finds the options of a line that clap alone parses, by their spellings.
 pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
     let mut at = flags.first_word();
     while let Some(word) = typed.words.get(at) {
@@ -243,7 +245,7 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
             break;
         }
         let Some((flag, end, value)) = option(text, flags) else {
-            // Behind it stand the words of another program.
+            // The words after it belong to another program.
             if flags.end_at_word() && !text.starts_with('-') {
                 break;
             }
@@ -257,7 +259,8 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
             None => typed.words.get(index + 1).map(|next| (next.clone(), typed.word(index + 1))),
         };
         let value = value.filter(|_| takes_value);
-        // A value is no option and no word; what begins with a dash may be missing its value.
+        // A value is neither an option nor a word; if it begins with a dash, the value of the
+        // option may be missing.
         let is_next = value.as_ref().is_some_and(|(_, place)| place.word != index);
         let next = typed.words.get(at).map(|word| word.as_bytes());
         at += usize::from(is_next && next.is_some_and(|word| word.first() != Some(&b'-')));
@@ -266,7 +269,7 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
     }
 }
 
-/// The words with every option that [`scan`] found in the spelling that clap knows.
+/// Returns the words, with every option that [`scan`] found in clap's spelling.
 pub(in crate::cli) fn respelt(typed: &Typed) -> Vec<OsString> {
     let mut words = typed.words.clone();
     for given in &typed.options {
@@ -280,7 +283,7 @@ pub(in crate::cli) fn respelt(typed: &Typed) -> Vec<OsString> {
     words
 }
 
-/// An option, the end of its name, and where its value begins if that is in the same word.
+/// Returns an option, the end of its name, and the start of its value if it is in the same word.
 fn option(text: &str, flags: &Flags) -> Option<(usize, usize, Option<usize>)> {
     if let Some(name) = text.strip_prefix("--") {
         let end = name.find('=').map_or(text.len(), |at| at + 2);
@@ -296,7 +299,7 @@ fn option(text: &str, flags: &Flags) -> Option<(usize, usize, Option<usize>)> {
 mod tests {
     use super::*;
 
-    /// The line, and carets under every place.
+    /// Checks the line, and the carets under every place.
     #[track_caller]
     fn check(words: &[&[u8]], places: &[(usize, usize, usize)], expect: &str) {
         let words = words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect();

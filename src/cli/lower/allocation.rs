@@ -1,4 +1,4 @@
-//! The nodes that a scheduler gave to the job of which we are a part.
+//! The nodes that a scheduler allocated to the job of which this process is a part.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,25 @@ use crate::base::env_vars;
 use crate::cli::hostfile::{self, LoadError, Trust};
 use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
 
-/// Nodes and where they come from.
+/// The nodes of an allocation, and the scheduler.
 pub(super) struct SchedulerAllocation {
     pub(super) reading: Reading,
-    /// `Slurm job 17`.
+    /// Name of the allocation: `Slurm job 17`.
     pub(super) origin: String,
 }
 
-/// What the environment says.
+/// Result of the search for an allocation in the environment.
 pub(super) enum AllocationSource {
-    /// No scheduler.
+    /// No scheduler was found.
     Nothing,
-    /// Nodes.
+    /// The nodes of the allocation.
     Nodes(Box<SchedulerAllocation>),
-    /// Somebody starts this program on every node: each for itself, and here is why.
+    /// The scheduler starts remuda once on every node, so each process starts a job of its own; the
+    /// text is the note about it.
     OneTaskOfMany(String),
 }
 
-/// What Slurm says of nodes and of workers on them.
+/// Variables of Slurm about nodes and the number of workers on each.
 const SLURM: [&str; 6] = [
     env_vars::SLURM_STEP_NODELIST,
     env_vars::SLURM_JOB_NODELIST,
@@ -34,8 +35,8 @@ const SLURM: [&str; 6] = [
     env_vars::SLURM_TASKS_PER_NODE,
 ];
 
-/// Looks for the variables of one scheduler after the other. `slots` are those of nodes of which it says
-/// none.
+/// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
+/// get `slots`.
 pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationSource, LoadError> {
     let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
     if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
@@ -44,7 +45,8 @@ pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationS
     if let Some(file) = file(env_vars::PBS_NODEFILE) {
         return from_file(&file, trust, options(Dialect::Pbs));
     }
-    // The variable has no line for each slot, and LSF sets it for jobs of any size.
+    // This variable is preferred to the file: it has no line for each slot, and LSF sets it for
+    // jobs of any size.
     if let Some(hosts) = text(env_vars::LSB_MCPU_HOSTS) {
         let text = format!("{}={hosts}\n", env_vars::LSB_MCPU_HOSTS);
         return from_text(&text, options(Dialect::Lsf));

@@ -1,4 +1,4 @@
-//! `--no_ssh`: one node of a job whose other nodes are started by somebody else.
+//! `--no_ssh`: one node of a job; its other nodes are started separately.
 
 use super::reach::LOOPBACK;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot};
@@ -7,7 +7,7 @@ use crate::cli::check;
 use crate::cli::line::{RefusedLine, Typed, codes};
 use crate::plan::{MASTER_PORT, MasterAddr};
 
-/// With `--no_ssh`: the node that is started here, one of so many.
+/// Returns the number of the node that is started here with `--no_ssh`.
 pub(super) fn node(
     args: &ReachArgs,
     typed: &Typed,
@@ -22,7 +22,7 @@ pub(super) fn node(
     }
 }
 
-/// One of so many nodes.
+/// Checks that the number of a node is less than the number of nodes.
 pub(super) fn checked(typed: &Typed, rank: i64, nodes: usize) -> Result<NodeRank, RefusedLine> {
     match u32::try_from(rank) {
         Ok(found) if (found as usize) < nodes => Ok(NodeRank(found)),
@@ -52,7 +52,8 @@ fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> RefusedLine
     })
 }
 
-/// Where rank 0 of torch listens: nodes that are started one by one must agree without asking.
+/// Returns the address of rank 0 of torch. The nodes are not connected, so all of them must compute
+/// the same address.
 pub(super) fn master(
     address: Option<&str>,
     port: Option<u16>,
@@ -67,7 +68,7 @@ pub(super) fn master(
     (MasterAddr::Given(address.to_owned()), port)
 }
 
-/// Address and port of rank 0, where several nodes meet.
+/// Returns address and port of rank 0 of a job with several nodes.
 pub(super) fn rendezvous<'a>(
     args: &'a ReachArgs,
     nodes: &'a [(HostName, Vec<Slot>)],
@@ -76,7 +77,7 @@ pub(super) fn rendezvous<'a>(
     (address, args.master_port.unwrap_or(MASTER_PORT))
 }
 
-/// What to say when this machine has the name of another node.
+/// Returns a warning if this machine has the name of another node.
 pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     let own = machine_name();
     let Some(other) = named(&own, nodes).filter(|other| *other != node) else {
@@ -88,19 +89,19 @@ pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     )
 }
 
-/// What this machine is called.
+/// Returns the host name of this machine.
 pub(super) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// The node of this name, with or without its domain.
+/// Returns the node with this name, with or without its domain.
 pub(super) fn named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
     let place = nodes.iter().position(|(host, _)| is_called(own, host));
     place.map(|node| NodeRank(node as u32))
 }
 
-/// Whether a host is the machine of this name, with or without its domain.
+/// Whether a host is the machine with this name, with or without its domain.
 pub(super) fn is_called(own: &str, host: &HostName) -> bool {
     let own = own.to_ascii_lowercase();
     let short = own.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a slot is, and which devices this machine has.
+//! Devices of slots, and devices of this machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::inventory::{self, VisibleDevices};
 use crate::launch::GpuSharing;
 use crate::plan::Accelerator;
 
-/// Devices that may be used here.
+/// Devices of this machine that may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Visible {
-    /// In the order in which a program would count them.
+    /// Slots in the order in which a program would number the devices.
     pub(super) slots: Vec<Slot>,
-    /// What they are called, if not by their number.
+    /// Names of the devices, if they are not numbers.
     pub(super) names: Vec<String>,
-    /// The variable that says so, `CUDA_VISIBLE_DEVICES=3,1`.
+    /// The variable that selects the devices: `CUDA_VISIBLE_DEVICES=3,1`.
     pub(super) said_by: Option<String>,
 }
 
@@ -34,8 +34,8 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
-/// A node may have GPUs although this machine has none, so only who names another kind of slot needs
-/// no claims.
+/// Returns the claims of the job on GPUs. A node may have GPUs even if this machine has none, so
+/// claims are left out only if the options name another kind of device.
 pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
@@ -46,8 +46,8 @@ pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     })
 }
 
-/// What is compared with the devices of a node; several workers may have one when there are more
-/// workers than devices.
+/// Returns the rule by which slots are compared with the devices of a node. If there are more
+/// workers than devices, several workers may share one.
 pub(in crate::cli) fn slots_are(
     args: &DeviceArgs,
     oversubscribed: bool,
@@ -82,8 +82,8 @@ pub(in crate::cli) fn gpu_count() -> u32 {
     inventory::gpu_count(Path::new("/dev"))
 }
 
-/// The devices of this machine that our environment leaves us; `None` where nobody says how many
-/// there are.
+/// Returns the devices of this machine that the environment makes visible, or `None` if their
+/// number is not known.
 pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
     let environment = env_vars::all();
     match accelerator {
@@ -118,7 +118,8 @@ fn visible_to_cuda(environment: &Environment, count: u32) -> Visible {
     }
 }
 
-/// Devices that are not counted here: the variable says how many there are, or nobody does.
+/// Returns devices that remuda cannot count: their number follows from the variable, or is not
+/// known.
 fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Option<Visible> {
     let set = |name: &&str| mask(environment, name).filter(|mask| !mask.is_empty());
     let variables = accelerator.visible_devices();
@@ -131,7 +132,7 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
             None => named(entries, said_by),
         });
     }
-    // Stays as it is: HIP counts anew what this one leaves.
+    // The variable is not changed: HIP numbers the devices that it leaves from 0.
     let below =
         set(&env_vars::ROCR_VISIBLE_DEVICES).filter(|_| accelerator == Accelerator::Rocm)?;
     let slots = (0..below.split(',').count() as u32).map(Slot).collect();
@@ -143,7 +144,7 @@ fn show(name: &str, value: &str) -> String {
     format!("{name}={}", value.escape_debug())
 }
 
-/// Devices with names are numbered as they are listed.
+/// Returns devices with names; they are numbered in the order of the list.
 fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
     Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, said_by }
 }
@@ -178,7 +179,7 @@ mod tests {
             .collect()
     }
 
-    /// Slots or names, with commas.
+    /// Checks the slots or names, separated by commas.
     #[track_caller]
     fn check(found: Option<&Visible>, expect: Option<&str>) {
         let show = |visible: &Visible| match &visible.names[..] {

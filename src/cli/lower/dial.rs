@@ -1,4 +1,4 @@
-//! `--no_ssh` with a key: nodes that are started one by one and become one job.
+//! `--no_ssh` with a key: nodes are started separately and connect to each other as one job.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -17,37 +17,38 @@ use crate::os::{fds, interfaces};
 use crate::report::summary::reason;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
-/// How long nodes wait for each other: some are still being pulled, scheduled or booted.
+/// Default time limit for all nodes to join: some nodes may still be pulling an image, be
+/// unscheduled, or be booting.
 pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// Behind the port of rank 0.
+/// Offset of the port for agents from the port of rank 0.
 const GATE: u16 = 1;
 const STORE: u16 = 2;
 
-/// What is said about how the nodes come together.
+/// Options about the connection of the nodes.
 pub(super) struct Meeting<'a> {
     pub(super) key_file: &'a Path,
     pub(super) job_id: Option<&'a str>,
     pub(super) join_timeout: Option<Duration>,
-    /// An address of this node, or an interface that has one.
+    /// An address of this node, or an interface with an address.
     pub(super) local_addr: Option<&'a str>,
-    /// Of node 0.
+    /// Address of node 0.
     pub(super) address: &'a str,
-    /// Of rank 0.
+    /// Port of rank 0.
     pub(super) master_port: u16,
     pub(super) peer_exit: Option<u8>,
     pub(super) key_is: KeyIs,
 }
 
-/// Where a key file lies.
+/// Kind of place of a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyIs {
-    /// Among other files, on a machine that has other users.
+    /// A file on a machine that may have other users.
     File,
-    /// In a pod, as a Secret of root's that everybody there can read.
+    /// A Secret that is mounted in a pod: it belongs to root, and all users in the pod can read it.
     Mounted,
 }
 
-/// How the nodes come together.
+/// Returns the options of the transport, and warnings.
 pub(super) fn dial(
     meeting: &Meeting<'_>,
     typed: &Typed,
@@ -79,7 +80,7 @@ pub(super) fn dial(
     Ok((options, warning))
 }
 
-/// An address of this machine, by itself or by the name of its interface.
+/// Parses an address of this machine, or the name of an interface.
 fn own_address(text: &str) -> Result<IpAddr, CliError> {
     let all = interfaces::addresses().unwrap_or_default();
     chosen(text, &all).ok_or_else(|| {
@@ -91,10 +92,11 @@ fn own_address(text: &str) -> Result<IpAddr, CliError> {
     })
 }
 
-/// Of an interface the first address of IPv4, else the first of IPv6 that others can reach.
+/// Returns the address itself, or an address of the interface: the first IPv4 address, else the
+/// first IPv6 address that other nodes can reach.
 fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        // All of 127.0.0.0/8 is ours, and not in the list.
+        // All of 127.0.0.0/8 belongs to this machine, but is not in the list.
         let is_ours = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
         return is_ours.then_some(address);
     }
@@ -106,8 +108,9 @@ fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
     of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(is_far))
 }
 
-/// The key, and a warning if others know it. A file that others can write is no secret of ours; one
-/// that they can read is none either, but Secrets are mounted like that, for a pod alone.
+/// Returns the key, and a warning if other users can read it. If others can write the file, it is
+/// refused. Others can read a mounted Secret, too, but it is mounted for one pod only, so there is
+/// no warning.
 fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| {
@@ -116,7 +119,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
         CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
     let file = match descriptor(path) {
-        // It was meant for us, and not for workers.
+        // The descriptor is for this process, and workers must not inherit it.
         Some(number) => fds::close_on_exec(number).and_then(|()| open(path)),
         None => open(path),
     };
@@ -166,7 +169,8 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     Ok((key, warning))
 }
 
-/// In a pod it is root's, and the pod's user may be another.
+/// Returns help for a key file that cannot be read. In a pod the file belongs to root, and the user
+/// of the pod may be another.
 fn help_of_unreadable(error: &std::io::Error, key_is: KeyIs) -> &'static str {
     let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
     match (key_is, is_refused) {
@@ -185,7 +189,7 @@ fn help_of_unreadable(error: &std::io::Error, key_is: KeyIs) -> &'static str {
 const MAKE_ONE: &str = "make one and give every node the same: \
                         `(umask 077; head -c 32 /dev/urandom > key)`";
 
-/// `/dev/fd/3`: a descriptor that was handed to us.
+/// Returns the number of a descriptor that the parent process passed: `/dev/fd/3`.
 fn descriptor(path: &Path) -> Option<i32> {
     let text = path.to_str()?;
     let number =

@@ -1,4 +1,5 @@
-//! The environment of the workers: environment files, `--env`, and what of ours travels.
+//! The environment of the workers: environment files, `--env`, and variables that are copied from
+//! the environment of the launcher.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -17,30 +18,30 @@ use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::summary::reason;
 
-/// DeepSpeed's name.
+/// Name of DeepSpeed's environment file.
 const DEFAULT_NAME: &str = ".deepspeed_env";
-/// Bytes of a file.
+/// Maximum size of an environment file, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What files set, and what is to be said about them.
+/// Variables from environment files, and warnings about the files.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct FromFiles {
     exports: Vec<Export>,
-    /// Warnings, ready to be shown.
+    /// Warnings, ready to be printed.
     pub(in crate::cli) warnings: String,
 }
 
-/// How far a job reaches, as far as its environment goes.
+/// How the workers get the environment of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum JobScope {
-    /// Its workers inherit ours.
+    /// The workers inherit it.
     Here,
-    /// What they need must be told: there are several nodes, or they are reached from outside.
+    /// Variables are sent to the workers: there are several nodes, or the transport is not local.
     Nodes,
 }
 
 impl JobScope {
-    /// Of these nodes.
+    /// Returns the reach of a job with this number of nodes.
     pub(in crate::cli) fn of(nodes: usize, transport: &Transport) -> Self {
         match transport {
             Transport::Local if nodes <= 1 => Self::Here,
@@ -49,8 +50,9 @@ impl JobScope {
     }
 }
 
-/// Everything that goes to the workers beside our own variables, the strongest last: what of our
-/// environment travels to a job of several nodes, the files, `--env`.
+/// Returns all variables for the workers except those that remuda sets. Later ones take precedence:
+/// variables of the launcher that are copied to jobs of several nodes, then the files, then
+/// `--env`.
 pub(in crate::cli) fn exports(
     typed: &[OsString],
     files: FromFiles,
@@ -69,7 +71,7 @@ pub(in crate::cli) fn exports(
     Ok(exports)
 }
 
-/// Where we stand.
+/// Returns the working directory of this process.
 pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| {
         let what = match entered_directory() {
@@ -81,14 +83,15 @@ pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     })
 }
 
-/// What the working directory was called when somebody entered it; the kernel says that it is deleted.
+/// Returns the path by which a deleted working directory was entered: the kernel appends
+/// `(deleted)` to it.
 fn entered_directory() -> Option<PathBuf> {
     let link = std::fs::read_link("/proc/self/cwd").ok()?.into_os_string().into_vec();
     let path = link.strip_suffix(b" (deleted)")?;
     Some(OsString::from_vec(path.to_vec()).into())
 }
 
-/// `NAME=VALUE` as it is, `NAME` with our value.
+/// Parses `NAME=VALUE`; `NAME` alone has the value of the launcher's environment.
 fn export(text: &OsStr) -> Result<Export, CliError> {
     let bytes = text.as_bytes();
     if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
@@ -102,8 +105,8 @@ fn export(text: &OsStr) -> Result<Export, CliError> {
     })
 }
 
-/// Reads the file of the home directory and that of the working directory, which wins. Everything
-/// that is wrong with both is shown at once.
+/// Reads the file of the home directory and that of the working directory, which takes precedence.
+/// The errors of both files are printed together.
 pub(in crate::cli) fn read_files(
     trust: Trust,
     accelerator: Accelerator,
@@ -114,7 +117,8 @@ pub(in crate::cli) fn read_files(
     let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(&name));
     let here = working_directory()?.join(&name);
     let mut read = Reading { trust, screens: String::new(), status: None };
-    // An absolute name is the same file twice, and so is the home directory as working directory.
+    // An absolute name is the same file in both places, and the home directory may be the working
+    // directory.
     let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
     let mut far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
     let mut near = read.file(&here, paint);
@@ -148,7 +152,8 @@ pub(in crate::cli) fn read_files(
     }
 }
 
-/// Which devices a worker may use follows from its slots, whatever a file says, as in DeepSpeed.
+/// Removes variables that select devices: the slots of a worker determine its devices, as in
+/// DeepSpeed.
 fn leave_devices_to_slots(file: &mut EnvFile, findings: &mut Findings, accelerator: Accelerator) {
     let devices = accelerator.visible_devices();
     let says_devices = |variable: &Variable| devices.contains(&variable.name.as_str());
@@ -184,14 +189,14 @@ fn same_file(left: &Path, right: &Path) -> bool {
 
 struct Reading {
     trust: Trust,
-    /// What was said about files that could not be read.
+    /// Messages about files that could not be read.
     screens: String,
-    /// Of the first of them.
+    /// Exit status of the first of them.
     status: Option<Status>,
 }
 
 impl Reading {
-    /// `None` where there is no such file, or it may not be used.
+    /// Reads a file; the result is `None` if it does not exist or may not be used.
     fn file(&mut self, path: &Path, paint: Paint) -> Option<(EnvFile, Findings)> {
         match self.read(path) {
             Ok(found) => found,
@@ -231,7 +236,8 @@ fn refusal(status: Status, problem: Diagnostic) -> Refusal {
     (status, Box::new(problem))
 }
 
-/// A home that is no directory holds no file.
+/// Whether the error means that the file does not exist: a home that is not a directory contains no
+/// file.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -279,7 +285,7 @@ fn missing(named: &OsStr) -> Findings {
     Findings { source, diagnostics: vec![problem] }
 }
 
-/// Below the working directory as one types it, below home with `~`.
+/// Shortens a path: relative to the working directory, or with `~` for the home directory.
 fn shown(path: &Path) -> String {
     if let Some(rest) = std::env::current_dir().ok().and_then(|here| below(path, &here)) {
         return rest.display().to_string();
@@ -291,7 +297,8 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// The way there from a directory; below the root everything is, and keeps its slash.
+/// Returns the path relative to a directory. Every path is below the root, and then keeps its
+/// slash.
 fn below(path: &Path, directory: &Path) -> Option<PathBuf> {
     directory.parent()?;
     path.strip_prefix(directory).ok().map(Path::to_owned)

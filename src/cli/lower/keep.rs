@@ -1,4 +1,4 @@
-//! Files that a job was asked to leave: `--enable_each_rank_log`, `--save_pid`.
+//! Files that a job writes: `--enable_each_rank_log`, `--save_pid`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,10 +14,11 @@ use crate::os::calendar;
 use crate::report::summary::reason;
 use crate::report::{RankFiles, make_dirs};
 
-/// Where DeepSpeed keeps the file of `--save_pid`.
+/// Directory of the file of `--save_pid`, as in DeepSpeed.
 const PID_DIRECTORY: &str = "/tmp";
 
-/// One file a rank, all with the time of this start in their names, as DeepSpeed names them.
+/// Returns the pattern for one file for each rank, with the start time in their names, as DeepSpeed
+/// names them.
 pub(in crate::cli) fn rank_files(
     directory: Option<PathBuf>,
 ) -> Result<Option<RankFiles>, CliError> {
@@ -34,12 +35,12 @@ pub(in crate::cli) fn rank_files(
     Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
 }
 
-/// The file that holds our pid; goes when this goes.
+/// The file with the process id of the launcher; it is removed when this value is dropped.
 #[derive(Debug)]
 pub(in crate::cli) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes it; it is named after the process that started us, if that said so.
+    /// Creates the file; it is named after the process `named_after`, or else after this process.
     pub(in crate::cli) fn write(named_after: Option<u32>) -> Result<Self, CliError> {
         let pid = std::process::id();
         let name = format!("{}.deepspeed", named_after.unwrap_or(pid));
@@ -52,7 +53,7 @@ impl PidFile {
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(in crate::cli) fn path(&self) -> &Path {
         &self.0
     }
@@ -64,8 +65,9 @@ impl Drop for PidFile {
     }
 }
 
-/// Everybody may write to the directory: a file or a link that is there already is never followed. One
-/// of our own was left by a launcher that was killed, for its pid is now ours.
+/// Creates the file. Every user may write to the directory, so an existing file or link is never
+/// followed. If it belongs to this user, it was left by a killed launcher with the same pid, and is
+/// replaced.
 fn create(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).map(File::from);

@@ -1,5 +1,5 @@
-//! What was typed → what will be done. The world is consulted here, once: files, environment,
-//! devices. Everything after this is a function of its result.
+//! Resolves the options of a command line to the description of a job. Files, environment and
+//! devices are read here, once; everything after this is a function of the result.
 
 mod allocation;
 mod alone;
@@ -37,7 +37,7 @@ use crate::pool::{Reading, SelectorArgs, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
 
-/// Hosts, slots and what they are.
+/// Hosts and slots of a job, and the way in which nodes are reached.
 pub(super) struct ResolvedCluster {
     pub(super) nodes: Vec<(HostName, Vec<Slot>)>,
     pub(super) accelerator: Accelerator,
@@ -47,41 +47,42 @@ pub(super) struct ResolvedCluster {
     pub(super) master_port: Option<u16>,
     /// The only node that is started here (`--no_ssh`).
     pub(super) alone: Option<NodeRank>,
-    /// Which node this is of a job whose nodes dial in (`--no_ssh` with a key).
+    /// Number of this node, if the nodes of the job dial in (`--no_ssh` with a key).
     pub(super) joins: Option<NodeRank>,
-    /// Where the slots come from, for the screen.
+    /// Source of the slots, for messages.
     pub(super) origin: String,
-    /// Whose files are good enough.
+    /// Which owners and permissions of files are accepted.
     pub(super) trust: Trust,
-    /// Warnings, ready to be shown.
+    /// Warnings, ready to be printed.
     pub(super) warnings: String,
     pub(super) transport: Transport,
-    /// What the keeper of a pod is told.
+    /// Options for the supervisor of the pod.
     pub(super) keeper: SupervisorOptions,
-    /// Whether its GPUs are kept from other jobs.
+    /// Claims of the job on its GPUs.
     pub(super) claims: GpuSharing,
-    /// What its slots stand for, where that can be looked at.
+    /// Devices of the slots, for comparison with the devices of a node.
     pub(super) slots_are: SlotsAre,
     /// The hostfile, if there is one.
     pub(super) reading: Option<Reading>,
-    /// How the user goes on without a host.
+    /// Ways to continue without a failed host, for help texts.
     pub(super) way_on: ContinueWith,
 }
 
 impl ResolvedCluster {
-    /// Workers of all nodes.
+    /// Number of workers of all nodes.
     pub(super) fn workers(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()
     }
 }
 
-/// What is wrong with a number, shown where it was typed, `-n 9`, and options that contradict each
-/// other, where both were; a selector is a text of its own.
+/// Moves findings to the options in the command line: the number of `-n 9`, or both of two options
+/// that contradict each other. Other findings keep the text of the selector.
 fn in_line(findings: Findings, typed: &Typed) -> Findings {
     contradiction(&findings, typed).unwrap_or_else(|| number(findings, typed))
 }
 
-/// `--include` beside `--num_gpus`, each with all that stands between them.
+/// Returns the finding for `--include` beside `--num_gpus`, with both places in one excerpt of the
+/// line, if both were typed.
 fn contradiction(findings: &Findings, typed: &Typed) -> Option<Findings> {
     let [problem] = &findings.diagnostics[..] else { return None };
     let [(first, label)] = &problem.related[..] else { return None };
@@ -116,14 +117,14 @@ fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> ContinueWith {
     }
 }
 
-/// Finds the hosts and applies the selection.
+/// Finds the hosts, and applies the selection.
 pub(super) fn place(
     args: &PlaceArgs,
     typed: &Typed,
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     let (pool, found) = pool::find_pool(args, typed, terminal)?;
-    // A number that made the slots contradicts a filter all the same.
+    // If the slots are from `--num_gpus`, it contradicts a filter as well.
     let is_filtered =
         [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());
     let selector = SelectorArgs {

@@ -1,4 +1,4 @@
-//! What a launch needs beside its plan.
+//! Options of a launch besides its plan.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,19 +21,21 @@ use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
 
-/// Time that workers may have imported torch without a connection to rank 0 before that is told.
+/// Time after which a warning is printed if workers have imported torch but are not connected to
+/// rank 0.
 const GROUP_LIMIT: Duration = Duration::from_secs(60);
 
-/// Who of the workers has something to say.
+/// The workers with printed output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Speaker {
-    /// Anybody: lines say whose they are.
+    /// All workers: lines have a prefix with their rank.
     Everybody,
-    /// Rank 0 speaks for all: its output is shown as it is. It may be a judge too.
+    /// Only rank 0, without a prefix. The judge determines whether its exit status 1 is a result
+    /// of the job and not a failure.
     Rank0(CauseRule),
 }
 
-/// Everything that a launch needs beside its plan.
+/// Returns the options of a launch besides its plan.
 pub(in crate::cli) fn options(
     args: &WatchArgs,
     workers_args: &WorkerArgs,
@@ -46,7 +48,7 @@ pub(in crate::cli) fn options(
     let cores = cores(workers_args, &spec.exports)?;
     let rank_files = rank_files(workers_args.rank_log_dir())?;
     let (job, key) = match &transport {
-        // All nodes were given the same.
+        // All nodes were given the same job and key.
         Transport::Dial(dial) => (dial.job.clone(), dial.key.clone()),
         Transport::Local | Transport::Ssh(_) => (job_id()?, JobKey::from_random(random_bytes()?)),
     };
@@ -94,11 +96,12 @@ pub(in crate::cli) fn options(
             keep,
             rank_files,
             gather: false,
-            // What programs of ours say of a peer that is gone, the cause says better.
+            // The report of the cause is better than the messages of bundled programs about a lost
+            // peer.
             quiet_when_left: speaker != Speaker::Everybody,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
-        // Programs of ours meet at the store.
+        // Workers of bundled programs meet at the store, so messages about it are left out.
         talks: speaker == Speaker::Everybody && args.talks(),
         group_limit: if speaker == Speaker::Everybody && args.warns() {
             GROUP_LIMIT
@@ -118,7 +121,7 @@ pub(in crate::cli) fn options(
         kept: None,
         framing: match speaker {
             _ if !args.talks() => Framing::None,
-            // A tool ends with its own results.
+            // The tool prints its own results at the end.
             Speaker::Rank0(CauseRule::Rank0) => Framing::Start,
             Speaker::Everybody | Speaker::Rank0(CauseRule::Nobody) => Framing::StartAndEnd,
         },
@@ -153,11 +156,11 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
     }))
 }
 
-/// The worker whose output needs no prefix.
+/// Returns the worker with output that gets no prefix.
 fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
     let speaks = match speaker {
         Speaker::Everybody => workers == 1,
-        // Its progress is told by notes, and drawn below its lines.
+        // Its progress is sent in notes, and drawn below its lines.
         Speaker::Rank0(_) => false,
     };
     (args.prefix.is_none() && speaks).then_some(Rank(0))
@@ -181,7 +184,7 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
     }
 }
 
-/// A name for the job that no other job of this user has.
+/// Returns a name for the job that no other job of this user has.
 fn job_id() -> Result<JobId, CliError> {
     Ok(JobId::from_bytes(random_bytes()?))
 }

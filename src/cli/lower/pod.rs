@@ -1,4 +1,4 @@
-//! `remuda pod`: what the pod is → hosts, slots, and how the pods come together.
+//! `remuda pod`: resolves the identity of the pod to hosts, slots and the connection of the pods.
 
 use std::fmt;
 use std::io::Read;
@@ -26,13 +26,13 @@ use crate::plan::{
 use crate::report::Terminal;
 use crate::report::summary::{count, reason};
 
-/// A place among pods.
+/// The place of this pod among the pods of the job.
 pub(in crate::cli) struct Pod {
     pub(in crate::cli) rank: u32,
     pub(in crate::cli) nodes: u32,
-    /// Workers of each, if anybody says.
+    /// Workers of each pod, if their number is set.
     pub(in crate::cli) slots: Option<u32>,
-    /// What the platform says.
+    /// The identity from the platform.
     pub(in crate::cli) found: Option<PodIdentity>,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Pod {
     }
 }
 
-/// What this process can know about itself.
+/// Returns the facts that this process can read about its pod.
 pub(in crate::cli) fn surroundings() -> Surroundings {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let env = env_vars::all().into_iter();
@@ -61,7 +61,7 @@ pub(in crate::cli) fn surroundings() -> Surroundings {
     Surroundings { env, hostname, full_name, mpi_hostfile }
 }
 
-/// Files that are mounted from objects of Kubernetes are no longer.
+/// Maximum size of files that are mounted from Kubernetes objects, in bytes.
 const MOUNTED_BYTES_MAX: u64 = 1 << 20;
 
 fn read_mounted(path: &Path) -> std::io::Result<String> {
@@ -78,8 +78,8 @@ struct Untyped {
     place: PlaceArgs,
 }
 
-/// What the launcher of an `MPIJob` starts: workers on the hosts of its hostfile, which it reaches over
-/// ssh. They may not be there yet.
+/// Resolves the launcher of an `MPIJob`: workers run on the hosts of its hostfile, over ssh. The
+/// hosts may not be running yet.
 pub(in crate::cli) fn mpi_hosts(
     args: &PodPlaceArgs,
     launcher: &MpiLauncher,
@@ -103,6 +103,7 @@ pub(in crate::cli) fn mpi_hosts(
     Ok(ResolvedCluster { way_on: ContinueWith::Nothing, ..place })
 }
 
+/// Returns the full name of this host in the text of `/etc/hosts`, which has a line such as
 /// `10.0.0.4  train-1.train.ns.svc.cluster.local  train-1`.
 fn full_name(hosts: &str, own: &str) -> Option<String> {
     let names = hosts.lines().filter_map(|line| line.split('#').next());
@@ -112,7 +113,7 @@ fn full_name(hosts: &str, own: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Hosts and slots of the job, and how they come together.
+/// Resolves hosts and slots of the job, and the connection of the pods.
 pub(in crate::cli) fn pod(
     args: &PodPlaceArgs,
     pod: &Pod,
@@ -121,7 +122,8 @@ pub(in crate::cli) fn pod(
     let accelerator = accelerator(&args.devices)?;
     let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
     let found = pod.found.as_ref();
-    // A name without the number that this node has says nothing of the others' names.
+    // If the platform gives this node another number, the name of the pod does not determine the
+    // names of the other pods.
     let named = found.filter(|found| found.rank == pod.rank);
     let base = named.and_then(|found| found.base.as_deref()).unwrap_or("pod");
     let nodes = (0..pod.nodes).map(|rank| Ok((name(base, rank)?, slots.clone())));
@@ -166,7 +168,8 @@ fn name(base: &str, rank: u32) -> Result<HostName, CliError> {
     })
 }
 
-/// Workers of each pod. All pods must come to the same number, or their plans differ.
+/// Returns the number of workers of each pod. All pods must compute the same number, or their plans
+/// differ.
 fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
     if let Some(slots) = pod.slots {
         return Ok(slots);
@@ -185,8 +188,8 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
     }
 }
 
-/// What libraries that share memory between the workers of a pod stumble over: a container is given
-/// 64 MiB unless somebody asks for more.
+/// Returns a warning if `/dev/shm` is small: libraries share memory between the workers of a pod,
+/// and a container has 64 MiB by default.
 fn shared_memory(slots: usize) -> String {
     if slots < 2 {
         return String::new();

@@ -1,4 +1,4 @@
-//! Which hosts there are: a hostfile, a scheduler's allocation, or this machine.
+//! Finds the hosts: a hostfile, the allocation of a scheduler, or this machine.
 
 use std::path::Path;
 
@@ -20,9 +20,9 @@ use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{count, paint_ours};
 
-/// Where a pool is looked for when nobody says (DeepSpeed's default).
+/// Path of the hostfile without `-H` (DeepSpeed's default).
 const DEFAULT_HOSTFILE: &str = "/job/hostfile";
-/// Without a GPU and without a number, this many workers are started.
+/// Number of workers without a GPU and without an option.
 const CPU_WORKERS_DEFAULT: usize = 2;
 
 pub(super) struct FoundPool {
@@ -30,14 +30,14 @@ pub(super) struct FoundPool {
     pub(super) device_names: Vec<String>,
     pub(super) origin: String,
     pub(super) warnings: String,
-    /// `--num_gpus` made the slots and must not choose among them again.
+    /// Whether the slots are from `--num_gpus`, which must not select among them again.
     pub(super) counted: bool,
     /// The hostfile, if there is one.
     pub(super) reading: Option<Reading>,
 }
 
-/// Only under our own name is a scheduler asked: who starts DeepSpeed's launcher in an allocation
-/// knows that it does not look.
+/// Returns hosts and slots. The allocation of a scheduler is used only if remuda was started by its
+/// own name: DeepSpeed's launcher ignores the scheduler, and its users expect that.
 pub(super) fn find_pool(
     args: &PlaceArgs,
     typed: &Typed,
@@ -73,7 +73,7 @@ fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
     CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
 }
 
-/// What `-H` names: a file, or a list of hosts, `h1:4,h2:4`, when there is no such file.
+/// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
 fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
     let Some(text) = hostfile::as_list(path) else {
         let options = ReadOptions { dialect: None, slots: args.slots };
@@ -87,8 +87,8 @@ fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> 
     Ok(reading)
 }
 
-/// An allocation of this machine alone: its GPUs, and which of them are ours, are seen better from
-/// here.
+/// Whether an allocation contains only this machine: then its visible GPUs are read from this
+/// machine, which is more exact.
 fn says_no_more_than_this_machine(
     found: &SchedulerAllocation,
     args: &PlaceArgs,
@@ -124,7 +124,8 @@ pub(super) fn trust(args: &PlaceArgs) -> Trust {
     if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
 }
 
-/// No hostfile: this machine's devices, or as many CPU slots as were asked for.
+/// Returns the pool without a hostfile: the devices of this machine, or the requested number of CPU
+/// slots.
 fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), CliError> {
     if args.slots.is_some() {
         return Err(needs_other(typed, "slots", "hostfile").into());
@@ -141,7 +142,7 @@ fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), Cl
         device_names: visible.names,
         origin,
         warnings: String::new(),
-        // Beside a filter it stays, to be refused.
+        // Beside a filter the number is kept, and is refused later.
         counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
         reading: None,
     };
@@ -163,7 +164,7 @@ fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> Result<(Visible, String
     Ok((Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}")))
 }
 
-/// What `LOCAL_SIZE` says, which DeepSpeed heeds; 0 and less say nothing.
+/// Returns the value of `LOCAL_SIZE`, which DeepSpeed uses; 0 and less mean that it is not set.
 fn local_size() -> Result<Option<usize>, CliError> {
     let Some(text) = env_vars::get(env_vars::LOCAL_SIZE) else { return Ok(None) };
     match text.to_str().and_then(python_int) {
@@ -222,8 +223,8 @@ fn first_slots(count: usize) -> Visible {
     Visible { slots: (0..count as u32).map(Slot).collect(), ..Visible::default() }
 }
 
-/// `--num_gpus` as a number of local slots. Beside a filter it is left to the selector, which refuses
-/// the two together.
+/// Returns `--num_gpus` as a number of local slots. Beside a filter it is left to the selector,
+/// which refuses the two together.
 fn wanted_slots(args: &PlaceArgs, typed: &Typed) -> Result<Option<usize>, CliError> {
     let filters = [&args.include, &args.exclude];
     let is_filtered = filters.into_iter().flatten().any(|text| !text.is_empty());

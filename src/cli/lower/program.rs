@@ -1,4 +1,4 @@
-//! What every worker runs.
+//! The program of the workers.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::os::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
 
-/// The script or program, and a note if it is not run the way it was typed.
+/// Returns the script or program, and a note if it does not run as typed.
 pub(in crate::cli) fn program(
     args: &ProgramArgs,
     venv_script: Option<&Path>,
@@ -35,8 +35,8 @@ pub(in crate::cli) fn program(
         }),
     };
     let program = if args.no_python || elf {
-        // DeepSpeed passes `--local_rank` to any program; `true --local_rank=0` would not mind, but
-        // an executable that somebody named as a script does not expect it.
+        // DeepSpeed passes `--local_rank` to any program. `true --local_rank=0` ignores it, but an
+        // executable that was given as the script does not expect it.
         Program::Exec { program: script.clone(), local_rank: local_rank && !elf }
     } else {
         Program::Python {
@@ -55,7 +55,8 @@ fn is_elf(path: &Path) -> bool {
         && magic == *b"\x7fELF"
 }
 
-/// What the first line of a script names, if that is not Python: `#!/bin/sh`, `#!/usr/bin/env perl`.
+/// Returns the interpreter in the first line of a script, if that is not Python: `#!/bin/sh`,
+/// `#!/usr/bin/env perl`.
 fn other_interpreter(script: &Path) -> Option<String> {
     const LINE_BYTES_MAX: u64 = 256;
     let mut head = Vec::new();
@@ -66,8 +67,8 @@ fn other_interpreter(script: &Path) -> Option<String> {
     (!line.contains("python")).then(|| name.escape_debug().to_string())
 }
 
-/// `--python`, `PYTHON_EXEC`, the active environment, PATH; absolute, links never resolved, since
-/// that leaves a virtual environment.
+/// Returns the interpreter: `--python`, `PYTHON_EXEC`, the active environment, PATH. The path is
+/// absolute, but links are not resolved, since that would leave a virtual environment.
 pub(in crate::cli) fn interpreter(
     named: Option<&OsString>,
     venv: Option<&Path>,
@@ -76,7 +77,7 @@ pub(in crate::cli) fn interpreter(
         return absolute(Path::new(&named));
     }
     if venv.is_some() {
-        // The first in the PATH that the script leaves, on every node.
+        // On every node, it is the first in the PATH that the script leaves.
         return Ok("python3".into());
     }
     for root in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
@@ -91,7 +92,7 @@ pub(in crate::cli) fn interpreter(
     })
 }
 
-/// The interpreter and what named it, unless it is the `python3` of PATH.
+/// Returns the interpreter and the setting that selected it, unless it is the `python3` of PATH.
 pub(in crate::cli) fn python_named(program: &Program, named: Option<&OsString>) -> Option<String> {
     let Program::Python { interpreter, .. } = program else { return None };
     let of_path = search_path("python3");
@@ -105,7 +106,7 @@ pub(in crate::cli) fn python_named(program: &Program, named: Option<&OsString>) 
         _ if is_set(env_vars::PYTHON_EXEC) => {
             (env_vars::PYTHON_EXEC, of_path.as_ref() == Some(interpreter))
         }
-        // An environment that is active comes first in PATH.
+        // The directory of an active environment is the first in PATH.
         Some(name) => {
             let directory = |file| Path::new(file).parent();
             (name, of_path.as_ref().and_then(directory) == directory(interpreter))
@@ -129,7 +130,7 @@ fn absolute(python: &Path) -> Result<OsString, CliError> {
         .map_err(|error| CliError::new(Status::Io, NOT_READ, error.to_string()))
 }
 
-/// Why a script of Python cannot be one, as far as that can be seen from here.
+/// Returns the reason why a Python script cannot be run, as far as this machine can check it.
 pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String> {
     let Program::Python { script, module: false, .. } = program else { return None };
     let shown = Path::new(script).display();
@@ -140,12 +141,13 @@ pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String>
     }
 }
 
-/// What this node lacks to start its workers, as far as that can be seen before anybody waits.
+/// Returns what this node lacks to start its workers, as far as it can be checked before the
+/// launcher waits for other nodes.
 pub(in crate::cli) fn lacks(
     program: &Program,
     venv_script: Option<&Path>,
 ) -> Result<Vec<Problem>, CliError> {
-    // A script may bring the program; whoever asks the agent will hear of it.
+    // The activation script may provide the program; the agent checks that later.
     if venv_script.is_some() {
         return Ok(Vec::new());
     }

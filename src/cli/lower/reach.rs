@@ -1,4 +1,4 @@
-//! How nodes are reached: flags → [`Transport`].
+//! Converts options to the [`Transport`] to the nodes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::plan::MasterAddr;
 use crate::pool::Users;
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
 
-/// Jobs on one machine need no more.
+/// Address of rank 0 for jobs on one machine.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
 
-/// Ssh to every host, our own included, so that all nodes get the same environment; only a job on
-/// this machine alone, which is called `machine`, does without.
+/// Returns the transport: ssh to every host including this machine, so that all nodes get the same
+/// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
 pub(super) fn transport<'a>(
     args: &ReachArgs,
     hosts: impl Iterator<Item = &'a HostName> + Clone,
@@ -31,8 +31,8 @@ pub(super) fn transport<'a>(
 ) -> Result<Transport, CliError> {
     let words = args.launcher_args.as_ref().map(launcher_args::read);
     let pdsh = words.map_or_else(PdshArgs::default, |read| read.expect("checked with the line"));
-    // Somebody else's login on this machine is another place than ours; words for pdsh say nothing
-    // about a job that needs none.
+    // The login of another user on this machine is a different place. Words for pdsh have no effect
+    // on a job that needs no ssh.
     let is_here = |host: &HostName| {
         let is_loopback = matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
         (is_loopback || alone::is_called(machine, host)) && !users.contains_key(host)
@@ -58,7 +58,7 @@ pub(super) fn transport<'a>(
     }
 }
 
-/// Where rank 0 of torch listens.
+/// Returns the address of rank 0 of torch.
 pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr {
     match (args.master_addr(), transport) {
         (Some(address), _) => MasterAddr::Given(address.to_owned()),
@@ -93,7 +93,8 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
 }
 
 fn readable(file: &Path) -> Result<PathBuf, CliError> {
-    // Ssh reads it again for every host: a pipe has nothing left then. `/dev/null` is fine.
+    // Ssh reads the file again for every host, and a pipe would be empty then. `/dev/null` is
+    // accepted.
     let opened = open(file)
         .and_then(|opened| opened.metadata())
         .and_then(|found| if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) });
@@ -125,7 +126,7 @@ mod tests {
         reach: ReachArgs,
     }
 
-    /// `[USER@]HOST`.
+    /// Parses `[USER@]HOST`.
     fn named(word: &str) -> (HostName, Option<(HostName, UserName)>) {
         let (user, host) = word.rsplit_once('@').map_or((None, word), |(u, h)| (Some(u), h));
         let host = HostName::parse(host).expect("a host name");

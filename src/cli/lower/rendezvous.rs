@@ -1,4 +1,4 @@
-//! Address and port of the environment, which the command line of DeepSpeed does not read.
+//! Address and port in the environment, which the command line of DeepSpeed does not read.
 
 use super::ResolvedCluster;
 use crate::base::env_vars;
@@ -6,12 +6,12 @@ use crate::base::shell::quoted;
 use crate::cli::args::ReachArgs;
 use crate::plan::{MASTER_PORT, MasterAddr};
 
-/// What torch users are used to setting, and the option that is read instead.
+/// Variables that users of torch usually set, and the option that is read instead.
 const NAMES: [(&str, &str); 2] =
     [(env_vars::MASTER_ADDR, "--master_addr"), (env_vars::MASTER_PORT, "--master_port")];
 
-/// A note about `MASTER_ADDR` and `MASTER_PORT` of the environment: where they were set, differ from
-/// what the job uses, and no option was typed.
+/// Returns a note about `MASTER_ADDR` and `MASTER_PORT` of the environment if they are set, differ
+/// from the values of the job, and no option was typed.
 pub(in crate::cli) fn unused_variables(
     args: &ReachArgs,
     place: &ResolvedCluster,
@@ -30,11 +30,11 @@ pub(in crate::cli) fn unused_variables(
     note([address, port], NAMES.map(|(name, _)| env_vars::get_text(name)))
 }
 
-/// What a job uses.
+/// The value that a job uses.
 enum Used {
-    /// What was typed.
+    /// The value was typed.
     Typed,
-    /// This, as nothing was typed.
+    /// This value, because no option was typed.
     Value(String),
 }
 

@@ -1,5 +1,5 @@
-//! Whether the kernel will take what a worker is given: it has one limit for all arguments and
-//! variables together.
+//! Checks that the kernel accepts the arguments and variables of a worker: it has one limit for
+//! both together.
 
 use std::ffi::OsStr;
 
@@ -10,14 +10,14 @@ use crate::cli::error::CliError;
 use crate::cli::machine_codes::NOT_FOR_WORKERS;
 use crate::plan::{EnvValue, LaunchPlan, WorkerPlan};
 
-/// The kernel's least, whatever the limit of the stack is.
+/// Smallest limit of the kernel, whatever the limit of the stack is.
 const BYTES_MIN: u64 = 128 << 10;
-/// Its most: three quarters of the usual stack of 8 MiB.
+/// Largest limit of the kernel: three quarters of the usual stack of 8 MiB.
 const BYTES_MAX: u64 = 6 << 20;
-/// What values that are not known yet may need, each.
+/// Size that is assumed for each value that is not known yet.
 const UNKNOWN_BYTES: usize = 256;
 
-/// Refuses workers that no node like this one could start.
+/// Refuses workers that a node with the limit of this one could not start.
 pub(in crate::cli) fn check_size(plan: &LaunchPlan) -> Result<(), CliError> {
     let inherited: usize =
         env_vars::all().iter().map(|(name, value)| cost(name.len() + 1 + value.len())).sum();
@@ -37,7 +37,7 @@ fn refuse_above(needed: u64, limit: u64) -> Result<(), CliError> {
         .help("raise it with `ulimit -s`, or let the script read a file"))
 }
 
-/// A quarter of the stack, as `execve` takes it.
+/// Returns the limit: a quarter of the stack, as for `execve`.
 fn limit(stack: Option<u64>) -> u64 {
     stack.map_or(BYTES_MAX, |bytes| bytes / 4).clamp(BYTES_MIN, BYTES_MAX)
 }
@@ -52,7 +52,7 @@ fn size(worker: &WorkerPlan) -> usize {
     argv.chain(env).sum()
 }
 
-/// A string, its final NUL and the pointer to it.
+/// Returns the size of a string with its final NUL and the pointer to it.
 fn cost(bytes: usize) -> usize {
     bytes + 1 + size_of::<usize>()
 }

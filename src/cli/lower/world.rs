@@ -1,4 +1,4 @@
-//! `remuda launch`: the node of a world info that this machine is.
+//! `remuda launch`: finds the node of the world info that is this machine.
 
 use super::devices::{accelerator, check_devices, claims, slots_are};
 use super::{ResolvedCluster, alone};
@@ -11,7 +11,7 @@ use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::pool::{codes, read_world};
 use crate::report::summary::count;
 
-/// Hosts and slots of the job, and which of them are started here.
+/// Resolves hosts and slots of the job, and the node that is started here.
 pub(in crate::cli) fn node_of_world(
     args: &NodeArgs,
     typed: &Typed,
@@ -46,7 +46,7 @@ pub(in crate::cli) fn node_of_world(
     })
 }
 
-/// The only node, or the one that has the name of this machine.
+/// Returns the only node, or the one with the name of this machine.
 fn own_node(
     nodes: &[(HostName, Vec<Slot>)],
     own: &str,

@@ -1,5 +1,5 @@
-//! The options of the bundled trainer: what was typed, what the trainer is told, and the words that
-//! tell a worker the same.
+//! Options of the bundled trainer: parsing, conversion to the options of the trainer, and the
+//! equivalent command line of a worker.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -99,7 +99,7 @@ pub(super) struct TrainArgs {
     pub(super) plot: Option<PathBuf>,
 }
 
-/// See `--model`.
+/// Model to train (`--model`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ModelArg {
     /// A character-level GPT.
@@ -118,12 +118,12 @@ impl fmt::Display for ModelArg {
 }
 
 impl TrainArgs {
-    /// What is trained.
+    /// Returns the model to train.
     pub(super) fn model(&self) -> ModelArg {
         self.model.unwrap_or(ModelArg::Gpt)
     }
 
-    /// What the trainer is told; the options have been checked.
+    /// Converts the options to those of the trainer; the options have been checked.
     pub(super) fn lower(&self) -> TrainOptions {
         let default = |gpt, mlp| match self.model() {
             ModelArg::Gpt => gpt,
@@ -156,7 +156,8 @@ impl TrainArgs {
         }
     }
 
-    /// Whether the run goes on where it can and begins where it cannot.
+    /// Whether the run continues from a checkpoint if there is one, and else begins: `--resume
+    /// auto`.
     pub(super) fn is_auto(&self) -> bool {
         self.resume.as_deref() == Some(Path::new("auto"))
     }
@@ -180,7 +181,7 @@ impl TrainArgs {
         }
     }
 
-    /// The words that say the same: what a worker is started with.
+    /// Returns the equivalent command line, with which a worker is started.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
@@ -222,23 +223,23 @@ impl TrainArgs {
     }
 }
 
-/// What the launcher gave every worker, as it gives it to OpenMP.
+/// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.
 fn threads_of_environment() -> NonZeroUsize {
     let value = env_vars::get_text(env_vars::OMP_NUM_THREADS);
     value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// A finite number above 0.
+/// Parses a finite number above 0.
 fn parse_positive(text: &str) -> Result<f64, String> {
     parse_checked(text, "a number above 0", |x| 0.0 < x)
 }
 
-/// A finite number, 0 or more.
+/// Parses a finite number, 0 or more.
 fn parse_amount(text: &str) -> Result<f64, String> {
     parse_checked(text, "a number, 0 or more", |x| 0.0 <= x)
 }
 
-/// A number from 0 to below 1.
+/// Parses a number from 0 to below 1.
 fn parse_fraction(text: &str) -> Result<f64, String> {
     parse_checked(text, "a number from 0 to below 1", |x| (0.0..1.0).contains(&x))
 }
@@ -248,7 +249,7 @@ fn parse_checked(text: &str, wanted: &str, fits: fn(f64) -> bool) -> Result<f64,
     number.ok_or_else(|| format!("expected {wanted}"))
 }
 
-/// Which start of which job this is, where there may be several.
+/// Returns the job, and whether this is a restart of it; `None` if the job has no restarts.
 fn job_start() -> Option<JobStart> {
     let number = |name| env_vars::get_text(name)?.parse::<u32>().ok();
     let restarts_max = number(env_vars::TORCHELASTIC_MAX_RESTARTS)?;

@@ -1,5 +1,5 @@
-//! What can be known before any worker starts: sizes that do not fit each other, files that are not
-//! there, checkpoints of something else. Each is told with the place of the command line.
+//! Checks before any worker starts: sizes that do not fit each other, missing files, checkpoints of
+//! another run. Errors point at the place of the command line.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -30,16 +30,16 @@ use crate::train::{
 };
 use crate::wire::{Blame, FileState, FileWish};
 
-/// Different bytes of a text that was not read yet, at most.
+/// Number of different bytes that is assumed for a text that was not read yet: the maximum.
 const VOCABULARY_MAX: usize = 256;
 
-/// Where the workers are, with their files and their memory, and how many there are.
+/// Place and number of the workers, and so of their files and their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workers {
-    /// On this machine.
+    /// The workers run on this machine.
     Here(usize),
-    /// On machines that we cannot look at: their agents look for files, and what else is wrong there is
-    /// told by the workers.
+    /// The workers run on other machines: the agents check the files there, and the workers report
+    /// all other errors.
     Elsewhere(usize),
 }
 
@@ -51,8 +51,8 @@ impl Workers {
     }
 }
 
-/// Checks everything that can be known here. What was not typed is taken from the checkpoint of
-/// `--resume`, which is returned.
+/// Checks everything that this machine can check. Options that were not typed are taken from the
+/// checkpoint of `--resume`, which is returned.
 pub(super) fn run(
     args: &mut TrainArgs,
     typed: &Typed,
@@ -96,7 +96,7 @@ pub(super) fn run(
     Ok(saved)
 }
 
-/// `--resume auto` looks into the directory in which the run keeps its checkpoints.
+/// Returns the error for `--resume auto` without the directory of the checkpoints.
 fn auto_needs_directory(typed: &Typed) -> RefusedLine {
     let place = typed.place_of("resume").unwrap_or_else(|| typed.end());
     typed.refuse(&[place], |spans| {
@@ -107,8 +107,8 @@ fn auto_needs_directory(typed: &Typed) -> RefusedLine {
     })
 }
 
-/// What a step was made of is what it is made of from here on: the batch, the seed, and, where the
-/// workers can share them evenly, the micro-batches. What was typed holds.
+/// Sets the options that a checkpoint determines: the batch size, the seed, and, if the workers can
+/// share them evenly, the micro-batches. Typed options take precedence.
 fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
     let Some(samples) = saved.samples else { return };
     args.seed.get_or_insert(samples.seed);
@@ -117,11 +117,12 @@ fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
     args.accumulate = args.accumulate.or(each.and_then(NonZeroUsize::new));
 }
 
-/// The files of the run as agents of other machines look for them.
+/// Returns the files of the run, for checks by the agents of other machines.
 pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
     let file = |of, path: &Path, state, help: String| {
         let path = path.as_os_str().as_bytes().to_vec();
-        // Rank 0 is on another node when its own has no part, and looks for the same there.
+        // If the node of rank 0 is excluded, rank 0 runs on another node with the same
+        // requirements.
         let blame = match of {
             FileOf::Everybody => Blame::Node,
             FileOf::Rank0 => Blame::Job,
@@ -145,7 +146,7 @@ pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
     data.chain(resume).chain(kept).collect()
 }
 
-/// Whether what is kept in a directory is what the run goes on from.
+/// Whether a directory contains the checkpoints from which the run continues.
 fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
     let is_it = |path: &Path| path == dir || path.parent() == Some(dir);
     let Some(resume) = &args.resume else { return false };
@@ -159,7 +160,7 @@ fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
             .is_some_and(|(dir, resume)| resume == dir || resume.parent() == Some(&*dir))
 }
 
-/// The directory of checkpoints that holds those of another run, and what is to be said of it.
+/// Returns the checkpoint directory if it contains checkpoints of another run, and the message.
 pub(super) fn of_another_run(args: &TrainArgs) -> Option<(&Path, String)> {
     let dir = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir))?;
     let newest = newest_in(dir)?;
@@ -172,7 +173,7 @@ fn another_dir(dir: &Path) -> String {
     format!("to go on with that run: `--resume {dir}`; else name another `--checkpoint_dir`")
 }
 
-/// A warning where a restart could not go on from where the failure was.
+/// Returns a warning if a restart could not continue from the step of the failure.
 pub(super) fn restarts(args: &TrainArgs) -> String {
     let (lacks, more) = match (&args.checkpoint_dir, args.save_every) {
         (Some(_), Some(_)) => return String::new(),
@@ -189,22 +190,22 @@ pub(super) fn restarts(args: &TrainArgs) -> String {
     )
 }
 
-/// What was typed, to be pointed at.
+/// The command line, for errors that point at its options.
 struct Line<'a>(&'a Typed);
 
 impl Line<'_> {
-    /// The value of an option, or the end of the line.
+    /// Returns the place of the value of an option, or the end of the line.
     fn value(&self, flag: &str) -> ArgvSpan {
         self.0.place_of(flag).unwrap_or_else(|| self.0.end())
     }
 
-    /// The value of the first of these that was given.
+    /// Returns the place of the value of the first given option.
     fn first_of(&self, flags: &[&str]) -> ArgvSpan {
         let given = flags.iter().find_map(|flag| self.0.place_of(flag));
         given.unwrap_or_else(|| self.0.end())
     }
 
-    /// A file among several behind one option.
+    /// Returns the place of one of several files of an option.
     fn file(&self, flag: &str, file: &Path) -> ArgvSpan {
         let whole = self.0.words.iter().position(|word| word == file.as_os_str());
         match whole {
@@ -261,8 +262,8 @@ impl Line<'_> {
         })
     }
 
-    /// A run goes on with the sizes and the text that it began with: takes what was not typed, and
-    /// tells everything that contradicts.
+    /// Takes sizes that were not typed from the checkpoint, and reports every contradiction: a run
+    /// continues with the sizes and the text with which it began.
     fn take_saved(
         &self,
         args: &mut TrainArgs,
@@ -315,8 +316,8 @@ impl Line<'_> {
         Some(self.0.refuse(&[self.value(flag), self.value("resume")], make).findings)
     }
 
-    /// A model that knows other bytes than the text has cannot go on with it. A text that cannot be
-    /// read is another matter.
+    /// Returns an error if the text has other bytes than the checkpoint's model, which could not
+    /// continue with it. If the text cannot be read, another check reports that.
     fn agree_text(&self, args: &TrainArgs, saved: &Saved) -> Option<Findings> {
         let ModelId::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
         let corpus = Corpus::open(&args.data).ok()?;
@@ -358,7 +359,7 @@ impl Line<'_> {
         }))
     }
 
-    /// That there is a text, and enough of it.
+    /// Checks that there is a text, and that it is long enough.
     fn check_data(&self, args: &TrainArgs) -> Result<(), CliError> {
         let ModelOptions::Gpt(gpt) = args.lower().model else { return Ok(()) };
         let mut len = 0usize;
@@ -379,7 +380,7 @@ impl Line<'_> {
         })
     }
 
-    /// The length of a file that can be learned.
+    /// Checks a file of text, and returns its length.
     fn check_text(&self, file: &Path) -> Result<usize, CliError> {
         let place = self.file("data", file);
         let cannot = |why: &str| {
@@ -405,8 +406,8 @@ impl Line<'_> {
         Ok(usize::try_from(found.len()).unwrap_or(usize::MAX))
     }
 
-    /// That the workers of this machine find the memory that they will take. Where nobody can say
-    /// how much there is, they find out themselves.
+    /// Checks that this machine has enough memory for the workers. If the available memory is not
+    /// known, the workers check it at their start.
     fn check_memory(
         &self,
         args: &TrainArgs,
@@ -449,8 +450,8 @@ impl Line<'_> {
         Err(self.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
     }
 
-    /// That no other run is kept where this one is to be: of two runs in one directory each would replace
-    /// the other's steps.
+    /// Checks that the checkpoint directory contains no other run: each run would replace the steps
+    /// of the other.
     fn check_unused(&self, args: &TrainArgs) -> Result<(), CliError> {
         let Some((dir, message)) = of_another_run(args) else { return Ok(()) };
         let (place, help) = (self.value("checkpoint_dir"), another_dir(dir));
@@ -468,7 +469,7 @@ impl Line<'_> {
     }
 }
 
-/// A file of the run that could not be written.
+/// Error about a file of the run that cannot be written.
 pub(super) struct BadOutput<'a> {
     flag: &'static str,
     path: &'a Path,
@@ -482,7 +483,8 @@ impl fmt::Display for BadOutput<'_> {
     }
 }
 
-/// Looks on this machine for the first, and makes the directory of checkpoints. No thread may exist yet.
+/// Finds the first file on this machine that cannot be written, and creates the checkpoint
+/// directory. The process must not have started threads yet.
 pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
     if let Some(dir) = &args.checkpoint_dir
@@ -505,8 +507,8 @@ pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     bad(flag, file, why, "name a file in a directory that is there and can be written")
 }
 
-/// The greatest number of samples below `typed` that fits, if one does; whatever is below a number
-/// that fits does too.
+/// Returns the greatest number of samples below `typed` that fits, if there is one; if a number
+/// fits, every smaller number fits too.
 fn largest_below(typed: usize, mut fits: impl FnMut(NonZeroUsize) -> bool) -> Option<usize> {
     let (mut below, mut above) = (0, typed);
     while below + 1 < above {

@@ -24,7 +24,7 @@ use crate::train::more_steps;
 pub(super) use self::codes::EXPLANATIONS;
 pub(super) use self::worker::worker_main;
 
-/// The word that makes this executable a worker.
+/// Name of the command that makes this executable a worker.
 pub(super) const WORKER_COMMAND: &str = "train-worker";
 
 /// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
@@ -47,7 +47,7 @@ pub(super) fn definition() -> clap::Command {
     TrainFace::command()
 }
 
-/// Parses, and starts this executable as the worker of every slot.
+/// Parses the command line, and starts this executable as the worker of every slot.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if bundled::is_worker() {
         return worker_main(words);
@@ -61,7 +61,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     bundled::take_cpu_slots(&mut face.place, note, terminal);
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.workers(), &typed)?;
-    // What cannot work is told once, here, and not by every worker.
+    // Errors are reported once here, and not by every worker.
     let workers = match place.transport {
         Transport::Local => Workers::Here(place.workers()),
         Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere(place.workers()),

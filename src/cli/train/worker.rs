@@ -1,4 +1,4 @@
-//! What every worker of `remuda train` does.
+//! The worker of `remuda train`.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -24,8 +24,8 @@ use crate::report::{print, print_error};
 use crate::runtime::{Group, InitOptions};
 use crate::train::{TrainEvent, train};
 
-/// Steps between evaluations are told by notes; whoever keeps the lines sees one of them when there
-/// was none for this long.
+/// Maximum time without a line about a step. Notes report every step, so between evaluations a line
+/// is printed only if there was none for this long.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.
@@ -36,14 +36,15 @@ struct WorkerLine {
     train: TrainArgs,
 }
 
-/// A worker of the job. The first signal asks it to stop after the step that it is in; the loop
-/// agrees with the other workers on which step that is.
+/// Runs a worker of the job. The first signal makes it stop after the current step; the training
+/// loop agrees with the other workers on the number of that step.
 pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
     let line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
-    // Where the launcher has looked, this finds nothing; on other machines nobody has looked before.
-    // A disk is asked by a fork, and a group has threads.
+    // If the launcher has checked this machine, the check finds nothing new; other machines are
+    // checked here first. The disk is checked in a forked process, so this precedes the group,
+    // which has threads.
     let is_zero = |name| env_vars::get_text(name).is_none_or(|number| number == "0");
     let mut claim = None;
     if is_zero(env_vars::RANK) {
@@ -58,15 +59,16 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let group = join_group(&InitOptions::default())?;
     let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     drop(claim);
-    // What was saved is no success: somebody ended this worker, and the launcher tells whom.
+    // A worker that a signal stopped does not exit with success, even if its state was saved; the
+    // launcher reports which worker that was.
     Ok(match stop.load(Ordering::Relaxed) {
         signal if signal != 0 && status == Status::Success => Status::Interrupted(signal),
         _ => status,
     })
 }
 
-/// Looks at the files of rank 0, and takes its directory of checkpoints for this process. What a job
-/// has saved before a restart is its own.
+/// Checks the files of rank 0, and locks its checkpoint directory for this process. After a
+/// restart, existing checkpoints belong to the same job.
 fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status, String)> {
     if let Some(bad) = bad_output(args) {
         return Err((Status::CantCreate, bad.to_string()));
@@ -85,11 +87,11 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
     })
 }
 
-/// Somebody else has it.
+/// The directory is locked by another process.
 struct Taken;
 
-/// Takes a directory for this process, as long as what is returned lives. Where there are no locks, it
-/// is everybody's.
+/// Locks a directory for this process, as long as the result lives. If the file system has no
+/// locks, several processes can use it.
 fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
     let Ok(opened) = File::open(dir) else { return Ok(None) };
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
@@ -98,7 +100,8 @@ fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
     }
 }
 
-/// Trains as one worker of `group`, and prints what rank 0 has to tell. `stop` is asked between steps.
+/// Trains as one worker of `group`, and prints the progress of rank 0. `stop` is checked between
+/// steps.
 fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
     let options = args.lower();
     let shown = Cell::new(None);
@@ -114,12 +117,13 @@ fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
     }
 }
 
-/// What nobody can be shown is no reason to stop training; the metrics are in their file.
+/// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.
 fn print_progress(text: &str) {
     let _ = print(text);
 }
 
-/// Prints a line: of steps, the first, the last, those that were evaluated, and one now and then.
+/// Prints a line for the first step, the last, those with an evaluation, and one every
+/// [`QUIET_MAX`].
 fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
     if let TrainEvent::Stepped(report) = progress {
         let now = clock::now();
