@@ -45,7 +45,7 @@ pub struct Style {
     /// Prefix of every line; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced. `None`:
     /// `host:rank │ `, aligned, for a job of several workers.
     pub prefix: Option<String>,
-    /// A worker whose output is shown byte for byte, without a prefix, so that prompts and progress
+    /// The worker with output shown byte for byte, without a prefix, so that prompts and progress
     /// bars work.
     pub solo: Option<Rank>,
     /// Directory of the per-rank files.
@@ -56,8 +56,8 @@ pub struct Style {
     pub rank_files: Option<RankFiles>,
     /// Whether output is kept and shown at the end, once for all workers with the same output.
     pub gather: bool,
-    /// Whether a worker that reports the loss of a peer is hidden from then on: it prints only the
-    /// consequences.
+    /// Whether a worker that reports the loss of a peer is hidden from then on: its output only
+    /// repeats that.
     pub quiet_when_left: bool,
     /// What kind of file the standard descriptors are.
     pub terminal: Terminal,

@@ -29,7 +29,7 @@ const WRITE_BYTES: usize = 64 << 10;
 /// The text in place of a secret.
 pub(super) const MASK: &str = "***";
 
-/// Whether values of variables are shown whose names look like those of secrets.
+/// Whether values are shown of variables with names that look like those of secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
     /// Replaced by `***`.

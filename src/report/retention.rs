@@ -63,9 +63,10 @@ struct Removable {
     bytes: u64,
 }
 
-/// Corrects the records of runs whose launcher was killed, and removes directories above the
-/// limits: those that are too old, then the oldest. A running run is never removed; one that failed
-/// within the last day is removed only if no other is left. `own` is the run that has just begun.
+/// Corrects the records of runs after their launchers were killed, and removes directories above
+/// the limits: those that are too old, then the oldest. A running run is never removed; one that
+/// failed within the last day is removed only if no other is left. `own` is the run that has just
+/// begun.
 pub(super) fn prune(
     parent: &Path,
     own: &Path,

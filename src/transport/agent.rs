@@ -53,7 +53,7 @@ pub enum AgentProcess {
     Played,
 }
 
-/// The end of an agent whose link has ended.
+/// The end of an agent after its link has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentEnd {
     /// How the agent exited, if that can be known.

@@ -223,7 +223,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether the node is started by another program and joins by itself.
+    /// Whether the node is started from outside the launcher and joins by itself.
     pub fn comes_by_itself(self) -> bool {
         matches!(self, Self::Absent | Self::OtherKey | Self::OtherPlan | Self::OtherBuild)
     }

@@ -221,8 +221,8 @@ impl Service {
         }
     }
 
-    /// Frees the slot for the same node or for its replacement: the connection that has it belongs
-    /// to an earlier epoch.
+    /// Frees the slot for the same node or for its replacement: the connection that has it is no
+    /// longer used.
     fn await_node(&mut self, node: NodeRank, tell: oneshot::Sender<Coming>) {
         let seat = &mut self.seats[node.index()];
         seat.awaited = Some(tell);

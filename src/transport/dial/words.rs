@@ -29,8 +29,8 @@ pub(super) enum Word {
     /// The workers of an epoch are about to start; the number counts the earlier epochs that
     /// followed an epoch that did not fail.
     Begun(Epoch, u32),
-    /// The epoch of this connection is over, and the node must join again, over another connection
-    /// and with another agent.
+    /// The agent of this connection is no longer used, and the node must join again, over another
+    /// connection and with another agent.
     Again,
     /// Node 0 was requested to exit, and the job continues with another node 0.
     Leaving,

@@ -27,10 +27,10 @@ const LOST: WorkerExit = WorkerExit::Code(255);
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
+    /// The command's own exit was received.
+    Command(WorkerExit),
     /// The command's exit was not received; this is the exit of the ssh process that should report
     /// it.
-    Command(WorkerExit),
-    /// Its own end was not seen: this is that of the process that was to tell us.
     Client(WorkerExit),
     /// The exit is unknown.
     Unknown,

@@ -199,8 +199,8 @@ fn is_control_dir(path: &Path) -> bool {
     })
 }
 
-/// Ends every ssh master whose socket is in the directory, and removes all files. Scans repeatedly,
-/// because a master may be making its socket at that time.
+/// Ends every ssh master that has a socket in the directory, and removes all files. Scans
+/// repeatedly, because a master may be making its socket at that time.
 fn sweep(dir: &Path) {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = clock::now() + SWEEP_LIMIT;

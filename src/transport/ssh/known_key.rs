@@ -22,8 +22,8 @@ pub(super) fn describe(words: &str) -> Option<String> {
     Some(format!("the key known before: {} ({file}:{number})", fingerprint(&line)?))
 }
 
-/// The command that removes the key, if ssh's output names the file: host names in it are spelled
-/// as in that file.
+/// The command that removes the key, if ssh's output names the file and the host as the file spells
+/// it.
 pub(super) fn removal(words: &str) -> Option<String> {
     let (file, _) = place(words)?;
     let told = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;

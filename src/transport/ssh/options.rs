@@ -27,7 +27,7 @@ pub struct SshOptions {
     /// Time limit between the login to a host and the start of its agent; while the agent is being
     /// sent, the limit holds for each piece.
     pub agent_limit: Duration,
-    /// How long to wait for a host whose name does not resolve yet, or whose sshd does not answer.
+    /// Longest wait for a host name that does not resolve yet, or an sshd that does not answer.
     pub patience: Duration,
     /// Whether ssh runs with `-v`, so that it reports the server's version.
     pub verbose: bool,
