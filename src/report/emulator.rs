@@ -18,7 +18,7 @@ use super::text_row::{TextRow, push_style, styled};
 
 /// Most rows that are held; if a program draws more, the topmost rows become lines.
 pub(super) const ROWS_MAX: usize = 64;
-/// Most columns of a row; the rest becomes a line of its own.
+/// Most columns of a row; a longer row becomes a line of its own.
 pub(super) const COLUMNS_MAX: usize = 4096;
 /// Most bytes of an escape sequence; a longer one is treated as text.
 const SEQUENCE_BYTES_MAX: usize = 32;
@@ -658,7 +658,7 @@ mod tests {
 
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
-        /// Fails only if a program returns to a row that was final.
+        /// Does not hold if a program returns to a row that was taken for final.
         #[test]
         fn screen_shows_what_a_terminal_shows(text in WRITTEN) {
             let (mut emulator, mut done) = fed([text.as_bytes()]);

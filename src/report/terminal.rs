@@ -252,8 +252,8 @@ pub fn print_error_now(text: &str) {
     }
 }
 
-/// Prints a panic as one line that calls it an internal error of remuda. After the panic the process exits
-/// with [`Status::Bug`](crate::base::Status::Bug).
+/// Prints a panic as one line that calls it an internal error of remuda. After the panic the
+/// process exits with [`Status::Bug`](crate::base::Status::Bug).
 pub fn explain_panics(who: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let payload = info.payload();

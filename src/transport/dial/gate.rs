@@ -28,7 +28,7 @@ use crate::transport::{AgentProcess, Arrival, Fault, Link, LinkReader, LinkWrite
 pub const HANDSHAKES_MAX: usize = 64;
 /// Longest time of one handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// Longest time of one handshake while other connections wait.
+/// Longest time of one handshake while [`HANDSHAKES_MAX`] handshakes run and others wait.
 const HANDSHAKE_CROWDED: Duration = Duration::from_millis(500);
 /// Pause after a failure of `accept`, for example for lack of file descriptors.
 const REST: Duration = Duration::from_millis(50);
