@@ -1,6 +1,6 @@
-//! Findings as rustc would print them: code, place, carets, help, and the line that mends it.
+//! Formats findings in the style of rustc: code, place, carets, help, and the corrected line.
 //!
-//! Gives text back; printing it is the caller's business.
+//! Returns text; the caller prints it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,15 +21,15 @@ pub enum Paint {
     Colour,
 }
 
-/// Findings of one code that are drawn; of the rest only the lines are named.
+/// Findings of one code that are drawn; for the rest only the lines are listed.
 const SNIPPETS_MAX: usize = 3;
-/// Bytes of a line that is still drawn.
+/// Most bytes of a line that is drawn.
 const DRAWN_BYTES_MAX: usize = 4096;
-/// Lines between the first and the last place of a finding that is still drawn as one.
+/// Most lines between the first and the last place of a finding that is drawn as one.
 const DRAWN_LINES_MAX: usize = 10_000;
 
-/// Everything that is wrong with a source, and the count. Nothing for a source without findings;
-/// notes are not counted.
+/// Formats all findings of a source, and their count. Empty for a source without findings; notes
+/// are not counted.
 pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     let mut out = show_problems(findings, paint);
     if findings.diagnostics.iter().any(|found| Severity::Note < found.severity) {
@@ -38,7 +38,7 @@ pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     out
 }
 
-/// Everything that is wrong with a source that needs no count, such as a command line.
+/// Formats all findings of a source that needs no count, such as a command line.
 pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     let lines = Lines::new(&findings.source);
     let mut out = String::new();
@@ -46,7 +46,7 @@ pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     for diagnostic in &findings.diagnostics {
         kinds.entry((diagnostic.code, diagnostic.severity)).or_default().push(diagnostic);
     }
-    // A line about a single one would be no shorter than that one.
+    // Folding a single finding into a line would save nothing.
     let is_folded = |kind: &[&Diagnostic]| SNIPPETS_MAX + 1 < kind.len();
     let mut drawn: BTreeMap<(&'static str, Severity), usize> = BTreeMap::new();
     for diagnostic in &findings.diagnostics {
@@ -63,7 +63,7 @@ pub fn show_problems(findings: &Findings, paint: Paint) -> String {
     out
 }
 
-/// Several sources, one after the other.
+/// Formats several sources, one after the other.
 pub fn show_all<'a>(all: impl IntoIterator<Item = &'a Findings>, paint: Paint) -> String {
     all.into_iter().map(|findings| show_findings(findings, paint)).collect()
 }
@@ -97,7 +97,7 @@ fn show(diagnostic: &Diagnostic, lines: &Lines<'_>, paint: Paint) -> String {
     let mut text = match help(diagnostic, lines) {
         None => renderer.render(&[group]),
         Some(help) if draws => renderer.render(&[group, help]),
-        // Between two parts the renderer draws a piece of a frame, of which nothing is here.
+        // Between two parts the renderer draws a piece of a frame, which is not wanted here.
         Some(help) => renderer.render(&[group]) + "\n" + &renderer.render(&[help]),
     };
     text.push('\n');
@@ -155,7 +155,7 @@ fn help<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'a>) -> Option<Group<'a>> 
 }
 
 fn patch<'a>(suggestion: &'a Suggestion, lines: &Lines<'a>) -> Option<Element<'a>> {
-    // A patch is drawn as it stands; what could move the cursor is not drawn at all.
+    // A patch is drawn unescaped, so a patch that could move the cursor is not drawn at all.
     if suggestion.replacement.contains(char::is_control) {
         return None;
     }
@@ -202,7 +202,7 @@ fn show_run((first, last): (usize, usize)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// A text that cannot move the cursor or change colours.
+/// Escapes a text so that it cannot move the cursor or change colours.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -211,7 +211,7 @@ fn printable(text: &str) -> String {
     out
 }
 
-/// Where the lines of a source begin.
+/// The positions of a source's lines.
 pub(super) struct Lines<'a> {
     name: String,
     text: &'a str,
@@ -225,7 +225,7 @@ impl<'a> Lines<'a> {
         Self { name: printable(&source.name), text: &source.text, starts }
     }
 
-    /// Line of a byte, from 1.
+    /// Number of the line that contains a byte, from 1.
     pub(super) fn number(&self, at: usize) -> usize {
         self.starts.partition_point(|start| *start <= at)
     }
@@ -236,7 +236,7 @@ impl<'a> Lines<'a> {
         (line, self.text[self.starts[line - 1]..at].chars().count() + 1)
     }
 
-    /// Bytes of some lines, both ends included, without the last line end.
+    /// Byte range of some lines, both ends included, without the last line end.
     fn bytes(&self, first: usize, last: usize) -> Range<usize> {
         let start = self.starts[first - 1];
         let end = self.starts.get(last).map_or(self.text.len(), |next| next - 1);
@@ -244,7 +244,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The lines that are drawn: a file of a million lines is not handed over for one of them.
+/// The lines that are drawn: a file of a million lines is not passed to the renderer for one of
+/// them.
 struct Window<'a> {
     first_line: usize,
     start: usize,
@@ -252,7 +253,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// All places of a finding; `None` when that is too much to draw.
+    /// The window around all places of a finding; `None` if it is too large to draw.
     fn around(diagnostic: &Diagnostic, span: Span, lines: &Lines<'a>) -> Option<Self> {
         let all = || diagnostic.related.iter().map(|(span, _)| *span).chain([span]);
         let first = all().min_by_key(|span| span.start)?;
@@ -274,7 +275,8 @@ impl<'a> Window<'a> {
         Some(Self { first_line, start: bytes.start, text: drawable(&lines.text[bytes]) })
     }
 
-    /// Carriage returns before the end of a line are not drawn; a span may reach over them.
+    /// The range of a span in the window. Carriage returns before the end of a line are not drawn;
+    /// a span may include them.
     fn range(&self, span: Span) -> Range<usize> {
         let within = |at: usize| (at - self.start).min(self.text.len());
         within(span.start)..within(span.end)
@@ -285,8 +287,9 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The renderer shows ASCII control bytes as symbols and lets those of U+0080 to U+009F through,
-/// which some terminals obey. What takes their place has as many bytes, so that spans stay true.
+/// Replaces the control characters U+0080 to U+009F, which the renderer does not escape and some
+/// terminals obey; ASCII controls are shown as symbols by the renderer. The replacement has as many
+/// bytes, so that spans stay valid.
 fn drawable(text: &str) -> Cow<'_, str> {
     const STAND_IN: &str = "\u{bf}";
     let is_c1 = |c: char| ('\u{80}'..='\u{9f}').contains(&c);

@@ -1,5 +1,5 @@
-//! A look at a disk that may hang, or a word to it: on a thread of its own, so that a file server that is
-//! gone holds up nobody for longer than was said.
+//! File I/O on a thread of its own with a timeout, because the file system may hang: a file server
+//! that is gone delays the caller for a bounded time only.
 
 use std::io;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::os::errand::hangs;
 
-/// One disk, asked by one caller at a time.
+/// A disk that one caller at a time uses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
-    /// Somebody still waits for what it was asked before.
+    /// Whether an earlier operation has not finished yet.
     is_busy: Arc<AtomicBool>,
 }
 
 impl Disk {
-    /// What an errand comes back with. One that has not come back after so long is left alone, and as
-    /// long as it is away the next ones are not even sent.
+    /// Runs an operation and returns its result. If it has not finished within the limit, it is
+    /// left running; until it finishes, further operations fail at once.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -58,7 +58,7 @@ mod tests {
             Ok(())
         });
         assert_eq!(hung.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
-        // Nobody waits for this one, however long it may take.
+        // This operation fails at once, although its limit is long.
         assert!(disk.ask(long, || Ok(())).is_err());
         drop(go);
         back.recv().expect("it comes back");

@@ -1,7 +1,7 @@
-//! A terminal emulator for what progress bars need: it holds the rows of one stream that can still be
-//! redrawn, and hands out each row as a line once it is final. Pure; memory is bounded.
+//! A terminal emulator for progress bars: it holds the rows of one stream that can still be
+//! redrawn, and returns each row as a line once it is final. Pure; memory is bounded.
 //!
-//! A pipe has no height, so nothing says when a row has left the reach of its program. tqdm keeps its
+//! A pipe has no height, so it is unknown when a program can no longer reach a row. tqdm keeps its
 //! cursor in the first row of its bars, moves down to the others and returns; rich moves up to the
 //! first row, and ends in the last. A row is final when the program
 //!
@@ -16,13 +16,13 @@ use memchr::{memchr2_iter, memchr3_iter};
 
 use super::text_row::{TextRow, push_style, styled};
 
-/// Rows that are held; a program that draws more loses the topmost to the lines above.
+/// Most rows that are held; if a program draws more, the topmost rows become lines.
 pub(super) const ROWS_MAX: usize = 64;
-/// Columns of a row; a longer one becomes a line of its own.
+/// Most columns of a row; a longer row becomes a line of its own.
 pub(super) const COLUMNS_MAX: usize = 4096;
-/// Bytes of an escape sequence; a longer one is text.
+/// Most bytes of an escape sequence; a longer one is treated as text.
 const SEQUENCE_BYTES_MAX: usize = 32;
-/// So many plain lines in a row, and the program redraws nothing any more.
+/// Number of consecutive plain lines after which the program is taken to redraw nothing any more.
 const PLAIN_ROWS_MAX: usize = 64;
 
 const ESCAPE: u8 = 0x1b;
@@ -30,56 +30,56 @@ const ESCAPE: u8 = 0x1b;
 /// A line that is final.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FinalLine {
-    /// Its text without an end of line, colours included.
+    /// Text without an end of line, with colours.
     pub(super) text: Vec<u8>,
-    /// Whether the line goes on in the next one.
+    /// Whether the next line continues this one.
     pub(super) continues: bool,
 }
 
-/// See the module.
+/// A terminal emulator for one stream.
 #[derive(Default)]
 pub(super) struct Emulator {
-    /// From the topmost row that can still be redrawn; there is always one.
+    /// The rows that can still be redrawn, from the top; there is always at least one.
     rows: Vec<Row>,
     row: usize,
     column: usize,
     style: Style,
     visit: Visit,
-    /// Bytes at the end of the newest piece that mean something only with those that follow.
+    /// Bytes at the end of the newest piece that are incomplete without those that follow.
     unread: Vec<u8>,
     /// Whether the program returns to rows above its cursor.
     moves_up: bool,
     /// Lines since the cursor last moved up.
     plain_rows: usize,
-    /// Whether the cursor was sent above the topmost row.
+    /// Whether the program moved the cursor above the topmost row.
     was_stopped_at_top: bool,
 }
 
 #[derive(Default)]
 struct Row {
     text: TextRow,
-    /// Whether a control has touched it: blanks at its end mean nothing then.
+    /// Whether a control changed the row; blanks at its end are then ignored.
     is_redrawn: bool,
     /// Whether a line feed ended it after the newest text.
     is_ended: bool,
-    /// What [`Emulator::newest_change`] gave out last.
+    /// The text that [`Emulator::newest_change`] returned last.
     reported: Option<Vec<u8>>,
 }
 
-/// What happened since the cursor entered its row.
+/// Events since the cursor entered its row.
 #[derive(Default)]
 struct Visit {
     came_up: bool,
-    /// Whether something was written.
+    /// Whether text was written.
     wrote: bool,
     /// Whether a carriage return was the newest control.
     returned: bool,
-    /// How often text was written behind a carriage return.
+    /// Number of times that text was written after a carriage return.
     drawn: u32,
 }
 
-/// Where the first control stands that makes a row redrawable, if there is one: a carriage return
-/// that does not end a line, a backspace, a movement of the cursor.
+/// Position of the first control that makes a row redrawable: a carriage return that does not end a
+/// line, a backspace, or a movement of the cursor.
 pub(super) fn first_control(bytes: &[u8]) -> Option<usize> {
     memchr3_iter(b'\r', 0x08, ESCAPE, bytes).find(|at| match bytes[*at] {
         b'\r' => bytes.get(at + 1) != Some(&b'\n'),
@@ -92,7 +92,7 @@ pub(super) fn first_control(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// An escape sequence at the start of some bytes.
+/// An escape sequence at the start of a piece.
 enum Sequence<'a> {
     Known { parameters: &'a [u8], action: u8, length: usize },
     Unfinished,
@@ -112,7 +112,7 @@ fn read_sequence(bytes: &[u8]) -> Sequence<'_> {
     };
     let (parameters, action) = (&body[..end], body[end]);
     let is_known = match (action, parameters) {
-        // The cursor is hidden and shown, and what stands below it is erased.
+        // Sequences that hide or show the cursor, or erase the text below it.
         (b'h' | b'l', b"?25") | (b'J', b"" | b"0") => true,
         (b'A'..=b'G' | b'K' | b'm', _) => parameters.iter().all(|byte| !b"?<=> ".contains(byte)),
         _ => false,
@@ -125,16 +125,16 @@ fn read_sequence(bytes: &[u8]) -> Sequence<'_> {
 }
 
 impl Emulator {
-    /// Begins with the part of a line that was written before.
+    /// Makes an emulator that begins with the part of a line that was written before.
     pub(super) fn new(line: &[u8]) -> Self {
         let mut new = Self { rows: vec![Row::default()], ..Self::default() };
-        // Without a line end nothing can become final.
+        // Without a line end no row can become final.
         new.feed(line, &mut Vec::new());
         new
     }
 
-    /// Obeys bytes and adds to `done` the lines that became final. Returns how many bytes were read:
-    /// behind a line feed after which nothing can be redrawn, it reads no further.
+    /// Reads bytes and adds the lines that became final to `done`. Returns how many bytes were
+    /// read: it stops after a line feed if nothing can be redrawn any more.
     pub(super) fn feed(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
         if self.unread.is_empty() {
             return self.read(bytes, done);
@@ -223,7 +223,7 @@ impl Emulator {
         1
     }
 
-    /// The tabulator stays one where nothing stands behind it.
+    /// A tab stays a tab if no text follows it.
     fn tab(&mut self, done: &mut Vec<FinalLine>) {
         const STOP: usize = 8;
         let to = (self.column / STOP + 1) * STOP;
@@ -249,7 +249,7 @@ impl Emulator {
         }
     }
 
-    /// A row that is too wide becomes a line that goes on.
+    /// Turns a row that is too wide into a line that the next one continues.
     fn limit_width(&mut self, done: &mut Vec<FinalLine>) {
         if self.column < COLUMNS_MAX {
             return;
@@ -289,7 +289,8 @@ impl Emulator {
             self.moves_up = false;
         }
         if wrote && !self.moves_up {
-            // The row that has just ended may be the first of several bars; those above are not.
+            // The row that has just ended may be the first of several bars; the rows above it are
+            // not.
             self.release(self.row - 1, done);
         }
         let surplus = self.rows.len().saturating_sub(ROWS_MAX).min(self.row);
@@ -351,7 +352,8 @@ impl Emulator {
     fn erase(&mut self, part: usize) {
         let row = &mut self.rows[self.row];
         match part {
-            // Compilers and grep erase behind what they have written: that is no redrawing.
+            // Compilers and grep erase the rest of a line after they have written it; that is not
+            // redrawing.
             0 if row.text.width() <= self.column => return,
             0 => row.text.cut(self.column),
             1 => row.text.wipe(self.column + 1),
@@ -360,13 +362,13 @@ impl Emulator {
         row.is_redrawn = true;
     }
 
-    /// The rows above this one are final.
+    /// Makes the rows above this one final.
     fn release(&mut self, row: usize, done: &mut Vec<FinalLine>) {
         done.extend(self.rows.drain(..row).filter_map(Row::into_line));
         self.row -= row;
     }
 
-    /// The program has written nothing for a while: rows above the cursor are final.
+    /// Makes the rows above the cursor final, because the program has written nothing for a while.
     pub(super) fn settle(&mut self, done: &mut Vec<FinalLine>) {
         self.release(self.row, done);
         let is_left = |row: &Row| row.text.is_blank() && (row.is_redrawn || row.text.is_empty());
@@ -376,7 +378,7 @@ impl Emulator {
         }
     }
 
-    /// Everything is final, also what has no end of line.
+    /// Makes all rows final, also one without an end of line.
     pub(super) fn finish(mut self, done: &mut Vec<FinalLine>) {
         for byte in std::mem::take(&mut self.unread) {
             self.byte(byte, done);
@@ -386,32 +388,32 @@ impl Emulator {
         );
     }
 
-    /// Whether there is nothing that could be redrawn, and nothing has been written.
+    /// Whether nothing could be redrawn, and nothing has been written.
     pub(super) fn is_idle(&self) -> bool {
         let [row] = &self.rows[..] else { return false };
         let is_fresh = row.text.is_empty() && !row.is_redrawn && !self.visit.returned;
         is_fresh && self.unread.is_empty() && !self.moves_up
     }
 
-    /// What has to stand before the next byte of a stream that is not emulated any more.
+    /// Escape sequences to print before the next byte if the stream is not emulated any more.
     pub(super) fn carried_style(&self) -> Vec<u8> {
         let mut out = Vec::new();
         push_style(&mut out, Style::new(), self.style);
         out
     }
 
-    /// Whether rows above the cursor wait to become final.
+    /// Whether there are rows above the cursor that are not final yet.
     pub(super) fn holds_rows(&self) -> bool {
         0 < self.row
     }
 
-    /// Whether the program wanted to return to a row that was final, since this was last asked.
+    /// Whether the program moved to a row that was final, since the last call.
     pub(super) fn take_stopped_at_top(&mut self) -> bool {
         std::mem::take(&mut self.was_stopped_at_top)
     }
 
-    /// The rows that show something and may still be redrawn, from the top. A line that is being
-    /// written without any control is none of them.
+    /// The visible rows that may still be redrawn, from the top. A line that is being written
+    /// without any control is excluded.
     pub(super) fn bar_rows(&self) -> impl Iterator<Item = Vec<u8>> {
         self.bars().map(|(_, row)| row.trimmed())
     }
@@ -444,7 +446,7 @@ impl Emulator {
         (is_begun && self.rows.len() == 1 && !row.text.is_empty()).then(|| row.text.to_bytes())
     }
 
-    /// Forgets a line that has no end yet.
+    /// Discards a line that has no end yet.
     pub(super) fn drop_begun_line(&mut self) {
         if self.begun_line().is_some() {
             self.rows[self.row] = Row::default();
@@ -455,7 +457,8 @@ impl Emulator {
 }
 
 impl Row {
-    /// A row that has ended becomes a line soon: that is no news of a bar.
+    /// Whether the row has changed since it was last reported. A row that has ended becomes a line
+    /// soon, so it is not reported as a bar.
     fn is_news(&self) -> bool {
         !self.is_ended && self.reported.as_ref().is_none_or(|reported| *reported != self.trimmed())
     }
@@ -466,7 +469,7 @@ impl Row {
         text.to_bytes()
     }
 
-    /// `None` for a row that a control has left blank, or whose text was reported as it is.
+    /// `None` for a row that a control has left blank, or whose text was reported unchanged.
     fn into_line(mut self) -> Option<FinalLine> {
         if self.is_redrawn {
             self.text.trim();
@@ -480,7 +483,7 @@ impl Row {
     }
 }
 
-/// What a terminal would show of some lines in the end.
+/// The final screen of a terminal that receives these lines.
 pub(super) fn shown_in_the_end(text: &[u8]) -> Vec<u8> {
     let has_controls = memchr2_iter(b'\r', ESCAPE, text).next().is_some();
     if !has_controls {
@@ -503,7 +506,7 @@ pub(super) fn shown_in_the_end(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The lines that become final while pieces are read, and after that the bars.
+    /// The lines that become final while the pieces are read, and the bars after that.
     fn read(pieces: &[&str]) -> (Vec<String>, Vec<String>) {
         let (emulator, done) = fed(pieces.iter().map(|piece| piece.as_bytes()));
         (texts(done), strings(emulator.bar_rows()))
@@ -528,18 +531,18 @@ mod tests {
         texts.into_iter().map(string).collect()
     }
 
-    /// Everything, when nothing more comes.
+    /// All lines after the end of the stream.
     fn read_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
         let (emulator, mut done) = fed(pieces);
         emulator.finish(&mut done);
         texts(done)
     }
 
-    /// What a terminal of many rows shows of the same bytes; rows that show nothing are left out.
+    /// The screen of a terminal with many rows that receives the same bytes, without empty rows.
     fn on_terminal(bytes: &[u8]) -> Vec<String> {
         let size = |number| std::num::NonZero::new(number).expect("not zero");
         let mut terminal = vt100::Parser::new(size(100), size(200), 0);
-        // The terminal's driver does this for programs that write to it.
+        // The terminal's driver makes this replacement for programs that write to it.
         let text = String::from_utf8_lossy(bytes).replace('\n', "\r\n");
         terminal.process(text.as_bytes());
         let rows = terminal.screen().rows(0, 200).map(|row| row.trim_end().to_owned());
@@ -566,7 +569,7 @@ mod tests {
         check(&["dos\r\n", "dos\r", "\n"], &["dos", "dos"], &[]);
         check(&["\x1b[31mred\x1b[K\n"], &["\x1b[31mred\x1b[0m"], &[]);
         check(&["|\x08/\x08-"], &[], &["-"]);
-        // Lines that all begin with a return.
+        // Lines that all begin with a carriage return.
         check(&["\ra\n\rb\n\rc\n"], &["a", "b"], &["c"]);
         // tqdm: two bars, then `tqdm.write`.
         let two = "\r outer 0%\n\r inner 0%\x1b[A";
@@ -576,11 +579,11 @@ mod tests {
         check(&[two, note], &[], &["note", " outer", " inner"]);
         let next = "\n\r inner 2\x1b[A";
         check(&[two, note, next], &["note"], &[" outer", " inner 2"]);
-        // The note went to the other stream; the bars are blanked and redrawn.
+        // The note was written to the other stream; the bars are blanked and redrawn.
         let redrawn = "\r         \r\n\r         \r\x1b[A\r outer\n\r inner\x1b[A";
         check(&[two, redrawn], &[], &[" outer", " inner"]);
         check(&["\r outer\r       \r\r outer", "\n\r inner\x1b[A"], &[], &[" outer", " inner"]);
-        // Three of them.
+        // Three bars.
         check(&[two, "\n\n\r micro\x1b[A\x1b[A"], &[], &[" outer 0%", " inner 0%", " micro"]);
         // rich, after its first frame.
         let frame = "\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%";
@@ -610,7 +613,7 @@ mod tests {
         }
     }
 
-    /// The first frame of rich is written like lines, so it becomes lines.
+    /// The first frame of rich is written as lines, so it becomes lines.
     #[test]
     fn recorded_rich_leaves_one_frame() {
         let bytes = include_bytes!("../../tests/vectors/bars/rich.bytes");
@@ -655,7 +658,7 @@ mod tests {
 
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
-        /// Unless a program returns to a row that was taken for final.
+        /// Does not hold if a program returns to a row that was taken for final.
         #[test]
         fn screen_shows_what_a_terminal_shows(text in WRITTEN) {
             let (mut emulator, mut done) = fed([text.as_bytes()]);

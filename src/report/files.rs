@@ -1,10 +1,10 @@
-//! What workers write, on its way to their files: a thread of its own writes them, so that a disk that
-//! hangs holds up neither a screen nor a worker.
+//! Writes the workers' output to files, on a thread of its own, so that a disk that hangs delays
+//! neither a screen nor a worker.
 //!
-//! A slow disk is waited for, as a slow screen is: the queue is bounded, and who fills it waits. A disk
-//! that has taken nothing for a second is not waited for any more: what comes then is left out,
-//! counted and said, and where something is missing the file says so itself. A worker that waited for
-//! its log would be the worse loss.
+//! A slow disk delays output as a slow screen does: the queue is bounded, and a full queue makes
+//! the sender wait. If the disk has accepted nothing for a second, further output is left out,
+//! counted and reported, and the file contains a line where bytes are missing. A worker that waits
+//! for its log would be the greater loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -16,21 +16,21 @@ use super::rank_log::RankLog;
 use crate::base::{Epoch, Rank, clock};
 use crate::wire::Stream;
 
-/// Bytes that may wait; each piece counts as some more than it has.
+/// Most bytes in the queue; each piece counts as [`PIECE_BYTES`] more than it has.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 const PIECE_BYTES: usize = 64;
-/// A disk that takes nothing for this long is not waited for.
+/// Time without progress after which senders do not wait for the disk.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
-/// One that has taken nothing for so long is worth a line, also when nothing is lost yet.
+/// Time without progress after which a warning is printed, also if no bytes are lost yet.
 const STALL_WARNING: Duration = Duration::from_secs(5);
 
-/// Which file: of a stream, or of both together.
+/// Key of a file: of one stream, or of both streams of a rank.
 pub(super) type FileKey = (Rank, Option<Stream>);
 
-/// Handle to the thread. Dropping it does not wait, [`Files::finish`] does.
+/// Handle of the thread. Dropping it does not wait, [`Files::finish`] does.
 pub(super) struct Files {
     shared: Arc<Shared>,
-    /// Whether it was said that the disk stands still, since it last moved.
+    /// Whether the current stall of the disk was reported.
     is_told: bool,
 }
 
@@ -40,23 +40,23 @@ struct State {
     waiting: VecDeque<Task>,
     waiting_bytes: usize,
     is_busy: bool,
-    /// When the disk last took something, or had nothing to take.
+    /// When the disk last accepted bytes, or had none to write.
     moved: Instant,
-    /// What was left out of each file and is not yet said in it.
+    /// Bytes that were left out of each file and are not yet mentioned in it.
     gaps: BTreeMap<FileKey, u64>,
-    /// Everything that was left out.
+    /// Number of all bytes that were left out.
     left_out: u64,
     /// Files that exist.
     made: BTreeMap<FileKey, PathBuf>,
-    /// Why the first of those that cannot be written could not, until it is said.
+    /// The first write error, until it is reported.
     error: Option<String>,
-    /// Whether there was one.
+    /// Whether a write has failed.
     has_failed: bool,
 }
 
 enum Task {
     Write(FileKey, Vec<u8>),
-    /// So many bytes are missing here.
+    /// This number of bytes is missing here.
     Gap(FileKey, u64),
     End(FileKey),
     BeginEpoch(Epoch),
@@ -85,7 +85,7 @@ impl Files {
         Self { shared, is_told: false }
     }
 
-    /// Adds bytes to a file; made by the first, even by none.
+    /// Adds bytes to a file. The first call makes the file, even without bytes.
     pub(super) fn write(&self, file: FileKey, bytes: Vec<u8>) {
         let Some(mut state) = self.shared.wait_for_room() else {
             let mut state = self.shared.lock();
@@ -97,30 +97,30 @@ impl Files {
         self.shared.add(state, Task::Write(file, bytes));
     }
 
-    /// Nothing more comes for a file.
+    /// Ends a file.
     pub(super) fn end(&self, file: FileKey) {
         let mut state = self.shared.lock();
         state.tell_gap(file);
         self.shared.add(state, Task::End(file));
     }
 
-    /// What comes now is of other workers, which have files of their own.
+    /// Starts an epoch: further output is of restarted workers, which have files of their own.
     pub(super) fn begin_epoch(&self, epoch: Epoch) {
         self.shared.add(self.shared.lock(), Task::BeginEpoch(epoch));
     }
 
-    /// Where a file is, if it has been made.
+    /// Path of a file that has been made.
     pub(super) fn path(&self, file: FileKey) -> Option<PathBuf> {
         self.shared.lock().made.get(&file).cloned()
     }
 
-    /// When [`Self::news`] may have something to say.
+    /// When [`Self::news`] should be called.
     pub(super) fn due(&self) -> Option<Instant> {
         let state = self.shared.lock();
         (!state.is_idle() && !self.is_told).then(|| state.moved + STALL_WARNING)
     }
 
-    /// What should be said about the files, once each.
+    /// Messages about the files, each returned once.
     pub(super) fn news(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
         let mut news: Vec<_> = state.error.take().into_iter().collect();
@@ -138,7 +138,8 @@ impl Files {
         news
     }
 
-    /// Waits until everything is written, as long as the disk moves; then says what is missing.
+    /// Waits until everything is written, as long as the disk makes progress; returns messages
+    /// about missing bytes.
     pub(super) fn finish(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
         while !state.is_idle() {
@@ -165,7 +166,7 @@ impl Files {
 }
 
 impl Shared {
-    /// `None` if the disk stands still.
+    /// Waits for room in the queue; `None` if the disk has stalled.
     fn wait_for_room(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         while WAITING_BYTES_MAX <= state.waiting_bytes {
@@ -179,7 +180,7 @@ impl Shared {
     }
 
     fn add(&self, mut state: MutexGuard<'_, State>, task: Task) {
-        // A disk that had nothing to do has not stood still.
+        // A disk that had nothing to write has not stalled.
         if state.is_idle() {
             state.moved = clock::now();
         }
@@ -219,7 +220,7 @@ impl Shared {
     }
 }
 
-/// What may wait on the disk.
+/// Performs a task, which may block on the disk.
 fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result<()> {
     match task {
         Task::Write(file, bytes) => logs.get_mut(&file).map_or(Ok(()), |log| log.push(&bytes)),
@@ -229,7 +230,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
         }
         Task::End(file) => logs.get_mut(&file).map_or(Ok(()), RankLog::finish),
         Task::BeginEpoch(epoch) => {
-            // What both streams write to goes on.
+            // The file of both streams continues in the next epoch.
             let of_epoch = logs.iter_mut().filter(|((_, stream), _)| stream.is_some());
             of_epoch.for_each(|(_, log)| log.renew(epoch));
             Ok(())
@@ -238,7 +239,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
 }
 
 impl Task {
-    /// What it takes of the room.
+    /// Size of the task in the queue.
     fn cost(&self) -> usize {
         self.bytes() + PIECE_BYTES
     }
@@ -263,7 +264,7 @@ impl State {
         self.waiting.is_empty() && !self.is_busy
     }
 
-    /// In front of what is not left out any more.
+    /// Queues the mark of a gap before the bytes that follow it.
     fn tell_gap(&mut self, file: FileKey) {
         if let Some(bytes) = self.gaps.remove(&file) {
             let task = Task::Gap(file, bytes);
@@ -272,7 +273,7 @@ impl State {
         }
     }
 
-    /// A file that cannot be written is given up.
+    /// Records the result of a task; a file that cannot be written is abandoned.
     fn note(
         &mut self,
         file: FileKey,
@@ -292,7 +293,7 @@ impl State {
         }
     }
 
-    /// Only the first is worth a line: the others will have the same reason.
+    /// Keeps only the first error: the others usually have the same reason.
     fn fail(&mut self, why: String) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.error = Some(why);
@@ -329,7 +330,7 @@ mod tests {
             std::fs::read_to_string(self.path()).expect("it was made")
         }
 
-        /// Whoever opens it waits until somebody reads.
+        /// Makes a FIFO, so that opening it blocks until it has a reader.
         fn hang(&self) {
             let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
             let kind = rustix::fs::FileType::Fifo;
@@ -370,7 +371,7 @@ mod tests {
         assert!(news.len() == 1 && news[0].contains("disk not responding"), "{news:?}");
         assert_eq!(files.news(), [""; 0], "once");
         let news = files.finish();
-        // All but what the thread has in its hands.
+        // All bytes except those that the thread is writing.
         let missing = format!("{} bytes are missing in", WAITING_BYTES_MAX + 10);
         assert!(news.last().expect("something is missing").starts_with(&missing), "{news:?}");
     }
@@ -393,7 +394,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_told_once() {
         let scratch = Scratch::new("full");
-        // Behind a link, which is not followed.
+        // A link at the file's path is not followed.
         std::os::unix::fs::symlink("/dev/full", scratch.path()).expect("a link");
         let mut files = scratch.files();
         for _ in 0..3 {

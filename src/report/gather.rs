@@ -1,13 +1,13 @@
-//! What many hosts said, said once where it is the same. Pure.
+//! Groups equal output of many hosts, so that it is shown once. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::pool::nodeset::fold_set;
 
-/// Of each stream that is gathered.
+/// Most bytes that are kept of each stream.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
-/// What one worker wrote to one stream, up to a bound.
+/// Output of one worker to one stream, up to a bound.
 #[derive(Default)]
 pub struct Gathered {
     text: Vec<u8>,
@@ -15,25 +15,25 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Keeps what there is room for.
+    /// Keeps as many bytes as fit.
     pub fn push(&mut self, bytes: &[u8]) {
         let kept = bytes.len().min(GATHERED_BYTES_MAX - self.text.len());
         self.text.extend_from_slice(&bytes[..kept]);
         self.lost_bytes += (bytes.len() - kept) as u64;
     }
 
-    /// What was kept.
+    /// The bytes that were kept.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// How much was not.
+    /// Number of bytes that were not kept.
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
 }
 
-/// Groups what is the same, in the order of the first of each: names folded, how many, what.
+/// Groups equal items in the order of their first occurrence: folded names, count, item.
 pub fn fold<'a, T: Ord + Clone>(
     said: impl IntoIterator<Item = (&'a str, T)>,
 ) -> Vec<(String, usize, T)> {
@@ -53,7 +53,7 @@ pub fn fold<'a, T: Ord + Clone>(
     order.into_iter().map(show).collect()
 }
 
-/// Outputs below the names of their hosts; nothing of hosts that said nothing.
+/// Formats outputs below the names of their hosts; hosts without output are left out.
 pub fn show_gathered(said: &[(&str, &[u8])]) -> Vec<u8> {
     const RULE: &str = "---------------";
     let spoke = said.iter().filter(|(_, text)| !text.is_empty()).copied();

@@ -1,7 +1,7 @@
-//! Pieces of output → whole lines with a prefix. Pure; memory is bounded whatever comes in.
+//! Cuts pieces of output into whole lines with a prefix. Pure; memory is bounded for any input.
 //!
-//! Most output holds no control but line ends, and is copied as it is. From the first other control on
-//! an [`Emulator`] reads the stream, until nothing on its screen can be redrawn any more.
+//! Most output holds no control except line ends, and is copied unchanged. After the first other
+//! control an [`Emulator`] reads the stream, until nothing on its screen can be redrawn any more.
 
 use std::time::{Duration, Instant};
 
@@ -11,32 +11,33 @@ use super::emulator::{COLUMNS_MAX, Emulator, FinalLine, first_control};
 use super::neutral::{push_neutral, unfinished};
 use super::terminal::Charset;
 
-/// Longest line; what is longer is shown in parts, each but the last with a mark at its end.
+/// Most bytes of a line; a longer one is shown in parts, each but the last with a mark at its end.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-/// A progress bar is shown at most this often where it cannot be redrawn.
+/// Least time between two lines of a progress bar where it cannot be redrawn.
 const BAR_PAUSE: Duration = Duration::from_secs(10);
-/// A row that its program has left, and that nothing was written below, is final after this time.
+/// Time after which a row is final if its program has left it and has written nothing below it.
 const HOLD: Duration = Duration::from_secs(1);
 /// The same for a program that returned to such a row.
 const HOLD_MAX: Duration = Duration::from_secs(60);
-/// A line that has no end after this time is shown as it is: it may be a prompt.
+/// Time after which a line without an end is shown as it is: it may be a prompt.
 const PROMPT_AFTER: Duration = Duration::from_secs(1);
 
-/// How lines are written.
+/// Treatment of control characters in lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dress {
-    /// For files and pipes: the bytes as they are.
+    /// For files and pipes: the bytes are unchanged.
     Bytes,
-    /// For a terminal: whatever it would obey is written out.
+    /// For a terminal: control characters are escaped.
     Neutral,
 }
 
-/// What becomes of rows that are redrawn.
+/// Treatment of rows that are redrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bars {
-    /// Their newest state is shown as a line now and then.
+    /// At intervals, their newest state is shown as a line.
     NowAndThen,
-    /// They are no lines until they are final; [`LineCutter::bar_rows`] are their newest states.
+    /// They are not shown as lines until they are final; [`LineCutter::bar_rows`] returns their
+    /// newest states.
     InStatus,
 }
 
@@ -45,24 +46,24 @@ pub(super) struct LineCutter {
     prefix: Vec<u8>,
     dress: Dress,
     bars: Bars,
-    /// Ends a part of a line that goes on.
+    /// Mark at the end of a part of a line that the next part continues.
     continues: &'static str,
-    /// The line that has not ended yet; empty while there is a screen.
+    /// The line that has not ended yet; empty while an emulator reads the stream.
     partial: Vec<u8>,
     /// The rows that can still be redrawn.
     screen: Option<Box<Emulator>>,
-    /// When the newest bytes came.
+    /// When the newest bytes were received.
     written: Option<Instant>,
-    /// How long a row that was left is held.
+    /// How long a row is held after the program left it.
     hold: Duration,
     /// When a progress bar was last shown.
     bar_shown: Option<Instant>,
-    /// Whether the line that has not ended is shown as it is.
+    /// Whether the line without an end is shown as a prompt.
     is_prompt: bool,
 }
 
 impl LineCutter {
-    /// Every line begins with `prefix`.
+    /// Makes a cutter whose lines begin with `prefix`.
     pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars, charset: Charset) -> Self {
         Self {
             prefix,
@@ -78,7 +79,7 @@ impl LineCutter {
         }
     }
 
-    /// What every line begins with.
+    /// The prefix of every line.
     pub(super) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
@@ -91,12 +92,12 @@ impl LineCutter {
         }
     }
 
-    /// A line that has had no end for a while: a prompt, perhaps.
+    /// A line that has had no end for a while and may be a prompt.
     pub(super) fn prompt(&self) -> Option<Vec<u8>> {
         self.begun_line().filter(|_| self.is_prompt)
     }
 
-    /// The terminal has ended the prompt by its echo of what was typed.
+    /// Ends the prompt: the terminal has echoed the end of what was typed.
     pub(super) fn end_prompt(&mut self) {
         if std::mem::take(&mut self.is_prompt) {
             self.partial.clear();
@@ -171,7 +172,7 @@ impl LineCutter {
         }
     }
 
-    /// Bytes without any control but ends of lines.
+    /// Handles bytes without any control except line ends.
     fn push_plain(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         if !self.partial.is_empty()
             && let Some(end) = memchr(b'\n', bytes)
@@ -194,7 +195,8 @@ impl LineCutter {
         self.partial.drain(..self.partial.len() - kept);
     }
 
-    /// Whole lines, with their ends. Most hold no return: then none has to be looked at for one.
+    /// Emits whole lines with their ends. Most contain no carriage return, so the lines need not be
+    /// searched for one.
     fn emit_lines(&self, lines: &[u8], out: &mut Vec<u8>) {
         let has_returns = memchr(b'\r', lines).is_some();
         let mut start = 0;
@@ -210,7 +212,7 @@ impl LineCutter {
         }
     }
 
-    /// When [`Self::look_again`] should be called, if nothing is pushed before.
+    /// When [`Self::look_again`] should be called if no bytes are pushed before.
     pub(super) fn due(&self) -> Option<Instant> {
         let written = self.written?;
         let screen = self.screen.as_ref();
@@ -226,7 +228,7 @@ impl LineCutter {
         [settles, shows, prompts].into_iter().flatten().min()
     }
 
-    /// Does what is due although nothing was pushed.
+    /// Runs the timed work.
     pub(super) fn look_again(&mut self, now: Instant, out: &mut Vec<u8>) {
         let Some(written) = self.written else { return };
         if let Some(screen) = &mut self.screen
@@ -241,7 +243,8 @@ impl LineCutter {
         self.is_prompt |= is_late && self.begun_line().is_some();
     }
 
-    /// Shows the newest state of a progress bar as a line, unless one was shown a moment ago.
+    /// Shows the newest state of a progress bar as a line, unless one was shown within
+    /// [`BAR_PAUSE`].
     fn show_change(&mut self, now: Instant, out: &mut Vec<u8>) {
         let is_due = self.bar_shown.is_none_or(|shown| shown + BAR_PAUSE <= now);
         if self.bars != Bars::NowAndThen || !is_due {
@@ -253,7 +256,7 @@ impl LineCutter {
         }
     }
 
-    /// Appends what has no end of line and never will.
+    /// Appends a last line that has no end, when the stream has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let Some(screen) = self.screen.take() {
             let mut done = Vec::new();
@@ -267,7 +270,7 @@ impl LineCutter {
         self.is_prompt = false;
     }
 
-    /// Shows what is too long in parts; gives the last part back.
+    /// Emits a line that is too long in parts; returns the last part.
     fn emit_parts<'a>(&self, mut text: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         while LINE_BYTES_MAX < text.len() {
             let part = LINE_BYTES_MAX - unfinished(&text[..LINE_BYTES_MAX]);
@@ -283,7 +286,7 @@ impl LineCutter {
         out.push(b'\n');
     }
 
-    /// One line without its end.
+    /// Emits one line without its end.
     fn emit_line(&self, line: &[u8], out: &mut Vec<u8>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let last = self.emit_parts(line, out);
@@ -335,7 +338,7 @@ mod tests {
         assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
     }
 
-    /// A cutter and what it has written, with a clock of its own.
+    /// A cutter, its output and a clock.
     struct Bench {
         cutter: LineCutter,
         now: Instant,
@@ -353,7 +356,7 @@ mod tests {
             self
         }
 
-        /// Lets time pass, and the cutter do all that is due in it.
+        /// Advances the clock, and runs the timed work that becomes due.
         fn pass(&mut self, time: Duration) -> &mut Self {
             let end = self.now + time;
             while let Some(due) = self.cutter.due().filter(|due| *due <= end) {
@@ -398,14 +401,14 @@ mod tests {
     fn bar_in_a_pipe_is_shown_now_and_then() {
         let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
         let ms = Duration::from_millis;
-        // A bar of 35 s, ten states a second; then another one.
+        // A bar that runs for 35 s with ten states a second; then another one.
         for state in 0..350 {
             bench.push(&format!("\r{state:3}")).pass(ms(100));
         }
         bench.check(">   0\n>  99\n> 199\n> 299\n", &[]);
         bench.push("\r350\n").pass(ms(2000)).check("> 350\n", &[]);
         bench.push("\rsecond 0");
-        // It began before it may be shown, and writes nothing more for a while.
+        // The bar began before it may be shown, and writes nothing more for a while.
         bench.pass(ms(10_000)).check("> second 0\n", &[]);
         bench.push("\rsecond 1").push("\rsecond 2\n").pass(ms(60_000)).check("> second 2\n", &[]);
     }
@@ -469,7 +472,7 @@ mod tests {
         bench.push("(Pdb) ").pass(PROMPT_AFTER);
         bench.cutter.end_prompt();
         bench.push("answer\n").check("> answer\n", &[]);
-        // A bar is no prompt, and in a pipe there is none.
+        // A bar is not a prompt, and in a pipe there are no prompts.
         bench.push("\r1%").pass(PROMPT_AFTER);
         assert_eq!(bench.cutter.prompt(), None);
         let mut pipe = Bench::new(Dress::Bytes, Bars::NowAndThen);

@@ -1,5 +1,5 @@
-//! The directory of a job below `--log_dir`: one for each job, so that no job overwrites the files of
-//! another.
+//! The directory of a job below `--log_dir`: each job has its own, so that no job overwrites the
+//! files of another.
 
 use std::fs;
 use std::io;
@@ -10,24 +10,24 @@ use super::disk::Disk;
 use super::run_dir::{link_latest, make_dirs, make_named};
 use crate::base::JobId;
 
-/// A disk that has not answered by then is not waited for.
+/// Longest wait for the disk.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
-/// `DIR/20261122-173109Z-JOB`, named like the run directory; `DIR/latest` leads to the newest.
+/// `DIR/20261122-173109Z-JOB`, named like the run directory; `DIR/latest` links to the newest.
 #[derive(Clone, Debug)]
 pub struct LogDir {
     path: PathBuf,
 }
 
 impl LogDir {
-    /// Makes it, and the directories above it. No thread may exist yet.
+    /// Makes the directory and its parents. No thread may exist yet.
     pub fn create(parent: &Path, job: &JobId) -> io::Result<Self> {
         make_dirs(parent, 0o777)?;
         let path = make_named(parent, job, 0o777)?;
         Ok(Self { path })
     }
 
-    /// The job has begun: the directory becomes the latest.
+    /// Begins the job: the directory becomes the latest.
     pub fn begin(&self) {
         let path = self.path.clone();
         let _ = Disk::default().ask(STALL_LIMIT, move || {
@@ -38,13 +38,13 @@ impl LogDir {
         });
     }
 
-    /// The job never began: an empty directory is removed.
+    /// Removes the empty directory of a job that never began.
     pub fn discard(&self) {
         let path = self.path.clone();
         let _ = Disk::default().ask(STALL_LIMIT, move || fs::remove_dir(path));
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,10 +1,10 @@
-//! A state that a thread and those who give it work share: a lock, and a bell that rings when the
-//! state has changed.
+//! State that a thread shares with its clients: a lock, and a condition variable that is notified
+//! when the state has changed.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// See the module. Nobody panics while holding the lock.
+/// A lock and a condition variable. No thread panics while it holds the lock.
 pub(super) struct Monitor<S> {
     state: Mutex<S>,
     changed: Condvar,
@@ -19,13 +19,13 @@ impl<S> Monitor<S> {
         self.state.lock().expect("no thread panics while it holds the lock")
     }
 
-    /// Until the bell rings, at most for so long.
+    /// Waits for a change, at most for the limit.
     pub(super) fn wait<'a>(&self, state: MutexGuard<'a, S>, limit: Duration) -> MutexGuard<'a, S> {
         let waited = self.changed.wait_timeout(state, limit);
         waited.expect("no thread panics while it holds the lock").0
     }
 
-    /// Until the bell rings.
+    /// Waits for a change.
     pub(super) fn wait_for_change<'a>(&self, state: MutexGuard<'a, S>) -> MutexGuard<'a, S> {
         self.changed.wait(state).expect("no thread panics while it holds the lock")
     }

@@ -1,7 +1,7 @@
-//! Makes bytes of a worker harmless for a terminal: no escape sequence, no title, no clipboard, no
-//! cursor, nothing that could pass for a line of ours. Text in UTF-8, colours and tabs stay.
+//! Escapes what a worker's output could do to a terminal: escape sequences, titles, the clipboard,
+//! cursor movements, and lines that look like remuda's own. UTF-8 text, colours and tabs are kept.
 
-/// Appends `bytes` to `out` with everything that a terminal would obey written out as `\x1b`.
+/// Appends `bytes` to `out` with every control that a terminal would obey written as `\x1b`.
 pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.iter().all(|byte| is_plain(*byte)) {
         out.extend_from_slice(bytes);
@@ -15,15 +15,15 @@ pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The same for a piece of text in a line of ours.
+/// Escapes a piece of text for a line of remuda in the same way.
 pub fn neutral(text: &str) -> String {
     let mut out = Vec::new();
     push_neutral(&mut out, text.as_bytes());
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// How many bytes at the end may be the first part of a character or of a colour: to be looked at
-/// again together with what follows.
+/// Number of bytes at the end that may be the first part of a character or of a colour; they must
+/// be checked again together with the bytes that follow.
 pub(super) fn unfinished(bytes: &[u8]) -> usize {
     const COLOUR_BYTES_MAX: usize = 32;
     let newest = &bytes[bytes.len().saturating_sub(COLOUR_BYTES_MAX)..];
@@ -36,7 +36,7 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
             return sequence.len();
         }
     }
-    // A first byte of a character that needs more bytes than there are.
+    // The first byte of a character that needs more bytes than are available.
     let starts = newest.iter().rev().take(3).position(|byte| 0xc0 <= *byte);
     let Some(back) = starts.map(|back| back + 1) else {
         return 0;
@@ -57,7 +57,7 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
     while let Some(character) = rest.chars().next() {
         let colour = colour_sequence(rest);
         let (taken, after) = rest.split_at(colour.max(character.len_utf8()));
-        // C1 controls are two bytes in UTF-8 and obeyed by some terminals.
+        // C1 controls are two bytes in UTF-8, and some terminals obey them.
         let obeyed = character.is_control() && character != '\t';
         if 0 < colour || !obeyed {
             out.extend_from_slice(taken.as_bytes());

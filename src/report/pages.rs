@@ -1,5 +1,5 @@
-//! Everything that a job shows, on its way: workers' lines to the screen and to files, our own
-//! lines to standard error, the last words of everybody remembered, the status line kept current.
+//! Router of a job's output: workers' lines to the screen and to files, remuda's own lines to
+//! standard error. It keeps the last lines of every worker and redraws the status line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,10 +24,10 @@ use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
 use crate::job::Evidence;
 use crate::wire::Stream;
 
-/// What a line says about its worker.
+/// The facts about a worker that its line prefix shows.
 #[derive(Clone, Debug)]
 pub struct WorkerLabel {
-    /// By which rank its output comes.
+    /// Rank under which the output is received.
     pub rank: Rank,
     /// Its rank in the job.
     pub shown: Rank,
@@ -39,58 +39,60 @@ pub struct WorkerLabel {
     pub host: HostName,
 }
 
-/// How lines look and where they are kept.
+/// Format of the lines, and where they are kept.
 #[derive(Clone, Debug)]
 pub struct Style {
-    /// What every line begins with; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced.
-    /// `None`: `host:rank │ `, aligned, for a job of several workers.
+    /// Prefix of every line; `{host}`, `{rank}`, `{local_rank}`, `{stream}` are replaced. `None`:
+    /// `host:rank │ `, aligned, for a job of several workers.
     pub prefix: Option<String>,
-    /// A worker whose output is shown byte for byte, without a prefix: prompts and progress bars work.
+    /// The worker with output shown byte for byte, without a prefix, so that prompts and progress
+    /// bars work.
     pub solo: Option<Rank>,
     /// Directory of the per-rank files.
     pub log_dir: Option<PathBuf>,
-    /// How much of them is kept.
+    /// How much of the files is kept.
     pub keep: Keep,
-    /// Where everything that a worker writes goes instead of the screen.
+    /// Files that receive the workers' output instead of the screen.
     pub rank_files: Option<RankFiles>,
-    /// Keep what workers write and show it at the end, once where it is the same.
+    /// Whether output is kept and shown at the end, once for all workers with the same output.
     pub gather: bool,
-    /// Whether a worker that was left alone by another one is shown no longer: it only says so.
+    /// Whether a worker that reports the loss of a peer is hidden from then on: its output only
+    /// repeats that.
     pub quiet_when_left: bool,
-    /// What the standard descriptors lead to.
+    /// What kind of file the standard descriptors are.
     pub terminal: Terminal,
 }
 
-/// Between two changes of the status area.
+/// Least time between two changes of the status area.
 const STATUS_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often a screen that stood still is looked at.
+/// Time between two checks of a screen that does not accept output.
 const STILL_PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The router of a job's output.
 pub struct OutputRouter {
     streams: BTreeMap<(Rank, Stream), StreamBuffer>,
-    /// Streams that want to be looked at again, and when the first of them does at the earliest.
+    /// Streams with timed work, and the earliest time at which one of them is due.
     waiting: BTreeSet<(Rank, Stream)>,
     waiting_until: Option<Instant>,
     screens: Screens,
-    /// What was written so far, where it is gathered.
+    /// Output so far, if it is gathered.
     gathered: Option<BTreeMap<(Rank, Stream), Gathered>>,
-    /// Whether what workers write goes to files instead of the screen.
+    /// Whether the workers' output goes to files instead of the screen.
     has_rank_files: bool,
-    /// Where it goes; `None` where nothing is kept.
+    /// The log files; `None` if no output is kept.
     files: Option<Files>,
     status: Option<LiveStatus>,
-    /// The status line of a job that is being stopped, for the case that it is restarted.
+    /// The status line of a job that is being stopped, kept in case the job is restarted.
     retired: Option<LiveStatus>,
     terminal: Terminal,
-    /// After a failure only this worker is shown; everybody is kept in files.
+    /// After a failure only this worker is shown; the output of all workers is kept in files.
     hushed: Option<Rank>,
-    /// Who was left alone and is not shown any more; `None` where everybody is.
+    /// Workers that reported the loss of a peer and are hidden; `None` if all workers are shown.
     left: Option<BTreeSet<Rank>>,
-    /// Whether it was said that standard output cannot be written.
+    /// Whether the failure to write standard output was reported.
     failure_told: bool,
-    /// Bytes that were given to the screens.
+    /// Bytes that were passed to the screens.
     shown_bytes: u64,
 }
 
@@ -99,36 +101,36 @@ struct StreamBuffer {
     tail: Tail,
     /// Whether there is a file for the stream.
     is_kept: bool,
-    /// How much of the stream there was when something of it was last kept from the screen.
+    /// Length of the stream when bytes of it were last hidden from the screen.
     hidden_until: u64,
-    /// What [`Pages::shown_bytes`] was when something of it was last shown.
+    /// Value of [`Pages::shown_bytes`] when bytes of it were last shown.
     shown_until: u64,
 }
 
 enum LineFormat {
-    /// Whole lines, so that those of several workers mix well.
+    /// Whole lines, so that the lines of several workers do not mix.
     Lines(LineCutter),
-    /// Bytes at once.
+    /// Bytes as they are received.
     Bytes,
 }
 
-/// The status area of a terminal that has one.
+/// The status area, on a terminal that has one.
 struct LiveStatus {
     status: StatusText,
     tty: Tty,
     paint: Paint,
-    /// Whether something is not on the screen yet.
+    /// Whether the area has changes that are not drawn yet.
     is_stale: bool,
-    /// When the area that is on the screen was drawn.
+    /// When the area was last drawn.
     drawn: Option<Instant>,
     /// The stream whose prompt is drawn.
     prompt_of: Option<(Rank, Stream)>,
-    /// Whether the terminal is somebody else's for a while.
+    /// Whether another program has the terminal at present.
     rests: bool,
 }
 
 impl OutputRouter {
-    /// For these workers, on these descriptors.
+    /// Makes a router for these workers and descriptors.
     pub fn new(workers: &[WorkerLabel], style: &Style, stdout: OwnedFd, stderr: OwnedFd) -> Self {
         let width = workers.iter().map(|label| default_name(label).len()).max().unwrap_or(0);
         let mut streams = BTreeMap::new();
@@ -159,7 +161,7 @@ impl OutputRouter {
         }
     }
 
-    /// Deals with a piece of output; what is to be shown waits for [`Self::flush`].
+    /// Handles a piece of output; the bytes to show are kept until [`Self::flush`].
     pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let is_quiet =
             self.is_hushed(rank) || self.left.as_ref().is_some_and(|left| left.contains(&rank));
@@ -191,11 +193,11 @@ impl OutputRouter {
         }
     }
 
-    /// What a stream can redraw after these bytes, and when it wants to be looked at again.
+    /// Updates the rows that a stream can redraw after these bytes, and the time of its timed work.
     fn note_state(&mut self, of: (Rank, Stream), bytes: &[u8]) {
         let Some(page) = self.streams.get(&of) else { return };
         let LineFormat::Lines(cutter) = &page.dress else {
-            // A program that moves the cursor by itself has the terminal for itself.
+            // A program that moves the cursor itself uses the whole terminal.
             if self.status.is_some() && first_control(bytes).is_some() {
                 self.end_status();
                 self.retired = None;
@@ -211,7 +213,7 @@ impl OutputRouter {
         }
     }
 
-    /// Lets streams do what is due although they wrote nothing.
+    /// Runs the timed work of the streams.
     fn look_at_streams(&mut self) {
         let now = clock::now();
         if self.waiting_until.is_none_or(|until| now < until) {
@@ -228,7 +230,7 @@ impl OutputRouter {
         }
     }
 
-    /// The terminal has echoed the end of a line that was typed: a prompt is over.
+    /// Ends a prompt: the terminal has echoed the end of a line that was typed.
     pub fn end_prompt(&mut self) {
         let Some(live) = &mut self.status else { return };
         let Some(of) = live.prompt_of.take() else { return };
@@ -249,14 +251,14 @@ impl OutputRouter {
         }
     }
 
-    /// Whether another worker has failed. Where rank 0 speaks for all it says what has been saved, and
-    /// hears of a peer that is gone before it says so.
+    /// Whether the worker is hidden because another one has failed. If rank 0 reports for all, it
+    /// stays visible: it reports what has been saved, after it detects the loss of a peer.
     fn is_hushed(&self, rank: Rank) -> bool {
         let speaks_for_all = self.left.is_some() && rank == Rank(0);
         !speaks_for_all && self.hushed.is_some_and(|only| only != rank)
     }
 
-    /// A stream has ended.
+    /// Ends a stream.
     pub fn end(&mut self, rank: Rank, stream: Stream) {
         let is_hushed = self.is_hushed(rank);
         let Some(page) = self.streams.get_mut(&(rank, stream)) else {
@@ -273,24 +275,24 @@ impl OutputRouter {
         }
     }
 
-    /// Adds a line of our own.
+    /// Adds a line of remuda.
     pub fn say(&mut self, text: &str) {
         let text = paint_ours(&self.terminal.charset.adapt(text), self.terminal.paint);
         self.shown_bytes += text.len() as u64;
         self.screens.push_own(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
     }
 
-    /// What a worker wrote, where it is gathered.
+    /// Output of a worker, if output is gathered.
     pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&Gathered> {
         self.gathered.as_ref()?.get(&(rank, stream))
     }
 
-    /// Adds what was gathered to a screen.
+    /// Adds gathered output to a screen.
     pub fn show(&mut self, stream: Stream, bytes: &[u8]) {
         self.screens.pending(stream).extend_from_slice(bytes);
     }
 
-    /// A worker has done a step.
+    /// Records a step of a worker.
     pub fn step(&mut self, rank: Rank, step: WorkerStep) {
         if let Some(live) = &mut self.status {
             live.status.step(rank, clock::now(), step);
@@ -298,21 +300,21 @@ impl OutputRouter {
         }
     }
 
-    /// A worker says that a peer has left it alone: what follows is told by whoever names the cause.
+    /// Records that a worker reported the loss of a peer; the cause is reported elsewhere.
     pub fn left_alone(&mut self, rank: Rank) {
         if let Some(left) = &mut self.left {
             left.insert(rank);
         }
     }
 
-    /// From now on only this worker is shown; the others go on in their files. There is no progress
-    /// to be told of any more.
+    /// Shows only this worker from now on; the output of the others goes to their files. Ends the
+    /// status line.
     pub fn hush(&mut self, only: Rank) {
         self.hushed.get_or_insert(only);
         self.end_status();
     }
 
-    /// Workers are started anew: everybody is shown again, and what they say now are other words.
+    /// Starts an epoch: all workers are shown again, and their last lines are discarded.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
         self.hushed = None;
         self.left.iter_mut().for_each(BTreeSet::clear);
@@ -322,7 +324,7 @@ impl OutputRouter {
             .map(|live| LiveStatus::new(live.tty, self.terminal))
             .or(self.status.take());
         for page in self.streams.values_mut() {
-            // Half a line of a worker that was not shown any more.
+            // Discards part of a line of a worker that was hidden.
             page.dress.finish(&mut Vec::new());
             (page.tail, page.hidden_until) = (Tail::default(), 0);
         }
@@ -331,8 +333,8 @@ impl OutputRouter {
         }
     }
 
-    /// Leaves the terminal to somebody else until [`Self::wake`]. Waits for what is on its way there,
-    /// as long as it moves.
+    /// Leaves the terminal to another program until [`Self::wake`]. Waits for the pending output,
+    /// as long as the terminal accepts some.
     pub fn rest(&mut self) {
         if let Some(live) = &mut self.status {
             live.rests = true;
@@ -349,7 +351,7 @@ impl OutputRouter {
         }
     }
 
-    /// The job is being stopped: there is no progress to be told of any more.
+    /// Ends the status line, because the job is being stopped.
     pub fn end_status(&mut self) {
         if let Some(live) = self.status.take() {
             self.retired = Some(live);
@@ -357,15 +359,15 @@ impl OutputRouter {
         }
     }
 
-    /// Bytes that wait to be shown.
+    /// Bytes that have not been shown yet.
     pub fn pending_bytes(&self) -> usize {
         self.screens.pending_bytes()
     }
 
-    /// When [`Self::look_again`] should be called, if nothing else comes before.
+    /// When [`Self::look_again`] should be called if no other method is called before.
     pub fn due(&self) -> Option<Instant> {
         let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
-        // Who stands still is told of later.
+        // A slow disk is reported after the screen accepts output again.
         let files = self.files.as_ref().filter(|_| still.is_none()).and_then(Files::due);
         [still, self.status_due(), files, self.waiting_until].into_iter().flatten().min()
     }
@@ -375,11 +377,11 @@ impl OutputRouter {
         Some(live.drawn.map_or_else(clock::now, |drawn| drawn + STATUS_PAUSE))
     }
 
-    /// Hands over what waits.
+    /// Writes the pending output to the screens.
     pub fn flush(&mut self) {
         self.look_at_streams();
         self.show_status();
-        // A screen that has moved on is told what it missed.
+        // A screen that accepts output again receives a line about the dropped lines.
         if self.screens.flush() {
             self.report_losses();
             self.screens.flush();
@@ -387,7 +389,7 @@ impl OutputRouter {
     }
 
     fn show_status(&mut self) {
-        // Lines take the status line away and put it back: then it must not be an old one.
+        // Printing lines erases and redraws the status line, so it must be up to date then.
         let is_moved = !self.screens.pending(Stream::Stderr).is_empty();
         let due = self.status_due();
         let now = clock::now();
@@ -404,14 +406,14 @@ impl OutputRouter {
         }
     }
 
-    /// A screen that has moved on is told what it missed, also when nothing more is shown; the
-    /// status line becomes what it should be.
+    /// Like [`Self::flush`] without new output: reports dropped lines on a screen that accepts
+    /// output again, and updates the status line.
     pub fn look_again(&mut self) {
         self.screens.look_again();
         self.flush();
     }
 
-    /// Waits until everything is on the screen, as long as the screen takes it.
+    /// Waits until all output is on the screen, as long as the screen accepts some.
     pub fn finish(&mut self) {
         self.end_status();
         self.screens.finish();
@@ -421,13 +423,13 @@ impl OutputRouter {
         self.screens.finish();
     }
 
-    /// Why the workers' output could not be shown; a reader that went away is no failure.
+    /// Why the workers' output could not be shown; a reader that closed the pipe is no failure.
     pub fn output_failure(&self) -> Option<std::io::Error> {
         let errno = self.screens.failure().filter(|errno| *errno != Errno::PIPE)?;
         Some(errno.into())
     }
 
-    /// Says once why nothing more is shown.
+    /// Reports once why output is not shown any more.
     fn report_failure(&mut self) {
         let Some(errno) = self.screens.failure().filter(|_| !self.failure_told) else {
             return;
@@ -458,7 +460,7 @@ impl OutputRouter {
         }
     }
 
-    /// The last words of a worker: of its standard error, else of its standard output.
+    /// The last lines of a worker, from its standard error or else from its standard output.
     pub fn last_lines(&self, rank: Rank) -> Option<(Stream, Vec<Vec<u8>>)> {
         [Stream::Stderr, Stream::Stdout].into_iter().find_map(|stream| {
             let lines = self.streams.get(&(rank, stream))?.tail.last_lines();
@@ -466,17 +468,17 @@ impl OutputRouter {
         })
     }
 
-    /// What a worker printed about its failure.
+    /// The part of a worker's output that explains its failure.
     pub fn evidence(&self, rank: Rank) -> Option<Evidence> {
         [Stream::Stderr, Stream::Stdout]
             .into_iter()
             .find_map(|stream| self.streams.get(&(rank, stream))?.tail.evidence())
     }
 
-    /// Whether the traceback that ended a worker is the last thing on the screen, but for a line or
-    /// two.
+    /// Whether the traceback of a worker is the last thing on the screen, apart from one or two
+    /// lines.
     pub fn shows_traceback(&self, rank: Rank, stream: Stream) -> bool {
-        /// As much as a line about the other workers.
+        /// Length of a line about the other workers.
         const LATER_BYTES_MAX: u64 = 256;
         self.streams.get(&(rank, stream)).is_some_and(|page| {
             let is_whole =
@@ -492,7 +494,7 @@ impl OutputRouter {
 }
 
 impl StreamBuffer {
-    /// Names fill a column of `width`.
+    /// Makes the state of a stream; names fill a column of `width`.
     fn new(label: &WorkerLabel, stream: Stream, style: &Style, width: usize) -> Self {
         let (terminal, paint) = match stream {
             Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
@@ -514,8 +516,9 @@ impl StreamBuffer {
     }
 }
 
-/// A file for each stream below `--log_dir`, and one for each rank with `--enable_each_rank_log`:
-/// these all at once, so that a worker that writes nothing has one too.
+/// Makes a file for each stream below `--log_dir`, and one for each rank with
+/// `--enable_each_rank_log`; the latter are opened at once, so that a worker without output has one
+/// too.
 fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<Files> {
     let mut logs = BTreeMap::new();
     for label in workers {
@@ -547,7 +550,7 @@ impl LineFormat {
         }
     }
 
-    /// What the status area may show of the stream.
+    /// The part of the stream that the status area may show.
     fn redrawn(&self) -> Option<Redrawn> {
         let Self::Lines(cutter) = self else { return None };
         let (rows, prompt) = (cutter.bar_rows(), cutter.prompt());
@@ -587,10 +590,10 @@ fn default_name(label: &WorkerLabel) -> String {
     format!("{}:{}", label.host, label.shown)
 }
 
-/// What a template of a prefix may hold.
+/// The placeholders that a template of a prefix may contain.
 pub const PLACEHOLDERS: [&str; 4] = ["{host}", "{rank}", "{local_rank}", "{stream}"];
 
-/// The first `{name}` of a template that stands for nothing, and where it begins.
+/// The first unknown `{name}` of a template, and its position.
 pub fn unknown_placeholder(template: &str) -> Option<(usize, &str)> {
     let names = template.match_indices('{').filter_map(|(at, _)| {
         let name = &template[at..=at + template[at..].find('}')?];
@@ -601,7 +604,7 @@ pub fn unknown_placeholder(template: &str) -> Option<(usize, &str)> {
     names.into_iter().find(|(_, name)| is_name(name) && !PLACEHOLDERS.contains(name))
 }
 
-/// Names fill a column of `width`.
+/// The prefix of a stream's lines; names fill a column of `width`.
 fn prefix(
     label: &WorkerLabel,
     stream: Stream,
@@ -618,7 +621,7 @@ fn prefix(
     }
 }
 
-/// One colour a node, so that the eye finds the lines of a host.
+/// The prefix in the colour of its node, so that the lines of one host are easy to find.
 fn painted(prefix: String, node: NodeRank, paint: Paint) -> String {
     const COLOURS: [AnsiColor; 6] = [
         AnsiColor::Cyan,

@@ -1,4 +1,4 @@
-//! A plan for people (`--dry-run`) and for programs (`--dry-run --json`).
+//! A plan as a table (`--dry-run`) and as a JSON document (`--dry-run --json`).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -17,19 +17,19 @@ use crate::base::shell::quoted;
 use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, WorkerPlan};
 use crate::pool::nodeset;
 
-/// Version of the JSON document; a field that changes its meaning raises it.
+/// Version of the JSON document; it increases when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;
 
-/// Nodes that have a row of their own; of more, neighbours with the same slots share one.
+/// Most nodes with a row of their own; if there are more, neighbours with the same slots share one.
 const NODE_ROWS_MAX: usize = 64;
 
-/// Bytes of a document that are written at once.
+/// Size of the write buffer of a document.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// What stands in place of a secret.
+/// The text in place of a secret.
 pub(super) const MASK: &str = "***";
 
-/// Whether values of variables whose name sounds like a secret are shown.
+/// Whether values are shown of variables with names that look like those of secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
     /// Replaced by `***`.
@@ -44,7 +44,7 @@ impl Secrets {
     }
 }
 
-/// Whether the name of a variable says that its value is nobody's business.
+/// Whether the name of a variable indicates a secret value.
 pub fn is_secret(name: &OsStr) -> bool {
     static MARKS: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new("(?i-u)KEY|TOKEN|SECRET|PASS|CRED").expect("the pattern is well formed")
@@ -52,7 +52,8 @@ pub fn is_secret(name: &OsStr) -> bool {
     MARKS.is_match(name.as_bytes())
 }
 
-/// A table of the nodes and the command of rank 0; the other workers differ in their ranks only.
+/// Formats a table of the nodes and the command of rank 0; the other workers differ only in their
+/// ranks.
 pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut out = table(&rows(plan));
     let port = match plan.master_port {
@@ -87,7 +88,7 @@ fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets
     }
 }
 
-/// `--env`, `.deepspeed_env:3`, `propagated`, `remuda`.
+/// Source of a variable: `--env`, `.deepspeed_env:3`, `propagated`, `remuda`.
 fn origin(plan: &LaunchPlan, name: &OsStr) -> String {
     let origin = plan.origins.get(name);
     origin.map_or("remuda".to_owned(), |origin| origin.to_string().escape_debug().to_string())
@@ -122,7 +123,7 @@ fn rows(plan: &LaunchPlan) -> Vec<Row> {
     std::iter::once(title).chain(nodes).collect()
 }
 
-/// One node, or several neighbours with the same slots.
+/// The row of one node, or of several neighbours with the same slots.
 fn row(nodes: &[NodePlan]) -> Row {
     let [first, .., last] = nodes else {
         return nodes.first().map_or_else(Row::default, |node| {
@@ -150,7 +151,7 @@ fn table(rows: &[Row]) -> String {
     out
 }
 
-/// The ranks of neighbours are one run.
+/// The range of ranks of neighbours, which is contiguous.
 fn ranks(nodes: &[NodePlan]) -> String {
     let mut workers = nodes.iter().flat_map(|node| &node.workers);
     match (workers.next(), workers.next_back()) {
@@ -160,7 +161,7 @@ fn ranks(nodes: &[NodePlan]) -> String {
     }
 }
 
-/// `0-7`, `0,2,5-7`: three and more neighbours are a range.
+/// Formats slots as `0-7` or `0,2,5-7`: three and more neighbours are a range.
 fn show_slots(slots: &[Slot]) -> String {
     let run = |run: &[Slot]| match run {
         [first, _, .., last] => format!("{first}-{last}"),
@@ -170,9 +171,9 @@ fn show_slots(slots: &[Slot]) -> String {
     slots.chunk_by(are_neighbours).map(run).collect::<Vec<_>>().join(",")
 }
 
-/// Writes the plan as a document: the same plan gives the same bytes. Ends with a newline.
+/// Writes the plan as a JSON document: the same plan gives the same bytes. Ends with a newline.
 ///
-/// One worker at a time: a large job has more text than memory should hold.
+/// Workers are written one at a time, because the text of a large job would need much memory.
 pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets) -> io::Result<()> {
     let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
     let hidden = &hidden_names(plan, secrets);
@@ -192,7 +193,7 @@ pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets)
     out.flush()
 }
 
-/// The variables whose values are not shown: every worker has the same names.
+/// The variables whose values are hidden: the names are the same for every worker.
 fn hidden_names(plan: &LaunchPlan, secrets: Secrets) -> HashSet<&OsStr> {
     let first = plan.nodes.iter().find_map(|node| node.workers.first());
     let names = first.into_iter().flat_map(WorkerPlan::env).map(|(name, _)| name);
@@ -245,7 +246,7 @@ fn worker_document<'a>(worker: &'a WorkerPlan, hidden: &'a HashSet<&'a OsStr>) -
     }
 }
 
-/// A list that is made while it is written.
+/// A list whose items are made while it is written.
 struct List<F>(F);
 
 impl<I, F> Serialize for List<F>
@@ -258,7 +259,7 @@ where
     }
 }
 
-/// Who supplied a variable; what is not named is remuda's own.
+/// The source of each variable; a variable that is not listed is remuda's own.
 struct OriginsDocument<'a>(&'a LaunchPlan);
 
 impl Serialize for OriginsDocument<'_> {
@@ -272,7 +273,7 @@ impl Serialize for OriginsDocument<'_> {
     }
 }
 
-/// A string, or `{"base64": …}` where the bytes are no UTF-8.
+/// A string, or `{"base64": …}` if the bytes are not UTF-8.
 pub(super) struct Text<T>(pub(super) T);
 
 impl<T: AsRef<OsStr>> Serialize for Text<T> {
@@ -287,7 +288,7 @@ impl<T: AsRef<OsStr>> Serialize for Text<T> {
     }
 }
 
-/// An object, in the order of the names; what is not known yet is null.
+/// An object of variables, sorted by name; unknown values are null.
 struct EnvDocument<'a> {
     worker: &'a WorkerPlan,
     hidden: &'a HashSet<&'a OsStr>,

@@ -1,5 +1,5 @@
-//! What one worker wrote to one stream, in a file. Capped files keep their first bytes and their
-//! newest, in between a line that says how much was left out.
+//! A file with one worker's output to one stream. Capped files keep their first bytes and their
+//! newest bytes; between them is a line with the number of bytes that were left out.
 
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::base::{Epoch, Rank};
 
-/// Which bytes are kept.
+/// The bytes of a stream that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// All.
+    /// All bytes.
     All,
     /// The first `head` and the newest `tail`.
     HeadAndTail {
@@ -23,11 +23,11 @@ pub enum Keep {
 }
 
 impl Keep {
-    /// 16 MiB a stream: the first MiB and the newest 15.
+    /// 16 MiB for each stream: the first MiB and the newest 15.
     pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
 }
 
-/// Below the directory of a run: where files of a later epoch are.
+/// Directory for the files of an epoch, below the directory of the run.
 pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
     match epoch {
         Epoch(0) => directory.to_owned(),
@@ -35,12 +35,12 @@ pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
     }
 }
 
-/// Where `--enable_each_rank_log` puts what ranks write.
+/// The files of `--enable_each_rank_log`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankFiles {
-    /// Their directory.
+    /// Directory of the files.
     pub directory: PathBuf,
-    /// What their names begin with: the time of the start.
+    /// Prefix of the names: the time of the start.
     pub stamp: String,
 }
 
@@ -50,29 +50,29 @@ impl RankFiles {
         self.directory.join(format!("{}_rank{rank}.log", self.stamp))
     }
 
-    /// All of them, for people.
+    /// Glob pattern of all files, for messages.
     pub fn pattern(&self) -> PathBuf {
         self.directory.join(format!("{}_rank*.log", self.stamp))
     }
 }
 
-/// The file, made when the first byte comes.
+/// The log file, made when the first byte is written.
 pub(super) struct RankLog {
     path: PathBuf,
     keep: Keep,
     file: Option<File>,
     is_made: bool,
-    /// Bytes that have come.
+    /// Number of bytes that were written to it.
     length: u64,
 }
 
 impl RankLog {
-    /// Nothing is made yet.
+    /// Describes a log file without making it.
     pub(super) fn new(path: PathBuf, keep: Keep) -> Self {
         Self { path, keep, file: None, is_made: false, length: 0 }
     }
 
-    /// The next epoch has a file of its own.
+    /// Starts a file of its own for the next epoch.
     pub(super) fn renew(&mut self, epoch: Epoch) {
         let name = self.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
         let of_first = match self.path.parent() {
@@ -83,22 +83,22 @@ impl RankLog {
         (self.file, self.is_made, self.length) = (None, false, 0);
     }
 
-    /// Whether a byte has come, or none in particular.
+    /// Whether the file was made, by a write of any length.
     pub(super) fn is_made(&self) -> bool {
         self.is_made
     }
 
-    /// Where it is, or will be.
+    /// Path of the file, which may not exist yet.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds bytes. Once the file is full, the newest go over the oldest of the tail.
+    /// Adds bytes. Once the file is full, the newest bytes overwrite the oldest of the tail.
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
             self.file = Some(match create_private(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // The directory of a later epoch is made by whoever needs it first.
+                    // The first file of a later epoch makes the directory.
                     make_private_dir(self.path.parent().unwrap_or(Path::new("")))?;
                     create_private(&self.path)?
                 }
@@ -117,7 +117,7 @@ impl RankLog {
         Ok(())
     }
 
-    /// Puts a tail that went round into order.
+    /// Puts the tail into order if it wrapped around.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let (Some(file), Keep::HeadAndTail { head, tail }) = (self.file.take(), self.keep) else {
             return Ok(());
@@ -137,7 +137,7 @@ impl RankLog {
     }
 }
 
-/// Where byte number `length` goes, and how many fit there in one piece.
+/// Position of byte number `length` in the file, and how many bytes fit there in one piece.
 fn place(keep: Keep, length: u64) -> (u64, u64) {
     match keep {
         Keep::All => (length, u64::MAX),
@@ -149,7 +149,7 @@ fn place(keep: Keep, length: u64) -> (u64, u64) {
     }
 }
 
-/// A directory that only this user reads, unless it is there already.
+/// Makes a directory that only this user can read, unless it exists.
 pub fn make_private_dir(path: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -157,7 +157,7 @@ pub fn make_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A new file that only this user reads; never follows a link that somebody put there.
+/// Makes a file that only this user can read; never follows a link at that path.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags =
@@ -176,7 +176,7 @@ mod tests {
         RankLog::new(directory.join(name), keep)
     }
 
-    /// With the directory, which is the test's own.
+    /// Removes the file and its directory, which is the test's own.
     fn remove(file: &Path) {
         let directory = file.parent().expect("it has one");
         std::fs::remove_dir_all(directory).expect("removed");

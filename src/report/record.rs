@@ -1,4 +1,4 @@
-//! `run.json`: how a run ended, for machines. Made for that, versioned, pinned by a test.
+//! `run.json`: the result of a run for programs; versioned and pinned by a test.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,27 +10,27 @@ use super::plan::{MASK, Text, is_secret};
 
 use crate::base::{Status, WorkerExit};
 
-/// The document.
+/// The content of `run.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunRecord {
-    /// Version of this shape.
+    /// Version of the document's format.
     pub version: u32,
-    /// Which `remuda` wrote it.
+    /// Version of the `remuda` that wrote it.
     pub remuda: &'static str,
     /// Name of the job.
     pub job: String,
-    /// How far it came. A record that says `running` while no process holds the lock of its directory
-    /// is of a killed launcher: [`super::SavedRun`] reads it as `lost`, and the next command that makes
-    /// a run directory beside it writes `lost` into it.
+    /// State of the job. If a record contains `running` and no process holds the lock of its
+    /// directory, its launcher was killed: [`super::SavedRun`] reads it as `lost`, and the next
+    /// command that makes a run directory beside it writes `lost` into it.
     pub state: RunState,
-    /// The launcher.
+    /// Pid of the launcher.
     pub pid: u32,
-    /// Where the launcher ran.
+    /// Host of the launcher.
     pub host: String,
-    /// What was typed; values of variables that sound like secrets are masked.
+    /// The command line; values of variables whose names look like those of secrets are masked.
     #[serde(serialize_with = "serialize_words")]
     pub command: Vec<OsString>,
-    /// Where it was typed.
+    /// Working directory of the command.
     #[serde(serialize_with = "serialize_path")]
     pub cwd: PathBuf,
     /// SHA-256 of the plan, in hexadecimal digits.
@@ -41,37 +41,37 @@ pub struct RunRecord {
     pub end: Option<f64>,
     /// The exit status of `remuda`.
     pub exit: Option<u8>,
-    /// Whether `exit` is a worker's own status or ours.
+    /// Whether `exit` is a worker's own status or that of remuda.
     pub exit_of: Option<ExitOf>,
     /// The first failure of the last epoch.
     pub cause: Option<CauseRecord>,
-    /// Every start of the workers, and how it ended.
+    /// Every start of the workers, and its result.
     pub epochs: Vec<EpochRecord>,
     /// Every worker, by rank.
     pub workers: Vec<WorkerRecord>,
-    /// Processes that could not be confirmed dead.
+    /// Processes whose end could not be confirmed.
     pub leaked: Vec<LeakedRecord>,
 }
 
-/// How far a job came.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// Its workers were started.
+    /// The workers were started.
     Running,
-    /// Its launcher has told how.
+    /// The launcher has written the result.
     Ended,
-    /// Its launcher was killed.
+    /// The launcher was killed.
     Lost,
 }
 
-/// Whose exit status it is.
+/// The source of an exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExitOf {
-    /// A worker's.
+    /// A worker.
     Worker,
-    /// `remuda`'s own.
+    /// `remuda` itself.
     Remuda,
 }
 
@@ -87,11 +87,11 @@ impl From<Status> for ExitOf {
 /// One start of the workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct EpochRecord {
-    /// Which: 0 at first, then one more after every restart.
+    /// Number of the epoch: 0 at first, then one more after every restart.
     pub epoch: u32,
     /// Seconds since 1970.
     pub start: f64,
-    /// The same; unset while it lasts.
+    /// Seconds since 1970; unset while the epoch lasts.
     pub end: Option<f64>,
     /// Its first failure.
     pub cause: Option<CauseRecord>,
@@ -102,7 +102,7 @@ pub struct EpochRecord {
 pub struct CauseRecord {
     /// `worker_failed`, `worker_missing`, `worker_not_started`, `node_lost`.
     pub kind: &'static str,
-    /// Its rank; unset when a node was lost.
+    /// Rank of the worker; unset if a node was lost.
     pub rank: Option<u32>,
     /// Its host.
     pub host: String,
@@ -112,9 +112,10 @@ pub struct CauseRecord {
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// The first line of the exception that ended it, where it reported one.
+    /// The first line of the exception that ended it, if it reported one.
     pub exception: Option<String>,
-    /// Why it is named: `error_file`, `output`, `exit`, `reports_of_others`; unset when a node was lost.
+    /// Source of the evidence: `error_file`, `output`, `exit`, `reports_of_others`; unset if a node
+    /// was lost.
     pub evidence: Option<&'static str>,
 }
 
@@ -125,13 +126,13 @@ pub struct WorkerRecord {
     pub rank: u32,
     /// Its host.
     pub host: String,
-    /// Its pid; unset when it never started.
+    /// Its pid; unset if it never started.
     pub pid: Option<u32>,
     /// Its exit code.
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Whether it ended because we stopped it.
+    /// Whether it ended because remuda stopped it.
     pub stopped: bool,
     /// Seconds that it ran.
     pub seconds: Option<f64>,
@@ -139,7 +140,7 @@ pub struct WorkerRecord {
     pub oom_kills: u64,
 }
 
-/// A process that may still be there.
+/// A process that may still be running.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeakedRecord {
     /// Host of the process.
@@ -151,7 +152,7 @@ pub struct LeakedRecord {
 }
 
 impl RunRecord {
-    /// As text, one line end at the end.
+    /// Formats the record as text with one line end at the end.
     pub fn to_json(&self) -> String {
         let mut json = serde_json::to_string_pretty(self).expect("plain data has a JSON form");
         json.push('\n');
@@ -159,7 +160,8 @@ impl RunRecord {
     }
 }
 
-/// `NAME=VALUE` with a name that sounds like a secret loses its value, wherever it stands in a word.
+/// Masks the value of every `NAME=VALUE` whose name looks like that of a secret, anywhere in a
+/// word.
 pub fn masked(word: OsString) -> OsString {
     let bytes = word.as_bytes();
     let mut ends = memchr::memchr_iter(b'=', bytes);
@@ -178,7 +180,7 @@ fn serialize_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S:
     Text(path.as_os_str()).serialize(serializer)
 }
 
-/// The two faces of an exit.
+/// The exit as a code or as a signal.
 pub fn code_and_signal(exit: WorkerExit) -> (Option<u8>, Option<i32>) {
     match exit {
         WorkerExit::Code(code) => (Some(code), None),

@@ -1,5 +1,5 @@
-//! The thread that owns the pages of a job. Whoever has something to show sends it here and goes
-//! on; what was shown is told back, so that a slow screen holds up output and nothing else.
+//! The thread that owns a job's output. Other threads send it output without waiting, and it
+//! reports back what was shown, so that a slow screen delays output and nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,13 +16,14 @@ use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::job::Evidence;
 use crate::wire::Stream;
 
-/// What is collected before it is handed to the screen in one piece.
+/// Most bytes that are collected before they are passed to the screen in one piece.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// Steps of workers on their way to the status line; of more, none is worth waiting for.
+/// Most steps that are queued for the status line; further ones are dropped.
 const STEPS_WAITING_MAX: usize = 1024;
 
-/// Output of that many bytes has been dealt with; it came over the node's link of that epoch.
+/// Number of output bytes that were handled, with the node and the epoch of the link that carried
+/// them.
 pub type Consumed = ((NodeRank, u32), u64);
 
 enum Told {
@@ -42,26 +43,26 @@ enum Told {
     Finish,
 }
 
-/// Receives what workers printed about their failures.
+/// Callback for the workers' output about their failures.
 type OnEvidence = Box<dyn FnOnce(BTreeMap<Rank, Evidence>) + Send>;
 
-/// Handle to the thread.
+/// Handle of the thread.
 pub struct Reporter {
     told: mpsc::Sender<Told>,
     thread: JoinHandle<OutputRouter>,
     steps_waiting: Option<Arc<AtomicUsize>>,
 }
 
-/// A copy of the way to the thread, for the tasks that read links.
+/// Handle for the tasks that read links.
 #[derive(Clone)]
 pub struct OutputSender {
     told: mpsc::Sender<Told>,
-    /// Steps that have not been heard; `None` where there is no status line.
+    /// Number of steps in the queue; `None` if there is no status line.
     steps_waiting: Option<Arc<AtomicUsize>>,
 }
 
 impl Reporter {
-    /// Starts it; `consumed` hears what has been shown or given up.
+    /// Starts the thread; `consumed` receives the number of bytes that were shown or dropped.
     pub fn start(
         workers: &[WorkerLabel],
         style: &Style,
@@ -85,18 +86,18 @@ impl Reporter {
         Ok(Self { told, thread, steps_waiting })
     }
 
-    /// The way for output.
+    /// A handle for the tasks that send output.
     pub fn sender(&self) -> OutputSender {
         OutputSender { told: self.told.clone(), steps_waiting: self.steps_waiting.clone() }
     }
 
-    /// Shows a line of our own.
+    /// Shows a line of remuda.
     pub fn say(&self, text: impl Into<String>) {
         let _ = self.told.send(Told::Say(text.into()));
     }
 
-    /// Leaves the terminal to somebody else; `done` hears when everything said so far is on it, or
-    /// it stands still.
+    /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
+    /// terminal, or when the terminal does not accept output.
     pub fn rest(&self, done: impl FnOnce() + Send + 'static) {
         let _ = self.told.send(Told::Rest(Box::new(done)));
     }
@@ -106,13 +107,13 @@ impl Reporter {
         let _ = self.told.send(Told::Wake);
     }
 
-    /// From now on shows only this worker.
+    /// Shows only this worker from now on.
     pub fn hush(&self, only: Rank) {
         let _ = self.told.send(Told::Hush(only));
     }
 
-    /// Calls `done` with what these workers printed about their failures, once everything that was sent
-    /// so far has been dealt with.
+    /// Calls `done` with the output of these workers about their failures, once everything that was
+    /// sent before has been handled.
     pub fn collect_evidence(
         &self,
         ranks: Vec<Rank>,
@@ -121,12 +122,12 @@ impl Reporter {
         let _ = self.told.send(Told::CollectEvidence(ranks, Box::new(done)));
     }
 
-    /// The job is being stopped: there is no status line any more.
+    /// Ends the status line, because the job is being stopped.
     pub fn end_status(&self) {
         let _ = self.told.send(Told::EndStatus);
     }
 
-    /// The terminal has echoed the end of a line that was typed: a prompt is over.
+    /// Ends a prompt: the terminal has echoed the end of a line that was typed.
     pub fn end_prompt(&self) {
         let _ = self.told.send(Told::EndPrompt);
     }
@@ -136,18 +137,18 @@ impl Reporter {
         let _ = self.told.send(Told::ExpectEcho);
     }
 
-    /// Workers are started anew.
+    /// Starts an epoch, because the workers are restarted.
     pub fn begin_epoch(&self, epoch: Epoch) {
         let _ = self.told.send(Told::BeginEpoch(epoch));
     }
 
-    /// The thread has told nobody anything any more: it panicked, and said so.
+    /// Continues the panic of the thread, which has printed its message.
     pub fn pass_on_panic(&self) -> ! {
         std::panic::resume_unwind(Box::new("the reporter has panicked"))
     }
 
-    /// Waits until everything sent so far has been dealt with; the pages are then the caller's.
-    /// What links still send after that is not looked at.
+    /// Waits until everything that was sent before has been handled, and returns the output router.
+    /// Output that links send later is dropped.
     pub fn finish(self) -> OutputRouter {
         let _ = self.told.send(Told::Finish);
         match self.thread.join() {
@@ -158,12 +159,12 @@ impl Reporter {
 }
 
 impl OutputSender {
-    /// A worker wrote; the link is of a node, and of the epoch in which it was made.
+    /// Sends output of a worker; `from` is the node and the epoch of the link.
     pub fn output(&self, from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let _ = self.told.send(Told::Output { from, rank, stream, bytes });
     }
 
-    /// A worker has done a step.
+    /// Sends a step of a worker.
     pub fn step(&self, rank: Rank, step: WorkerStep) {
         let Some(waiting) = &self.steps_waiting else {
             return;
@@ -174,17 +175,17 @@ impl OutputSender {
         }
     }
 
-    /// A worker has lost a peer.
+    /// Reports that a worker has lost a peer.
     pub fn left_alone(&self, rank: Rank) {
         let _ = self.told.send(Told::LeftAlone(rank));
     }
 
-    /// Shows a line of our own.
+    /// Shows a line of remuda.
     pub fn say(&self, text: impl Into<String>) {
         let _ = self.told.send(Told::Say(text.into()));
     }
 
-    /// It will write no more.
+    /// Reports the end of a stream.
     pub fn end(&self, rank: Rank, stream: Stream) {
         let _ = self.told.send(Told::End { rank, stream });
     }
@@ -214,7 +215,7 @@ fn run(
     }
 }
 
-/// The next message, unless the screens want to be looked at before it comes.
+/// The next message, unless timed work of the screens is due before.
 fn wait(told: &mpsc::Receiver<Told>, pages: &OutputRouter) -> Result<Told, RecvTimeoutError> {
     match pages.due() {
         Some(due) => told.recv_timeout(due.saturating_duration_since(clock::now())),

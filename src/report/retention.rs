@@ -1,5 +1,5 @@
-//! Which run directories are kept: bounded by number, by size and by age, apart for jobs and for the
-//! small commands beside them.
+//! Decides which run directories are kept: bounded by number, size and age, separately for jobs and
+//! for small commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::saved_run::{SavedRun, lock, stamp_of};
 use crate::base::clock;
 use crate::os::calendar::utc_stamp;
 
-/// What kind of command a run directory is of.
+/// The kind of command that a run directory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunClass {
     /// A job: `run`, `train`, `pod` and the other launchers.
@@ -22,7 +22,7 @@ pub enum RunClass {
 }
 
 impl RunClass {
-    /// The directory below the one of all runs.
+    /// The directory of this class, below that of all runs.
     pub(super) fn below(self, parent: &Path) -> PathBuf {
         match self {
             Self::Job => parent.to_owned(),
@@ -38,7 +38,7 @@ impl RunClass {
     }
 }
 
-/// How much is kept.
+/// Limits for the directories that are kept.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     runs: usize,
@@ -48,7 +48,7 @@ struct Kept {
 
 const JOBS_MAX: Kept = Kept { runs: 100, bytes: 16 << 30, age: days(90) };
 const TOOLS_MAX: Kept = Kept { runs: 50, bytes: 1 << 30, age: days(30) };
-/// For so long a run that failed outlives those that did not.
+/// Time by which a failed run is kept longer than a successful one.
 const FAILURE_TIME: Duration = days(1);
 
 const fn days(count: u64) -> Duration {
@@ -63,9 +63,10 @@ struct Removable {
     bytes: u64,
 }
 
-/// Corrects the records of runs whose launcher was killed, and removes what is too much: what is too
-/// old, then the oldest. A run that goes on is never removed, one that failed within the last day only
-/// when no other is left. `own` is the run that has just begun.
+/// Corrects the records of runs after their launchers were killed, and removes directories above
+/// the limits: those that are too old, then the oldest. A running run is never removed; one that
+/// failed within the last day is removed only if no other is left. `own` is the run that has just
+/// begun.
 pub(super) fn prune(
     parent: &Path,
     own: &Path,
@@ -80,7 +81,7 @@ pub(super) fn prune(
         if let Some(run) = &run {
             run.correct(&write);
         }
-        // Where there are no locks, a run is kept as long as it is one of the newest.
+        // Without locks, a run is kept as long as it is one of the newest.
         let is_running = run.is_some_and(|run| run.state() == RunState::Running)
             && matches!(lock(&path), Err(Errno::WOULDBLOCK));
         let size = size_of(&path);
@@ -110,7 +111,7 @@ pub(super) fn prune(
     }
 }
 
-/// Directories with the name of a run, and when each began.
+/// Directories with the name of a run, and their start times.
 fn runs(parent: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
@@ -124,7 +125,7 @@ fn has_succeeded(run: &Path) -> bool {
     SavedRun::read(run).is_some_and(|run| run.is_success())
 }
 
-/// Unless its launcher has just begun.
+/// Removes a run directory unless its launcher has just begun.
 fn remove(run: &Path) {
     let lock = lock(run);
     if !matches!(lock, Err(Errno::WOULDBLOCK)) {
@@ -145,7 +146,7 @@ fn size_of(directory: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    /// A directory of runs, removed with the value.
+    /// A directory of runs that is removed on drop.
     struct Runs(PathBuf);
 
     impl Runs {
@@ -155,7 +156,7 @@ mod tests {
             Self(path)
         }
 
-        /// A run that began so long ago.
+        /// Adds a run that began `age` ago.
         fn add(&self, age: Duration, job: &str, record: &str) -> PathBuf {
             let stamp = utc_stamp(clock::wall().saturating_sub(age));
             let path = self.0.join(format!("{stamp}-{job}"));

@@ -1,5 +1,5 @@
-//! The directory of one run: `run.json` and the files of every rank. Private to the user; how many are
-//! kept is decided in `retention`. A disk that hangs is waited for so long and not longer.
+//! The directory of one run: `run.json` and the files of every rank. Private to the user;
+//! `retention` decides how many are kept. All waits for the disk are bounded.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,30 +18,30 @@ use crate::base::{Epoch, JobId, Rank, clock, env_vars};
 use crate::os::errand;
 use crate::plan;
 
-/// A disk that has not answered by then is not waited for while the job runs.
+/// Longest wait for the disk while the job runs.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
-/// What a job begins with, and how it ended, are worth some more patience.
+/// Longest wait for the disk at the start and at the end of a job, whose records matter more.
 const PATIENT_LIMIT: Duration = Duration::from_secs(5);
-/// Jobs of one name that may begin in one second: those of a machine that is several nodes.
+/// Most jobs of one name that may begin in one second: those of a machine that is several nodes.
 const SAME_NAME_MAX: u32 = 1000;
 
-/// A directory that exists and is ours.
+/// A directory that exists and belongs to this run.
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
-    /// Held from the beginning of the job to its end, so that nobody prunes it; the kernel gives it
-    /// back whatever ends us. Empty where the file system knows no locks.
+    /// Lock held from the beginning of the job to its end, so that the directory is not pruned; the
+    /// kernel releases it however the launcher ends. Empty if the file system has no locks.
     lock: Arc<OnceLock<OwnedFd>>,
     disk: Disk,
     class: RunClass,
-    /// Receives once the directories of earlier runs have been looked through.
+    /// Receives once the directories of earlier runs have been scanned.
     pruned: Arc<OnceLock<Mutex<Receiver<()>>>>,
 }
 
 impl RunDir {
-    /// Makes it below `parent`, or below the first of `--run_dir`'s defaults that can be written:
-    /// the user's state directory, the login's runtime directory. It counts once [`Self::begin`] is
-    /// called. No thread may exist yet.
+    /// Makes the directory below `parent`, or below the first of `--run_dir`'s defaults that can be
+    /// written: the user's state directory, the login's runtime directory. It is kept only if
+    /// [`Self::begin`] is called. No thread may exist yet.
     pub fn create(parent: Option<&Path>, job: &JobId, class: RunClass) -> io::Result<Self> {
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
@@ -63,8 +63,9 @@ impl RunDir {
         Err(verdict)
     }
 
-    /// The job has begun: this is known of it, the directory becomes the latest, and the oldest go.
-    /// Whoever kills us leaves at least this; why it cannot be written is told at the end.
+    /// Begins the job: writes the first record, makes the directory the latest and removes the
+    /// oldest ones. At least this record remains if the launcher is killed; a write error is
+    /// reported at the end.
     pub fn begin(&self, json: String) {
         let (path, held) = (self.path.clone(), Arc::clone(&self.lock));
         let written = self.disk.ask(STALL_LIMIT, move || {
@@ -80,7 +81,7 @@ impl RunDir {
         }
         let path = self.path.clone();
         let linked = parent.clone();
-        // Another disk, for the next record does not wait for this.
+        // A separate [`Disk`], because the next record must not wait for this.
         let _ = Disk::default().ask(STALL_LIMIT, move || {
             link_latest(&linked, &path);
             Ok(())
@@ -88,7 +89,8 @@ impl RunDir {
         self.prune(parent);
     }
 
-    /// Looks through the directories of earlier runs beside the job; [`Self::end`] waits for it.
+    /// Prunes the directories of earlier runs while the job runs; [`Self::end`] waits for the
+    /// result.
     fn prune(&self, parent: PathBuf) {
         let (done, pruned) = mpsc::channel();
         let (own, class) = (self.path.clone(), self.class);
@@ -101,26 +103,26 @@ impl RunDir {
         }
     }
 
-    /// The job never began: there is nothing to keep.
+    /// Removes the directory of a job that never began.
     pub fn discard(&self) {
         let (path, class) = (self.path.clone(), self.class);
         let _ = self.disk.ask(STALL_LIMIT, move || {
             fs::remove_dir_all(&path)?;
             match (class, path.parent()) {
-                // Only while it is empty.
+                // Fails unless the directory is empty.
                 (RunClass::Tool, Some(tools)) => fs::remove_dir(tools),
                 _ => Ok(()),
             }
         });
     }
 
-    /// What is known now. Why it cannot be written is told at the end.
+    /// Writes the current record. A write error is reported at the end.
     pub fn update(&self, json: String) {
         let path = self.path.clone();
         let _ = self.disk.ask(STALL_LIMIT, move || write_record(&path, &json));
     }
 
-    /// How the job ended.
+    /// Writes the final record.
     pub fn end(&self, json: String) -> io::Result<()> {
         let path = self.path.clone();
         let written = self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json));
@@ -131,11 +133,11 @@ impl RunDir {
         written
     }
 
-    /// Keeps copies of the error files of an epoch: as many as the disk takes in time.
+    /// Keeps copies of the error files of an epoch, as many as the disk accepts in time.
     pub fn keep_error_files(&self, epoch: Epoch, files: Vec<(Rank, Vec<u8>)>) {
         let directory = epoch_dir(&self.path, epoch);
         let _ = self.disk.ask(STALL_LIMIT, move || {
-            // That of a later epoch is made by what needs it first.
+            // The first file of a later epoch makes the directory.
             if !directory.exists() {
                 make_private_dir(&directory)?;
             }
@@ -146,13 +148,13 @@ impl RunDir {
         });
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Writes `run.json` so that a reader sees the old or the new one, never half.
+/// Writes `run.json` atomically: a reader sees the old or the new one.
 fn write_record(directory: &Path, json: &str) -> io::Result<()> {
     let (draft, last) = (directory.join(".run.json"), directory.join("run.json"));
     let mut file: File = create_private(&draft)?;
@@ -169,13 +171,13 @@ fn default_parents() -> Vec<PathBuf> {
     named.into_iter().chain([state.or(home), runtime].into_iter().flatten().map(below)).collect()
 }
 
-/// Makes a directory and those above it, unless they are there; a disk that hangs is not waited for. No
-/// thread may exist yet.
+/// Makes a directory and its parents unless they exist; the wait for the disk is bounded. No thread
+/// may exist yet.
 pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
     ask_disk(|| fs::DirBuilder::new().recursive(true).mode(mode).create(path))
 }
 
-/// A look at a disk, or a word to it, whose answer is not waited for for ever. No thread may exist yet.
+/// Runs file I/O with a bounded wait. No thread may exist yet.
 pub fn ask_disk(errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     errand::run(PATIENT_LIMIT, errand)
 }
@@ -185,7 +187,7 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
     make_named(parent, job, 0o700)
 }
 
-/// Makes a directory for a job that no other job has.
+/// Makes a directory with a name that no other job has.
 pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
     let name = saved_run::name(clock::wall(), job);
     let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
@@ -203,7 +205,7 @@ pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<Pa
     Err(verdict)
 }
 
-/// `latest` is a convenience: two runs that start together may both set it, the last one stays.
+/// Sets the link `latest`. If two runs start together, both may set it, and the last one stays.
 pub(super) fn link_latest(parent: &Path, path: &Path) {
     let (draft, latest) =
         (parent.join(format!(".latest-{}", std::process::id())), parent.join("latest"));

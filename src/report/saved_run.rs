@@ -1,4 +1,4 @@
-//! A run directory as a later command finds it: its name, and what `run.json` says of the run.
+//! A run directory that a later command reads: its name, and the state of the run in `run.json`.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::base::JobId;
 use crate::os::calendar::utc_stamp;
 use crate::os::input_file;
 
-/// State and host stand in the first bytes of a record; records of large jobs have megabytes.
+/// State and host are in the first bytes of a record; records of large jobs have megabytes.
 const HEAD_BYTES_MAX: u64 = 4 * 1024;
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
@@ -23,8 +23,8 @@ pub(super) fn name(started: Duration, job: &JobId) -> String {
     format!("{}-{job}", utc_stamp(started))
 }
 
-/// When a run began, by the name of its directory, as text that sorts by time; `None` for every other
-/// name. Directories of earlier versions are named by seconds since 1970, in 11 digits.
+/// The start time of a run from the name of its directory, as text that sorts by time; `None` for
+/// every other name. Directories of earlier versions are named by seconds since 1970, in 11 digits.
 pub(super) fn stamp_of(name: &str) -> Option<String> {
     const STAMP_BYTES: usize = "20261122-173109Z".len();
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -40,7 +40,7 @@ pub(super) fn stamp_of(name: &str) -> Option<String> {
     (is_stamp && 1 < job.len() && job.starts_with('-')).then(|| stamp.to_owned())
 }
 
-/// The lock on a run directory. A launcher holds it as long as it lives; an error other than
+/// Takes the lock on a run directory. A launcher holds it as long as it lives; an error other than
 /// `WOULDBLOCK` means that the file system has no locks.
 pub(super) fn lock(path: &Path) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -58,9 +58,10 @@ pub struct SavedRun {
 }
 
 impl SavedRun {
-    /// Reads how far a run came. A record that says `running` while no process holds the lock of its
-    /// directory is [`RunState::Lost`]: its launcher was killed. Only records of this host are judged,
-    /// since some network file systems keep locks to one host. `None` if there is no record.
+    /// Reads the state of a run. If a record contains `running` and no process holds the lock of
+    /// its directory, the state is [`RunState::Lost`]: the launcher was killed. This applies only
+    /// to records of this host, because some network file systems keep locks to one host. `None` if
+    /// there is no record.
     pub fn read(path: &Path) -> Option<Self> {
         let of = |state| Some(Self { path: path.to_owned(), state });
         match Head::read(path)?.state {
@@ -68,18 +69,18 @@ impl SavedRun {
             ended => return of(ended),
         }
         let Ok(_lock) = lock(path) else { return of(RunState::Running) };
-        // The launcher may have ended between the first look and the lock.
+        // The launcher may have ended between the first read and the lock.
         let head = Head::read(path)?;
         let is_lost = head.state == RunState::Running && head.is_of_this_host();
         of(if is_lost { RunState::Lost } else { head.state })
     }
 
-    /// How far the run came.
+    /// The state of the run.
     pub fn state(&self) -> RunState {
         self.state
     }
 
-    /// Whether the run ended with 0.
+    /// Whether the run ended with exit status 0.
     pub(super) fn is_success(&self) -> bool {
         let record = || -> Option<serde_json::Value> {
             let mut bytes = Vec::new();
@@ -90,7 +91,8 @@ impl SavedRun {
         self.state == RunState::Ended && record().is_some_and(|record| record["exit"] == 0)
     }
 
-    /// Writes `lost` into a record that still says `running`, by `write`.
+    /// If the run is lost and its record still contains `running`, replaces that by `lost`, with
+    /// `write`.
     pub(super) fn correct(&self, write: impl FnOnce(&Path, &str) -> std::io::Result<()>) {
         if self.state != RunState::Lost {
             return;
@@ -98,16 +100,16 @@ impl SavedRun {
         let Ok(_lock) = lock(&self.path) else { return };
         let Ok(text) = fs::read_to_string(self.path.join("run.json")) else { return };
         if text.contains(RUNNING) {
-            // The next command tries again.
+            // After a failure the next command tries again.
             let _ = write(&self.path, &text.replacen(RUNNING, LOST, 1));
         }
     }
 }
 
-/// The first lines of a record.
+/// Fields from the first lines of a record.
 struct Head {
     state: RunState,
-    /// Where its launcher ran; earlier versions did not write it.
+    /// The host of the launcher; earlier versions did not write it.
     host: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The two descriptors of remuda as a person sees them: lines in order, and below them, on a terminal,
-//! the status area, which is erased before a line is written and drawn again after it.
+//! Standard output and standard error: lines in order, and below them, on a terminal, the status
+//! area, which is erased before a line is written and drawn again after it.
 
 use std::os::fd::OwnedFd;
 
@@ -10,33 +10,35 @@ use super::sink::{Offered, Sink};
 use super::terminal::StatusPlace;
 use crate::wire::Stream;
 
-/// To the first column, and everything behind it is erased.
+/// Moves the cursor to the first column and erases the rest of the row.
 const ERASE_ROW: &str = "\r\x1b[K";
 
-/// What becomes of our lines and of those of the workers.
+/// The two screens, for lines of remuda and of the workers.
 pub(super) struct Screens {
     stdout: Screen,
-    /// `None`: the same terminal as `stdout`, so that lines and status line come in one order.
+    /// `None`: the same terminal as `stdout`, so that lines and status line are written in one
+    /// order.
     stderr: Option<Screen>,
     lost_lines: u64,
 }
 
-/// One of them.
+/// One screen.
 struct Screen {
     sink: Sink,
     pending: Vec<u8>,
-    /// What became of the newest bytes.
+    /// Result of the newest write.
     offered: Offered,
     footer: Footer,
 }
 
 /// The status area of a screen.
 struct Footer {
-    /// Its rows, with line ends between them.
+    /// Rows with line ends between them.
     text: Vec<u8>,
-    /// Rows that are on the screen.
+    /// Number of rows that are on the screen.
     drawn: usize,
-    /// Whether a row drawn now would have a line of its own: a prompt may wait behind the last one.
+    /// Whether a row that is drawn now begins in the first column: a prompt may stand behind the
+    /// last line.
     is_line_start: bool,
     /// Whether the terminal may have echoed a key behind the cursor.
     has_echo: bool,
@@ -48,7 +50,7 @@ impl Screens {
         Self { stdout: Screen::new(stdout), stderr, lost_lines: 0 }
     }
 
-    /// What waits to be shown of a stream; whole lines may be added.
+    /// Output of a stream that has not been shown yet; whole lines may be added.
     pub(super) fn pending(&mut self, stream: Stream) -> &mut Vec<u8> {
         match stream {
             Stream::Stdout => &mut self.stdout.pending,
@@ -64,13 +66,13 @@ impl Screens {
         self.stderr.as_mut().unwrap_or(&mut self.stdout)
     }
 
-    /// Sets the status area and draws it, or leaves that to the next flush. False if it could not be
+    /// Sets the status area and draws it, at once or with the next flush. False if it could not be
     /// drawn yet and should be set again.
     pub(super) fn set_status(&mut self, text: &str) -> bool {
         self.err().set_footer(text.as_bytes())
     }
 
-    /// The last row of the status area has become a line: the terminal echoed its end.
+    /// Turns the last row of the status area into a line: the terminal echoed its end.
     pub(super) fn keep_status(&mut self) {
         let footer = &mut self.err().footer;
         footer.text.clear();
@@ -82,7 +84,7 @@ impl Screens {
         self.err().footer.has_echo = true;
     }
 
-    /// Adds lines of remuda: they begin in a line of their own, also behind a line without an end.
+    /// Adds lines of remuda, which begin in the first column, also after a line without an end.
     pub(super) fn push_own(&mut self, stream: Stream, text: &[u8], is_terminal: bool) {
         let screen = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -98,19 +100,19 @@ impl Screens {
         screen.pending.extend_from_slice(text);
     }
 
-    /// Hands over what waits; true unless a screen stands still.
+    /// Writes the pending output; true unless a screen does not accept it.
     pub(super) fn flush(&mut self) -> bool {
         let lost: u64 = self.all().map(Screen::flush).sum();
         self.lost_lines += lost;
         !self.stand_still()
     }
 
-    /// Whether a screen took nothing when it was last offered something.
+    /// Whether a screen accepted nothing at the last write.
     pub(super) fn stand_still(&self) -> bool {
         std::iter::once(&self.stdout).chain(&self.stderr).any(Screen::stands_still)
     }
 
-    /// Sees which of them have moved on.
+    /// Checks which screens accept output again.
     pub(super) fn look_again(&mut self) {
         for screen in self.all().filter(|screen| screen.stands_still()) {
             if screen.sink.has_room() {
@@ -119,23 +121,23 @@ impl Screens {
         }
     }
 
-    /// Lines that were not shown since this was last asked.
+    /// Lines that were dropped since the last call.
     pub(super) fn take_lost_lines(&mut self) -> u64 {
         std::mem::take(&mut self.lost_lines)
     }
 
-    /// Waits until what was handed over is written, as long as the screens move.
+    /// Waits until the accepted output is written, as long as the screens make progress.
     pub(super) fn settle(&mut self) {
         self.all().for_each(|screen| screen.sink.settle());
     }
 
-    /// Waits until everything is shown, as long as the screens take it.
+    /// Waits until all output is shown, as long as the screens accept it.
     pub(super) fn finish(&mut self) {
         let lost = self.all().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();
         self.lost_lines += lost;
     }
 
-    /// Why nothing more can be written on standard output; `EPIPE` when nobody reads.
+    /// Why standard output cannot be written any more; `EPIPE` if its reader has closed it.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.stdout.sink.failure()
     }
@@ -155,8 +157,8 @@ impl Screen {
         self.offered == Offered::Stalled
     }
 
-    /// An empty one is taken away at once. Another waits while older bytes are on their way: it would
-    /// be old itself when they are there.
+    /// Sets the status area. An empty area is erased at once. Another one is postponed while older
+    /// bytes are being written, because it would be outdated when they are done.
     fn set_footer(&mut self, text: &[u8]) -> bool {
         let is_new = self.footer.text != text;
         self.footer.text = text.to_vec();
@@ -171,7 +173,7 @@ impl Screen {
         true
     }
 
-    /// Returns how many lines were lost.
+    /// Writes the pending lines; returns how many were lost.
     fn flush(&mut self) -> u64 {
         if self.pending.is_empty() {
             return 0;
@@ -180,7 +182,7 @@ impl Screen {
         self.offer(bytes)
     }
 
-    /// Returns how many lines were lost.
+    /// Passes lines to the sink; returns how many were lost.
     fn offer(&mut self, lines: Vec<u8>) -> u64 {
         let before = (self.footer.drawn, self.footer.is_line_start);
         let mut bytes = self.footer.around(lines);
@@ -205,7 +207,7 @@ impl Footer {
         self.is_line_start && !self.text.is_empty()
     }
 
-    /// Lines with the status area erased before them and drawn after them.
+    /// Encloses lines in the sequences that erase and redraw the status area.
     fn around(&mut self, lines: Vec<u8>) -> Vec<u8> {
         let erase = self.erase();
         if let Some(last) = lines.last() {
@@ -220,7 +222,7 @@ impl Footer {
         bytes
     }
 
-    /// Erases what is drawn. The cursor is behind its last row.
+    /// The sequence that erases the area. The cursor is behind its last row.
     fn erase(&mut self) -> String {
         let has_echo = std::mem::take(&mut self.has_echo);
         match self.drawn {
@@ -249,7 +251,7 @@ mod tests {
         footer.text = b"1%".to_vec();
         check(footer, "", "1%");
         check(footer, "b\nc\n", "\r\x1b[Kb\nc\n1%");
-        // A prompt without an end of line keeps its place until it has one.
+        // A prompt without an end of line stays in place until it has one.
         check(footer, "name? ", "\r\x1b[Kname? ");
         check(footer, "", "");
         check(footer, "x\n", "x\n1%");

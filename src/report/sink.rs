@@ -1,5 +1,5 @@
-//! A descriptor that people read, written by a thread of its own: a terminal that has stopped or a
-//! slow pipe holds up nobody else.
+//! A descriptor for users' output, written by a thread of its own, so that a terminal that has
+//! stopped or a slow pipe delays nothing else.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,26 +14,26 @@ use super::monitor::Monitor;
 use crate::base::clock;
 use crate::os::fds;
 
-/// Bytes that may wait; whoever has more waits itself, but not longer than [`STALL_LIMIT`].
+/// Most bytes in the queue; a writer with more waits, but not longer than [`STALL_LIMIT`].
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// A sink that takes nothing for this long loses lines.
+/// Time without progress after which a sink drops lines.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
-/// Written buffers that are kept to be filled again, and the largest that is.
+/// Limits for written buffers that are reused: their number and the size of one.
 const SPARES_MAX: usize = 4;
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
-/// What became of bytes that were offered.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// They will be written.
+    /// The bytes are queued.
     Taken,
-    /// The sink has stalled; they are lost.
+    /// The sink has stalled; the bytes are lost.
     Stalled,
-    /// Nobody reads any more; nothing will ever be written.
+    /// The reader has closed the descriptor; nothing will be written any more.
     Closed,
 }
 
-/// Handle to the thread; dropping it does not wait, [`Sink::finish`] does.
+/// Handle of the thread; dropping it does not wait, [`Sink::finish`] does.
 pub(super) struct Sink {
     shared: Arc<Shared>,
 }
@@ -43,11 +43,11 @@ type Shared = Monitor<State>;
 struct State {
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// What the thread is writing, and how much of it is written.
+    /// The buffer that the thread is writing, and how much of it is written.
     writing: Option<(Arc<Vec<u8>>, usize)>,
-    /// Empty buffers with room.
+    /// Empty buffers with capacity.
     spares: Vec<Vec<u8>>,
-    /// When the descriptor last took something, or had nothing to take.
+    /// When the descriptor last accepted bytes, or had none to write.
     moved: Instant,
     closed: bool,
     /// Why nothing can be written any more.
@@ -68,17 +68,18 @@ impl Sink {
         };
         let shared = Arc::new(Shared::new(state));
         let writer = Arc::clone(&shared);
-        // A write that waits would hide whether the sink moves.
+        // A blocking write would hide whether the sink makes progress.
         let fd = fds::reopen_nonblocking(fd);
         let thread = std::thread::Builder::new().name("sink".to_owned());
-        // Without a thread nothing is written: the same as a reader that went away.
+        // Without a thread nothing is written, as after the reader has closed the descriptor.
         if thread.spawn(move || writer.write_all(&fd)).is_err() {
             shared.lock().closed = true;
         }
         Self { shared }
     }
 
-    /// Hands bytes over; waits while the sink moves but is full. Those that are not taken stay.
+    /// Queues bytes; waits while the queue is full and the sink makes progress. Bytes that are not
+    /// accepted stay in the buffer.
     pub(super) fn offer(&self, bytes: &mut Vec<u8>) -> Offered {
         let mut state = self.shared.lock();
         loop {
@@ -94,7 +95,7 @@ impl Sink {
             }
             state = self.shared.wait(state, patience);
         }
-        // One that had nothing to do has not stood still.
+        // A sink that had nothing to write has not stalled.
         if state.is_idle() {
             state.moved = clock::now();
         }
@@ -105,7 +106,7 @@ impl Sink {
         Offered::Taken
     }
 
-    /// An empty buffer, with room if one has been written.
+    /// An empty buffer, with capacity if a written one is available.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.shared.lock().spares.pop().unwrap_or_default()
     }
@@ -115,24 +116,25 @@ impl Sink {
         self.shared.lock().is_idle()
     }
 
-    /// Whether something that is offered now would be taken, or never will be.
+    /// Whether a write would return at once, because it would be accepted or because it never will
+    /// be.
     pub(super) fn has_room(&self) -> bool {
         let state = self.shared.lock();
         state.closed || state.waiting_bytes < WAITING_BYTES_MAX
     }
 
-    /// Why nothing can be written any more; `EPIPE` when nobody reads.
+    /// Why nothing can be written any more; `EPIPE` if the reader has closed the descriptor.
     pub(super) fn failure(&self) -> Option<Errno> {
         self.shared.lock().failure
     }
 
-    /// Waits until everything is written, as long as the sink moves.
+    /// Waits until everything is written, as long as the sink makes progress.
     pub(super) fn settle(&self) {
         let _ = self.settled();
     }
 
-    /// Waits until everything is written, as long as the sink moves. What it does not take is given
-    /// up: so many lines.
+    /// Waits until everything is written, as long as the sink makes progress. Drops the rest, and
+    /// returns the number of its lines.
     pub(super) fn finish(&self) -> u64 {
         let Err(mut state) = self.settled() else {
             return 0;
@@ -143,7 +145,7 @@ impl Sink {
         unwritten
     }
 
-    /// The state of a sink that stands still, if it does.
+    /// Waits like [`Self::settle`]; if the sink stalls, returns its state.
     fn settled(&self) -> Result<(), MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
         while !state.closed && !state.is_idle() {
@@ -193,7 +195,7 @@ impl Shared {
         }
     }
 
-    /// False when nobody reads any more.
+    /// Writes a buffer; false if the reader has closed the descriptor.
     fn write_one(&self, fd: &OwnedFd, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             if self.lock().closed {
@@ -228,14 +230,14 @@ impl State {
         }
     }
 
-    /// Lines that were taken and are not written.
+    /// Number of queued lines that are not written.
     fn unwritten_lines(&self) -> u64 {
         let begun = self.writing.iter().map(|(bytes, written)| &bytes[*written..]);
         let rest = begun.chain(self.waiting.iter().map(Vec::as_slice));
         rest.map(|bytes| memchr_iter(b'\n', bytes).count() as u64).sum()
     }
 
-    /// Buffers go round instead of being made anew: their pages are in memory already.
+    /// Keeps a buffer for reuse, because its pages are in memory already.
     fn keep_spare(&mut self, bytes: Arc<Vec<u8>>) {
         let Some(mut bytes) = Arc::into_inner(bytes) else { return };
         if self.spares.len() < SPARES_MAX && bytes.capacity() <= SPARE_BYTES_MAX {

@@ -1,9 +1,10 @@
-//! The status area: how the job is doing, in the last rows of a terminal, which are redrawn. Pure:
-//! the time and the size of the terminal are arguments.
+//! The status area: the progress of the job in the last rows of a terminal, which are redrawn.
+//! Pure: the time and the size of the terminal are arguments.
 //!
-//! A prompt of a worker is shown alone. Else the lowest rank speaks. Steps that workers tell us of are shown before progress bars that they
-//! draw themselves. A step that was told before a line was written is heard before that line, so the
-//! newest that we know of stays until its successor comes or the last one is done.
+//! A prompt of a worker is shown alone. Otherwise the lowest rank is shown. Steps that workers
+//! report are shown before progress bars that they draw themselves. A step that is reported before
+//! a line is written is received before that line, so the newest step stays until the next one is
+//! received or the last one is done.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,19 +18,19 @@ use super::terminal::Charset;
 use crate::base::Rank;
 use crate::wire::Stream;
 
-/// Bytes of a progress bar that are remembered: more than any terminal is wide.
+/// Most bytes of a progress bar that are kept: more than any terminal is wide.
 const BAR_BYTES_MAX: usize = 2048;
-/// Rows of the area.
+/// Most rows of the area.
 const AREA_ROWS_MAX: usize = 12;
-/// Time of a run that is enough to guess its end.
+/// Running time after which the remaining time is estimated.
 const GUESS_AFTER: Duration = Duration::from_secs(2);
 
-/// A step of a worker, as it tells us.
+/// A step that a worker reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkerStep {
-    /// Which, from 1 on.
+    /// Number of the step, from 1.
     pub step: u64,
-    /// How many there will be.
+    /// Number of all steps.
     pub steps: Option<u64>,
     /// Loss of the step.
     pub loss: Option<f64>,
@@ -37,18 +38,18 @@ pub struct WorkerStep {
     pub tokens_per_s: Option<f64>,
 }
 
-/// What the line can say.
+/// The facts that the status area shows.
 pub(super) struct StatusText {
     paces: BTreeMap<Rank, Pace>,
-    /// What streams can redraw.
+    /// The rows that streams can redraw.
     redrawn: BTreeMap<(Rank, Stream), Redrawn>,
     charset: Charset,
 }
 
-/// What a stream can redraw, not yet made harmless.
+/// The rows that a stream can redraw, not yet escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Redrawn {
-    /// Stands before each row.
+    /// Prefix of each row.
     pub(super) prefix: Vec<u8>,
     /// Progress bars, from the top.
     pub(super) rows: Vec<Vec<u8>>,
@@ -64,32 +65,32 @@ pub(super) struct Area {
     pub(super) prompt_of: Option<(Rank, Stream)>,
 }
 
-/// The first step that a worker told us of, and its newest.
+/// The first step that a worker reported, and its newest.
 struct Pace {
     first: (u64, Instant),
     newest: (WorkerStep, Instant),
 }
 
 impl StatusText {
-    /// Without anything to show.
+    /// A status without rows.
     pub(super) fn new(charset: Charset) -> Self {
         Self { paces: BTreeMap::new(), redrawn: BTreeMap::new(), charset }
     }
 
-    /// A worker has done a step.
+    /// Records a step of a worker.
     pub(super) fn step(&mut self, rank: Rank, now: Instant, step: WorkerStep) {
         let first = (step.step, now);
         let begin = Pace { first, newest: (step, now) };
         let pace = self.paces.entry(rank).or_insert(begin);
-        // Whoever begins again is measured again.
+        // A worker that starts again is measured again.
         if step.step < pace.newest.0.step {
             pace.first = first;
         }
         pace.newest = (step, now);
     }
 
-    /// The newest state of what a stream can redraw; [`None`] where that is nothing. True if that is
-    /// news.
+    /// Sets the rows that a stream can redraw; [`None`] if there are none. True if they have
+    /// changed.
     pub(super) fn set(&mut self, of: (Rank, Stream), mut newest: Option<Redrawn>) -> bool {
         let texts = newest.iter_mut().flat_map(|newest| {
             newest.rows.truncate(AREA_ROWS_MAX);
@@ -106,10 +107,10 @@ impl StatusText {
         }
     }
 
-    /// Rows of fewer than `columns` columns, and fewer than the terminal has; none when there is
+    /// The rows to draw: narrower than `columns`, and fewer than the terminal has; none if there is
     /// nothing to show.
     pub(super) fn area(&self, (columns, rows): (usize, usize), paint: Paint) -> Area {
-        // A terminal that has written its last column may already have gone to the next line.
+        // A terminal that has written its last column may already be in the next line.
         let columns = columns.saturating_sub(1);
         let shown = |prefix: &[u8], text: &[u8]| {
             let mut line = prefix.to_vec();
@@ -137,7 +138,7 @@ impl StatusText {
 }
 
 impl Pace {
-    /// After the last step there is no progress to be told of.
+    /// Whether the last step is done, so that there is no progress to show.
     fn is_over(&self) -> bool {
         let newest = &self.newest.0;
         newest.steps.is_some_and(|steps| steps <= newest.step)
@@ -162,7 +163,7 @@ impl Pace {
         facts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
-    /// Once it can be guessed.
+    /// Steps per second, once it can be estimated.
     fn steps_per_s(&self) -> Option<f64> {
         let time = self.newest.1.saturating_duration_since(self.first.1);
         let steps = self.newest.0.step.saturating_sub(self.first.0);
@@ -170,7 +171,7 @@ impl Pace {
     }
 }
 
-/// A guess has no tenths of seconds.
+/// Formats an estimate without tenths of seconds.
 fn coarse(seconds: f64) -> String {
     if seconds < 120.0 {
         format!("{seconds:.0} s")
@@ -179,12 +180,12 @@ fn coarse(seconds: f64) -> String {
     }
 }
 
-/// As much of one line as `columns` hold, in a terminal's measure: colours take no room, some
-/// characters take two columns. Whatever colour is on at the end is switched off.
+/// The part of a line that fits into `columns`, as a terminal measures it: colours have no width,
+/// some characters take two columns. A colour that is on at the end is switched off.
 fn cut(line: &str, columns: usize, more: &str) -> String {
     const RESET: &str = "\x1b[0m";
     let (mut out, mut used, mut is_coloured) = (String::new(), 0, false);
-    // Where the mark goes if the line turns out too long: the last place that leaves it a column.
+    // Position of the mark if the line is too long: the last one that leaves a column for it.
     let mut last_cut = 0;
     let mut rest = line.trim_end_matches('\n');
     while let Some(character) = rest.chars().next() {

@@ -1,4 +1,4 @@
-//! The last screen of a job that failed: the first failure, last.
+//! The last screen of a failed job, which ends with the first failure.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use super::neutral::push_neutral;
 use super::pages::stream_name;
 use crate::wire::Stream;
 
-/// Everything that the screen says.
+/// The content of the screen.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     /// Stable code, `R101`.
     pub code: &'static str,
-    /// What happened, in one line.
+    /// The failure in one line.
     pub title: String,
     /// Facts, one per line.
     pub facts: Vec<String>,
-    /// The last words of the worker.
+    /// The last lines of the worker.
     pub last_lines: Option<(Stream, Vec<Vec<u8>>)>,
-    /// Where everything it wrote is kept.
+    /// File with all output of the worker.
     pub log: Option<PathBuf>,
-    /// What to type.
+    /// Commands that help.
     pub help: Vec<String>,
 }
 
-/// Draws it.
+/// Formats the screen.
 pub fn show_failure(failure: &Failure) -> String {
     let mut out = format!("error[{}]: {}\n", failure.code, failure.title);
     for fact in &failure.facts {
@@ -54,12 +54,12 @@ pub fn show_failure(failure: &Failure) -> String {
 /// Columns of the verb of a step.
 const VERB_WIDTH: usize = 10;
 
-/// One step of ours, its verb in a column: `   Running  12 workers`.
+/// Formats a step of remuda with its verb in a column: `   Running  12 workers`.
 pub fn step(verb: &str, text: &str) -> String {
     format!("{verb:>VERB_WIDTH$}  {text}\n")
 }
 
-/// Lines of ours with the first word of each in its colour: `error[…]:`, `help:`, the verb of a step.
+/// Colours the first word of each line of remuda: `error[…]:`, `help:`, the verb of a step.
 pub fn paint_ours(text: &str, paint: Paint) -> String {
     match paint {
         Paint::Plain => text.to_owned(),
@@ -86,7 +86,7 @@ fn paint_line(line: &str) -> String {
     format!("{style}{head}{style:#}{rest}")
 }
 
-/// Where the verb of a step ends, if the line is one.
+/// Position behind the verb of a step, if the line is a step.
 fn verb_end(line: &str) -> Option<usize> {
     let (head, rest) = line.split_at_checked(VERB_WIDTH)?;
     let verb = head.trim_start();
@@ -95,7 +95,7 @@ fn verb_end(line: &str) -> Option<usize> {
     (is_verb && rest.starts_with("  ")).then_some(VERB_WIDTH)
 }
 
-/// A duration as people say it: `250 ms`, `12.4 s`, `14 min 02 s`.
+/// Formats a duration: `250 ms`, `12.4 s`, `14 min 02 s`.
 pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 1.0 {
@@ -109,7 +109,7 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// An amount of memory in the unit that suits it: `512 B`, `1.5 GiB`.
+/// Formats an amount of memory in a suitable unit: `512 B`, `1.5 GiB`.
 pub fn show_bytes(mut bytes: f64) -> String {
     const UNITS: [&str; 8] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
     if bytes < 1024.0 {
@@ -124,18 +124,18 @@ pub fn show_bytes(mut bytes: f64) -> String {
     "more than 1024 YiB".to_owned()
 }
 
-/// `1 process`, `3 processes`.
+/// Formats a number of processes: `1 process`, `3 processes`.
 pub fn processes(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
 }
 
-/// The kernel's words for an error, without its number.
+/// The kernel's text for an error, without its number.
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// `1 worker`, `3 workers`.
+/// Formats a number with its noun: `1 worker`, `3 workers`.
 pub fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -1,4 +1,4 @@
-//! The last words of a stream, and when they came.
+//! The last lines of a stream, and when they were received.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use crate::job::{Evidence, last_traceback};
 
 use super::emulator::shown_in_the_end;
 
-/// Bytes that are remembered.
+/// Most bytes that are kept.
 const TAIL_BYTES_MAX: usize = 32 * 1024;
-/// Lines shown of a Python traceback.
+/// Most lines shown of a Python traceback.
 const TRACEBACK_LINES_MAX: usize = 200;
-/// Lines shown otherwise.
+/// Most lines shown otherwise.
 const LINES_MAX: usize = 20;
 
-/// Arrivals that are remembered; pieces that come faster than this count as one.
+/// Most receive times that are kept; pieces within [`ARRIVAL_RESOLUTION`] count as one.
 const ARRIVALS_MAX: usize = 256;
 const ARRIVAL_RESOLUTION: Duration = Duration::from_millis(1);
 
-/// Remembers the newest bytes of one stream.
+/// Keeps the newest bytes of one stream.
 #[derive(Default)]
 pub(super) struct Tail {
     bytes: Vec<u8>,
     /// Bytes of the stream so far.
     total: u64,
-    /// How many bytes there were in all at a time, oldest first.
+    /// Length of the stream at certain times, oldest first.
     arrivals: VecDeque<(u64, Instant)>,
 }
 
@@ -54,24 +54,24 @@ impl Tail {
         self.arrivals.push_back((self.total, now));
     }
 
-    /// Where in the stream the remembered bytes begin.
+    /// Position in the stream of the first byte that is kept.
     fn start(&self) -> u64 {
         self.total - self.bytes.len() as u64
     }
 
-    /// When a remembered byte came.
+    /// When a byte that is kept was received.
     fn arrived_at(&self, offset: usize) -> Instant {
         let position = self.start() + offset as u64;
         let arrival = self.arrivals.iter().find(|(total, _)| position < *total);
         arrival.map_or_else(clock::now, |(_, at)| *at)
     }
 
-    /// What the stream says about a failure of its worker.
+    /// The part of the stream that explains a failure of its worker.
     pub(super) fn evidence(&self) -> Option<Evidence> {
         Evidence::of_output(&self.bytes, |offset| self.arrived_at(offset))
     }
 
-    /// Where in the stream the traceback begins that ended the worker.
+    /// Position in the stream of the traceback that ended the worker.
     pub(super) fn traceback_start(&self) -> Option<u64> {
         last_traceback(&self.bytes).map(|found| self.start() + found.offset as u64)
     }
@@ -81,7 +81,7 @@ impl Tail {
         self.total
     }
 
-    /// From the traceback on that ended the worker, else the last lines.
+    /// The lines from the traceback that ended the worker, or else the last lines.
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
         let bytes = &shown_in_the_end(&self.bytes);
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();

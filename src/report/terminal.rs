@@ -1,4 +1,4 @@
-//! Standard output and standard error as they are: terminal or not, colour or not, how wide.
+//! Properties of standard output and standard error: whether they are terminals, colours and width.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -16,42 +16,42 @@ use super::summary::paint_ours;
 use crate::base::env_vars;
 use crate::os::fds;
 
-/// What the two standard descriptors lead to.
+/// Properties of the two standard descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terminal {
     /// Standard output is a terminal.
     pub stdout: bool,
     /// Standard error is a terminal.
     pub stderr: bool,
-    /// Whether what we say on standard error may carry colours.
+    /// Whether text of remuda on standard error may have colours.
     pub paint: Paint,
-    /// The same for standard output.
+    /// Whether text of remuda on standard output may have colours.
     pub stdout_paint: Paint,
     /// Where a status line may be drawn.
     pub status: StatusPlace,
-    /// What the marks in lines are made of.
+    /// The characters for marks in lines.
     pub charset: Charset,
 }
 
-/// What the marks in lines are made of.
+/// The characters for marks in lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charset {
     /// Characters of Unicode.
     Utf8,
-    /// ASCII, where the locale has nothing else.
+    /// ASCII only, as the locale requires.
     Ascii,
 }
 
 impl Charset {
-    /// The charset of the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. Without
-    /// any it is UTF-8, as in most containers.
+    /// The charset of the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. If none
+    /// is set, it is UTF-8, as in most containers.
     fn look() -> Self {
         let names = [env_vars::LC_ALL, env_vars::LC_CTYPE, env_vars::LANG].into_iter();
         let locale = names.filter_map(env_vars::get_text).find(|value| !value.is_empty());
         locale.map_or(Self::Utf8, |locale| Self::of(&locale))
     }
 
-    /// `en_US.UTF-8`, `C.utf8`, `C`, `de_DE@euro`.
+    /// The charset of a locale such as `en_US.UTF-8`, `C.utf8`, `C`, `de_DE@euro`.
     fn of(locale: &str) -> Self {
         let charset = locale.split('@').next().and_then(|name| name.split_once('.'));
         let is_utf8 = charset.is_some_and(|(_, charset)| {
@@ -60,7 +60,7 @@ impl Charset {
         if is_utf8 { Self::Utf8 } else { Self::Ascii }
     }
 
-    /// A text of remuda in the characters that the charset has.
+    /// Replaces characters in a text of remuda that the charset does not have.
     pub(super) fn adapt(self, text: &str) -> Cow<'_, str> {
         if self == Self::Utf8 || text.is_ascii() {
             return text.into();
@@ -75,7 +75,7 @@ impl Charset {
         text.chars().map(spelt).collect::<String>().into()
     }
 
-    /// Stands between a prefix and its line.
+    /// The mark between a prefix and its line.
     pub(super) fn bar(self) -> &'static str {
         match self {
             Self::Utf8 => "│",
@@ -83,7 +83,7 @@ impl Charset {
         }
     }
 
-    /// Stands for text that was cut off.
+    /// The mark for text that was cut off.
     pub(super) fn more(self) -> &'static str {
         match self {
             Self::Utf8 => "…",
@@ -91,7 +91,7 @@ impl Charset {
         }
     }
 
-    /// Ends a part of a line that goes on.
+    /// The mark at the end of a part of a line that the next part continues.
     pub(super) fn continues(self) -> &'static str {
         match self {
             Self::Utf8 => "⏎",
@@ -100,19 +100,19 @@ impl Charset {
     }
 }
 
-/// Where a status line may be drawn: below the lines on a terminal that nobody else writes to.
+/// Where a status line may be drawn: below the lines on a terminal that no other program writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusPlace {
     /// On no terminal.
     Nowhere,
-    /// On the terminal of standard error; standard output goes into a file.
+    /// On the terminal of standard error; standard output is a file.
     Stderr,
-    /// On the one terminal of both.
+    /// On the terminal of both.
     Shared,
 }
 
 impl Terminal {
-    /// Looks.
+    /// Determines the properties.
     pub fn look() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let status = if stderr && !is_dumb() { status_place() } else { StatusPlace::Nowhere };
@@ -126,7 +126,7 @@ impl Terminal {
         }
     }
 
-    /// The same without a status line.
+    /// The same properties without a status line.
     #[must_use]
     pub fn without_status(self) -> Self {
         Self { status: StatusPlace::Nowhere, ..self }
@@ -137,8 +137,8 @@ fn is_dumb() -> bool {
     env_vars::get(env_vars::TERM).is_some_and(|value| value == "dumb")
 }
 
-/// For a standard error that is a terminal. Whoever reads our standard output from a pipe may write
-/// to the same terminal, and would write into the status line.
+/// The place of the status line if standard error is a terminal. If standard output is a pipe, its
+/// reader may write to the same terminal, and would write into the status line.
 fn status_place() -> StatusPlace {
     let stat = |fd| rustix::fs::fstat(fd).ok();
     let (Some(out), Some(err)) = (stat(rustix::stdio::stdout()), stat(rustix::stdio::stderr()))
@@ -162,18 +162,18 @@ fn status_place() -> StatusPlace {
 pub(super) struct Tty(OwnedFd);
 
 impl Tty {
-    /// `fd` leads to a terminal.
+    /// Makes a handle; `fd` must be a terminal.
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Its columns and rows; `None` while another process group has it, for a job in the background
-    /// must not draw where the user types.
+    /// Columns and rows of the terminal; `None` while another process group has it, because a job
+    /// in the background must not draw where the user types.
     pub(super) fn size(&self) -> Option<(usize, usize)> {
         const USUAL: (usize, usize) = (80, 24);
         match rustix::termios::tcgetpgrp(&self.0) {
             Ok(foreground) if foreground != rustix::process::getpgrp() => return None,
-            // Not our controlling terminal: nobody can type at us.
+            // Not the controlling terminal of this process, so no input is typed for it.
             Ok(_) | Err(_) => {}
         }
         let size = rustix::termios::tcgetwinsize(&self.0).ok();
@@ -183,27 +183,27 @@ impl Tty {
     }
 }
 
-/// When text of remuda has colours; the value of `--color`.
+/// When remuda's text has colours; the value of `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// On a terminal that knows colours, unless a variable of the environment decides.
+    /// On a terminal that supports colours, unless an environment variable decides.
     #[default]
     Auto,
-    /// Also in pipes and files.
+    /// Always, also in pipes and files.
     Always,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
 static COLOR: OnceLock<ColorChoice> = OnceLock::new();
 
-/// Sets the choice for the whole process; only the first one counts.
+/// Sets the choice for the whole process; only the first call has an effect.
 pub fn choose_color(choice: ColorChoice) {
     let _ = COLOR.set(choice);
 }
 
-/// `--color` first, then `NO_COLOR`, then `FORCE_COLOR` and `CLICOLOR_FORCE`, then whether it is a
-/// terminal that knows colours.
+/// Decides about colours: `--color` first, then `NO_COLOR`, then `FORCE_COLOR` and
+/// `CLICOLOR_FORCE`, then whether it is a terminal that supports colours.
 fn paint(terminal: bool) -> Paint {
     let is_set = |name| env_vars::get(name).is_some_and(|value| value != "0");
     let has_colours = match COLOR.get().copied().unwrap_or_default() {
@@ -218,13 +218,13 @@ fn paint(terminal: bool) -> Paint {
     if has_colours { Paint::Colour } else { Paint::Plain }
 }
 
-/// Writes requested data; a reader that went away is not an error.
+/// Prints requested data; a reader that closed the pipe is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     print_by(|stdout| stdout.write_all(text.as_bytes()))
 }
 
-/// Writes to standard output what need not be in memory all at once. A reader that leaves early is
-/// no error.
+/// Prints to standard output what need not be in memory all at once. A reader that closes the pipe
+/// is not an error.
 pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match write(&mut stdout).and_then(|()| stdout.flush()) {
@@ -233,18 +233,18 @@ pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Res
     }
 }
 
-/// Says something about ourselves, the first word of each line in its colour.
+/// Prints a message of remuda, with the first word of each line in its colour.
 pub fn say(text: &str, paint: Paint) {
     print_error(&paint_ours(text, paint));
 }
 
-/// Writes to standard error.
+/// Prints to standard error.
 pub fn print_error(text: &str) {
     let text = Charset::look().adapt(text);
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Says something about ourselves if nobody has to wait for it; what finds no room is lost.
+/// Prints a message of remuda if that does not block; otherwise the message is dropped.
 pub fn print_error_now(text: &str) {
     let stderr = io::stderr();
     if fds::has_room(&stderr) {
@@ -252,8 +252,8 @@ pub fn print_error_now(text: &str) {
     }
 }
 
-/// Makes a panic one line that says whose bug it is. What unwinds then ends with
-/// [`Status::Bug`](crate::base::Status::Bug).
+/// Prints a panic as one line that calls it an internal error of remuda. After the panic the
+/// process exits with [`Status::Bug`](crate::base::Status::Bug).
 pub fn explain_panics(who: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let payload = info.payload();
@@ -267,8 +267,8 @@ pub fn explain_panics(who: &'static str) {
     }));
 }
 
-/// Our own log, for whoever asks with `REMUDA_LOG=debug`, or `REMUDA_LOG=remuda::job=trace,info`.
-/// Messages that may carry keys or values of variables are never logged.
+/// Starts remuda's log if `REMUDA_LOG=debug` or for example `REMUDA_LOG=remuda::job=trace,info` is
+/// set. Messages that may contain keys or values of variables are never logged.
 pub fn start_log() {
     let Some(filter) = env_vars::get_text(env_vars::REMUDA_LOG) else {
         return;

@@ -4,10 +4,10 @@ use anstyle::{AnsiColor, Color, Effects, Reset, RgbColor, Style};
 use smol_str::SmolStr;
 use unicode_width::UnicodeWidthChar;
 
-/// Bytes of a character with its combining marks; further marks are dropped.
+/// Most bytes of a character with its combining marks; further marks are dropped.
 const CLUSTER_BYTES_MAX: usize = 22;
 
-/// Columns of one row.
+/// The columns of one row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TextRow {
     cells: Vec<Cell>,
@@ -21,9 +21,9 @@ struct Cell {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Content {
-    /// A character with its combining marks. Empty: the second column of the one before.
+    /// A character with its combining marks. Empty: the second column of the character before.
     Text(SmolStr),
-    /// A byte that is no text, such as a control character.
+    /// A byte that is not text, such as a control character.
     Byte(u8),
 }
 
@@ -47,7 +47,7 @@ impl TextRow {
         column + width
     }
 
-    /// Writes a byte that is no text; returns the column behind it.
+    /// Writes a byte that is not text; returns the column behind it.
     pub(super) fn put_byte(&mut self, column: usize, byte: u8, style: Style) -> usize {
         self.set(column, Cell { content: Content::Byte(byte), style });
         column + 1
@@ -59,7 +59,7 @@ impl TextRow {
             self.cells.resize(column + 1, blank.clone());
         }
         let is_continued = |cell: &Cell| cell.content == CONTINUED;
-        // A character of two columns that loses one of them is gone.
+        // A character of two columns that loses one of them is removed.
         if cell.content != CONTINUED && is_continued(&self.cells[column]) && 0 < column {
             self.cells[column - 1] = blank.clone();
         }
@@ -87,7 +87,7 @@ impl TextRow {
         self.cells.truncate(column);
     }
 
-    /// Makes blank the character of two columns that has its second one here.
+    /// Blanks a two-column character whose second column is this one.
     fn blank_half(&mut self, column: usize) {
         let is_half = self.cells.get(column).is_some_and(|cell| cell.content == CONTINUED);
         if is_half && 0 < column {
@@ -97,7 +97,7 @@ impl TextRow {
         }
     }
 
-    /// Makes everything before a column blank.
+    /// Blanks everything before a column.
     pub(super) fn wipe(&mut self, columns: usize) {
         self.blank_half(columns);
         for cell in self.cells.iter_mut().take(columns) {
@@ -105,28 +105,28 @@ impl TextRow {
         }
     }
 
-    /// Whether nothing was ever written here, or it was removed.
+    /// Whether the row was never written, or its text was removed.
     pub(super) fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// Whether it shows nothing.
+    /// Whether the row shows nothing.
     pub(super) fn is_blank(&self) -> bool {
         self.cells.iter().all(is_blank)
     }
 
-    /// Columns in use.
+    /// Number of columns in use.
     pub(super) fn width(&self) -> usize {
         self.cells.len()
     }
 
-    /// The row without the blanks at its end.
+    /// Removes the blanks at the end of the row.
     pub(super) fn trim(&mut self) {
         let used = self.cells.iter().rposition(|cell| !is_blank(cell)).map_or(0, |last| last + 1);
         self.cells.truncate(used);
     }
 
-    /// Its text, colours included.
+    /// Text of the row, with colours.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (mut out, mut style) = (Vec::with_capacity(self.cells.len()), Style::new());
         for cell in &self.cells {
@@ -146,7 +146,7 @@ fn is_blank(cell: &Cell) -> bool {
     cell.content == BLANK && cell.style == Style::new()
 }
 
-/// Appends what changes the style of the text that follows.
+/// Appends the sequence that changes the style of the text that follows.
 pub(super) fn push_style(out: &mut Vec<u8>, from: Style, to: Style) {
     use std::io::Write as _;
     if from == to {
@@ -216,7 +216,7 @@ fn basic(number: u8) -> Color {
     if 90 <= number { colour.bright(true) } else { colour }.into()
 }
 
-/// `5;N` or `2;R;G;B`.
+/// Parses `5;N` or `2;R;G;B`.
 fn extended(numbers: &mut impl Iterator<Item = u8>) -> Option<Color> {
     match numbers.next()? {
         5 => Some(anstyle::Ansi256Color(numbers.next()?).into()),

@@ -1,4 +1,4 @@
-//! Hosts, their slots and their ranks, before anything is planned: for `hostfile check` and `show`.
+//! Hosts, their slots and their ranks before a plan is made: for `hostfile check` and `show`.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 use crate::base::{Slot, UserName};
 use crate::pool::Pool;
 
-/// Version of the JSON document; a field that changes its meaning raises it.
+/// Version of the JSON document; it increases when a field changes its meaning.
 pub const WORLD_VERSION: u32 = 1;
 
-/// A table with a line for each node, and the size of the world.
+/// Formats a table with a line for each node, and the size of the world.
 pub fn show_world(pool: &Pool) -> String {
     let mut rows = vec![["node", "host", "slots", "ranks"].map(str::to_owned)];
     let mut rank = 0;
@@ -33,7 +33,7 @@ pub fn show_world(pool: &Pool) -> String {
     out
 }
 
-/// `0-3,5`.
+/// Formats numbers as `0-3,5`.
 fn show_runs(numbers: impl Iterator<Item = usize>) -> String {
     let numbers: Vec<usize> = numbers.collect();
     let runs = numbers.chunk_by(|left, right| left + 1 == *right).map(|run| match run {
@@ -53,7 +53,7 @@ struct WorldDocument<'a> {
 #[derive(Serialize)]
 pub(super) struct HostDocument<'a> {
     name: &'a str,
-    /// As whom it is reached, where the file says so.
+    /// Login name for the host, if the file gives one.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     node_rank: usize,
@@ -61,14 +61,14 @@ pub(super) struct HostDocument<'a> {
     first_rank: usize,
 }
 
-/// The same for programs; ends with a line end.
+/// Formats the same facts as JSON; ends with a line end.
 pub fn world_json(pool: &Pool) -> String {
     let (world_size, hosts) = (pool.slot_count(), host_documents(pool));
     let document = WorldDocument { version: WORLD_VERSION, world_size, hosts };
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
 }
 
-/// Every host with its node rank and the rank of its first worker.
+/// All hosts with their node rank and the rank of their first worker.
 pub(super) fn host_documents(pool: &Pool) -> Vec<HostDocument<'_>> {
     let mut rank = 0;
     let mut hosts = Vec::with_capacity(pool.nodes().len());
@@ -80,7 +80,7 @@ pub(super) fn host_documents(pool: &Pool) -> Vec<HostDocument<'_>> {
     hosts
 }
 
-/// Hosts of which no slots are known; ends with a line end.
+/// Formats hosts with unknown slots as JSON; ends with a line end.
 pub fn names_json<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let host = |(node_rank, name)| serde_json::json!({"name": name, "node_rank": node_rank});
     let hosts: Vec<_> = names.enumerate().map(host).collect();

@@ -1,4 +1,4 @@
-//! A link, and what is known of the agent at its other end.
+//! A link to an agent, and the facts that the transport has about the agent.
 
 use std::process::Child;
 use std::time::Duration;
@@ -11,59 +11,59 @@ use super::{LinkReader, LinkWriter};
 use crate::base::{WorkerExit, clock};
 use crate::os::family;
 
-/// A byte stream to an agent, and what keeps the agent.
+/// A byte stream to an agent, and a handle of the agent's process.
 pub struct Link {
-    /// What the agent says.
+    /// Receives from the agent.
     pub reader: LinkReader,
-    /// What the agent is told.
+    /// Sends to the agent.
     pub writer: LinkWriter,
     /// The agent's process.
     pub agent: AgentProcess,
     /// Bytes of the link that have already been read.
     pub early: Vec<u8>,
-    /// What was seen on the way.
+    /// Facts about the connection.
     pub arrival: Arrival,
 }
 
-/// What was seen on the way to an agent; nothing where there was no way.
+/// Facts about the connection to an agent; empty for an agent on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// Time until ssh had logged in.
+    /// Time until the ssh login was done.
     pub login: Option<Duration>,
-    /// Time from there until the login shell came to our command.
+    /// Time from then until the login shell ran the bootstrap command.
     pub shell: Option<Duration>,
-    /// What start-up files printed before that on standard output.
+    /// Output of start-up files before that, on standard output.
     pub noise: String,
-    /// What stands behind `ssh` on a line that comes there as we did.
+    /// Arguments for `ssh` that reach the host with the same options.
     pub way: Option<String>,
-    /// What the server calls itself, if ssh was asked to tell: `OpenSSH_9.2p1`.
+    /// Version text of the ssh server, if ssh ran with `-v`: `OpenSSH_9.2p1`.
     pub server: Option<String>,
 }
 
-/// An agent that we started; it ends when its link does.
+/// The process of an agent that the launcher started; it ends when its link ends.
 pub enum AgentProcess {
-    /// Our child.
+    /// A child of this process.
     Local(Child),
-    /// A command over a connection of its own.
+    /// A command over an ssh connection.
     Ssh(Box<SshAgent>),
-    /// The child of a process that dialled in, which tells how it ended.
+    /// A child of a process that dialled in and reports the child's exit.
     Dialled(oneshot::Receiver<Option<WorkerExit>>),
-    /// A task of a test.
+    /// A task of a test that plays an agent.
     #[cfg(test)]
     Played,
 }
 
-/// What became of an agent whose link has ended.
+/// The end of an agent after its link has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentEnd {
-    /// How it ended, if anybody can know.
+    /// How the agent exited, if that can be known.
     pub exit: Option<WorkerExit>,
-    /// What the transport says about the end of the link.
+    /// Output of the transport about the end of the link.
     pub words: Option<String>,
 }
 
 impl AgentProcess {
-    /// Its pid, if it is a process of this machine.
+    /// Pid of the agent, if it is a process of this machine.
     pub fn pid(&self) -> Option<Pid> {
         match self {
             Self::Local(child) => Some(Pid::from_child(child)),
@@ -73,7 +73,7 @@ impl AgentProcess {
         }
     }
 
-    /// Waits for its end, at most `limit`, and buries what is left of the way to it.
+    /// Waits until the agent has ended, at most `limit`, and releases its connection.
     pub async fn bury(self, limit: Duration) -> AgentEnd {
         match self {
             Self::Local(child) => AgentEnd { exit: bury_child(&child, limit).await, words: None },

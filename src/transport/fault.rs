@@ -1,24 +1,24 @@
-//! Why there is no link to a node, in whichever way it was to be reached. Pure.
+//! Why there is no link to a node, for every kind of transport. Pure.
 
 use crate::base::Status;
 
 /// Why there is no link to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind of reason.
+    /// Class of the reason.
     pub kind: FaultKind,
-    /// Whoever said it, in their own words; may have many lines.
+    /// Error text of the program that failed; may have many lines.
     pub words: String,
-    /// What a user would type to meet it, or to be rid of it.
+    /// Commands with which a user can reproduce or solve the problem.
     pub by_hand: ByHand,
 }
 
-/// Words for a shell, with everything that we were told about the way there.
+/// Arguments and commands for a shell, with the options for the path to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByHand {
-    /// What stands behind `ssh` to log in there.
+    /// Arguments for `ssh` that log in to the host.
     pub way: String,
-    /// The command that removes the key that is known of it.
+    /// The command that removes the known key of the host.
     pub forget_key: String,
 }
 
@@ -28,60 +28,60 @@ impl Default for ByHand {
     }
 }
 
-/// The kinds, in the order in which they are shown.
+/// The reasons, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// There is no ssh on this machine, or it could not be started.
     NoSsh,
-    /// Its name does not resolve.
+    /// The host's name does not resolve.
     NoSuchName,
     /// The connection was refused.
     Refused,
-    /// No answer, or no way there.
+    /// The host does not answer, or there is no route to it.
     NoAnswer,
-    /// It has another key than it had.
+    /// The host has a different key than before.
     HostKeyChanged,
-    /// Nobody has said that its key is right.
+    /// The host's key has not been confirmed.
     HostKeyUnknown,
-    /// It does not let us in.
+    /// The host refused the login.
     Denied,
-    /// It refuses us for a while because of earlier failures.
+    /// The host refuses connections from this machine for a while because of earlier failures.
     Penalty,
-    /// It ended the connection before it knew who we are.
+    /// The host closed the connection before authentication.
     Dropped,
-    /// Something else that ssh says.
+    /// Another error that ssh reports.
     Ssh,
-    /// There is no agent where the user says that one is.
+    /// There is no agent at the path that the user gave.
     NotInstalled,
-    /// Its login shell did not come to our agent.
+    /// The login shell of the host did not start the agent.
     NoAgent,
-    /// It let us in, and then nothing came.
+    /// The login succeeded, and then the host sent nothing.
     Hangs,
-    /// Its processor is another than ours.
+    /// The host's processor architecture differs from this machine's.
     OtherArch,
-    /// Its C library is older than the agent needs.
+    /// The host's C library is older than the agent needs.
     OldLibc,
-    /// There is no place for the agent.
+    /// The host has no place for the agent.
     NoRoom,
-    /// The binary did not arrive as it was sent.
+    /// The binary arrived damaged.
     Damaged,
-    /// It was to come by itself, and did not.
+    /// The node should have joined by itself, and did not.
     Absent,
-    /// It came with another key, and did not come with ours.
+    /// The node joined with a different key, and not with this one's.
     OtherKey,
-    /// It came with another plan than ours.
+    /// The node joined with a different plan.
     OtherPlan,
-    /// It came with another build of remuda.
+    /// The node joined with a different build of remuda.
     OtherBuild,
 }
 
 impl Fault {
-    /// One of a kind.
+    /// A fault of this kind.
     pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
         Self { kind, words: words.into(), by_hand: ByHand::default() }
     }
 
-    /// What to do about it.
+    /// Advice for the user.
     pub fn help(&self) -> Option<String> {
         let ByHand { way, forget_key } = &self.by_hand;
         let text = match self.kind {
@@ -106,7 +106,8 @@ impl Fault {
                 ));
             }
             FaultKind::HostKeyUnknown => {
-                // Whatever refused may not ask by itself, and a configuration may forbid it to.
+                // By default ssh may reject the key without a prompt, and a configuration may
+                // forbid prompts.
                 let ask = "-o BatchMode=no -o StrictHostKeyChecking=ask";
                 return Some(format!(
                     "log in once with `ssh {ask} {way}` and compare the fingerprint"
@@ -156,7 +157,7 @@ impl Fault {
 }
 
 impl FaultKind {
-    /// The heading over its hosts.
+    /// The heading over the hosts with this fault.
     pub fn title(self) -> &'static str {
         match self {
             Self::NoSsh => "ssh cannot be started here",
@@ -183,7 +184,7 @@ impl FaultKind {
         }
     }
 
-    /// The exit status it leads to.
+    /// The exit status for this fault.
     pub fn status(self) -> Status {
         match self {
             Self::NoSuchName
@@ -205,7 +206,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether it was reached, and what was found there is why it has no part.
+    /// Whether the node was reached and refused for a reason that was found there.
     pub fn was_reached(self) -> bool {
         matches!(
             self,
@@ -222,7 +223,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether it is started by somebody else, and comes by itself.
+    /// Whether the node is started from outside the launcher and joins by itself.
     pub fn comes_by_itself(self) -> bool {
         matches!(self, Self::Absent | Self::OtherKey | Self::OtherPlan | Self::OtherBuild)
     }

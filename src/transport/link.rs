@@ -1,4 +1,4 @@
-//! The two halves of a link: bytes in, bytes out, over whatever descriptor carries them.
+//! The two halves of a link, one to read and one to write, over any descriptor.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use tokio::io::unix::AsyncFd;
 
 use crate::os::watch::watch;
 
-/// The half that is read.
+/// The half of a link that is read.
 pub struct LinkReader(AsyncFd<OwnedFd>);
 
-/// The half that is written.
+/// The half of a link that is written.
 pub struct LinkWriter(AsyncFd<OwnedFd>);
 
 impl LinkReader {
@@ -21,14 +21,15 @@ impl LinkReader {
         Ok(Self(watch(fd, Interest::READABLE)?))
     }
 
-    /// Appends what is there, at most `buffer`'s spare capacity; 0 is the end.
+    /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         debug_assert!(buffer.len() < buffer.capacity(), "reading into no room looks like the end");
         let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?);
         self.0.async_io(Interest::READABLE, read).await
     }
 
-    /// The same without waiting: an error of the kind `WouldBlock` when nothing is there.
+    /// Like [`Self::read`] without waiting: an error of the kind `WouldBlock` if no bytes are
+    /// available.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         Ok(rustix::io::read(self.0.get_ref(), rustix::buffer::spare_capacity(buffer))?)
     }
@@ -40,7 +41,7 @@ impl LinkWriter {
         Ok(Self(watch(fd, Interest::WRITABLE)?))
     }
 
-    /// Writes both parts, in one call where the kernel takes them.
+    /// Writes both parts, in one call if the kernel accepts them.
     pub async fn write_all(&self, mut head: &[u8], mut body: &[u8]) -> io::Result<()> {
         while !head.is_empty() || !body.is_empty() {
             let parts = [IoSlice::new(head), IoSlice::new(body)];
@@ -53,17 +54,17 @@ impl LinkWriter {
         Ok(())
     }
 
-    /// Ends a link over a socket in both directions, whoever else holds it.
+    /// Shuts a link over a socket down in both directions, also if other processes hold the socket.
     pub fn end(&self) {
         let _ = rustix::net::shutdown(self.0.get_ref(), rustix::net::Shutdown::Both);
     }
 
-    /// Moves bytes that are in a pipe, without copying them. Where the link does not take pages,
-    /// and nothing has been moved yet, the error is `EINVAL`.
+    /// Moves bytes from a pipe without copying them. If the link does not accept pages and nothing
+    /// has been moved yet, the error is `EINVAL`.
     pub async fn move_all(&self, pipe: &OwnedFd, mut bytes: usize) -> io::Result<()> {
         while 0 < bytes {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-            // The pipe is not empty: whoever would have to wait is the link.
+            // The pipe is not empty, so `EAGAIN` can only be caused by the link.
             let moved = |fd: &OwnedFd| Ok(splice(pipe, None, fd, None, bytes, flags)?);
             match self.0.async_io(Interest::WRITABLE, moved).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),

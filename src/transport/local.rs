@@ -1,4 +1,4 @@
-//! Agents on this machine: one process per host of the hostfile, over a socket pair.
+//! Agents on this machine: one process per host of the hostfile, connected by a socket pair.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,8 +10,8 @@ use super::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 use crate::base::env_vars;
 use crate::os::{fds, fork};
 
-/// Starts an agent: `remuda agent job=… node=…`, in its own session, with standard error ours. Its
-/// workers call each other from the address `at`, if one was chosen.
+/// Starts an agent: `remuda agent job=… node=…`, in its own session, with the launcher's standard
+/// error. Its workers connect to each other from the address `at`, if one was chosen.
 pub fn connect_local(arguments: &[OsString], at: Option<IpAddr>) -> io::Result<Link> {
     let (ours, theirs) = fds::stream_pair()?;
     let agent = spawn(arguments, at, theirs)?;
@@ -31,7 +31,7 @@ fn spawn(arguments: &[OsString], at: Option<IpAddr>, link: OwnedFd) -> io::Resul
     fork::in_own_session(&mut command).spawn()
 }
 
-/// The agent's side: takes the link that it was started with away from descriptors 0 and 1.
+/// Called by the agent: takes its link from descriptors 0 and 1.
 pub fn adopt_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     fds::take_stdio()
 }

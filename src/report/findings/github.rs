@@ -6,7 +6,7 @@ use crate::base::Severity;
 
 use super::{CheckedFile, placed};
 
-/// A line for each diagnostic.
+/// Formats a line for each diagnostic.
 pub fn show_github(files: &[CheckedFile<'_>]) -> String {
     let mut out = String::new();
     for placed in placed(files) {

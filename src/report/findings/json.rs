@@ -1,4 +1,4 @@
-//! `hostfile check --format json`: made for that, versioned.
+//! `hostfile check --format json`: a versioned document.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::base::Applicability;
 use super::super::world::{self, host_documents};
 use super::{CheckedFile, Placed, placed, severity_name};
 
-/// Version of the document; a field that changes its meaning raises it.
+/// Version of the document; it increases when a field changes its meaning.
 pub const FINDINGS_VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -15,7 +15,7 @@ struct Document<'a> {
     version: u32,
     diagnostics: Vec<DiagnosticDocument<'a>>,
     hosts: Vec<HostDocument<'a>>,
-    /// What selections leave of the files.
+    /// The worlds that selections leave of the files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     worlds: Vec<WorldDocument<'a>>,
 }
@@ -47,7 +47,7 @@ struct SuggestionDocument<'a> {
     column: usize,
     end_column: usize,
     replacement: &'a str,
-    /// Whether `--fix` makes it without asking.
+    /// Whether `--fix` applies it without a prompt.
     certain: bool,
 }
 
@@ -58,7 +58,7 @@ struct HostDocument<'a> {
     slots: u32,
 }
 
-/// The document; ends with a line end.
+/// Formats the document; ends with a line end.
 pub fn show_json(files: &[CheckedFile<'_>]) -> String {
     let placed = placed(files);
     let hosts = files.iter().flat_map(|file| {

@@ -1,4 +1,4 @@
-//! What is wrong with files, for machines: JSON, SARIF and the annotations of GitHub.
+//! Findings in files, for programs: JSON, SARIF and the annotations of GitHub.
 
 mod github;
 mod json;
@@ -13,18 +13,18 @@ pub use github::show_github;
 pub use json::{FINDINGS_VERSION, show_json};
 pub use sarif::show_sarif;
 
-/// A file that was looked into.
+/// A file that was checked.
 #[derive(Clone, Debug)]
 pub struct CheckedFile<'a> {
-    /// Its text and what is wrong with it.
+    /// Its text and its findings.
     pub findings: &'a Findings,
     /// Its hosts with their slots.
     pub hosts: Vec<(&'a str, u32)>,
-    /// What a selection leaves of them, if there was one.
+    /// The pool that a selection leaves of them, if there was one.
     pub world: Option<&'a Pool>,
 }
 
-/// Where something stands: lines and columns from 1, columns in characters, the last one excluded.
+/// A place in a file: lines and columns from 1, columns in characters, the last one excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     line: usize,
@@ -38,11 +38,11 @@ struct Placed<'a> {
     file: &'a str,
     found: &'a Diagnostic,
     place: Option<Place>,
-    /// What its suggestion replaces.
+    /// The place that its suggestion replaces.
     replaced: Option<Place>,
 }
 
-/// Every diagnostic of every file.
+/// All diagnostics of all files.
 fn placed<'a>(files: &[CheckedFile<'a>]) -> Vec<Placed<'a>> {
     let mut all = Vec::new();
     for CheckedFile { findings, .. } in files {
@@ -57,8 +57,8 @@ fn placed<'a>(files: &[CheckedFile<'a>]) -> Vec<Placed<'a>> {
     all
 }
 
-/// Bytes → lines and columns. Goes on from the last answer where it can: on a line of a megabyte,
-/// counting from its start for every finding would never end.
+/// Converts byte positions to lines and columns. It continues from its last result if it can,
+/// because counting from the start of a line of a megabyte for every finding would take too long.
 struct Ruler<'a> {
     text: &'a str,
     lines: Lines<'a>,

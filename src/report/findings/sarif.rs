@@ -8,7 +8,7 @@ use crate::pool::codes::EXPLANATIONS;
 
 use super::{CheckedFile, Place, Placed, placed, severity_name};
 
-/// The document; ends with a line end.
+/// Formats the document; ends with a line end.
 pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
     let placed = placed(files);
     let codes: BTreeSet<&str> = placed.iter().map(|placed| placed.found.code).collect();
@@ -39,7 +39,7 @@ fn rule(code: &str) -> Value {
         "fullDescription": {"text": first},
         "help": {
             "text": found.text,
-            // Examples are indented by four blanks, which is a block of code in Markdown too.
+            // Examples are indented by four blanks, which is a code block in Markdown too.
             "markdown": format!("**{}**\n\n{}", found.title, found.text),
         },
     })

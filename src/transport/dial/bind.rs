@@ -1,4 +1,4 @@
-//! Node 0 takes its place: one address, one port.
+//! Binds the address and port at which node 0 listens.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 use super::notices::WaitNotices;
 use crate::base::clock;
 
-/// Connections that the kernel keeps for us until there is time for them.
+/// Connections that the kernel queues until node 0 accepts them.
 const BACKLOG_MAX: i32 = 4096;
-/// Between two looks for a name, at least and at most.
+/// Shortest and longest pause between two look-ups of a name.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Why node 0 cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The name stands for nothing.
+    /// The name does not resolve.
     #[error("the name `{name}` does not resolve: {why}")]
     NoSuchName {
         /// The name.
         name: String,
-        /// In the resolver's words.
+        /// Error text of the resolver.
         why: String,
     },
-    /// It stands for another machine.
+    /// The name resolves to another machine.
     #[error("`{0}` is not an address of this node")]
     NotOurs(String),
-    /// Somebody has the port.
+    /// The port is in use.
     #[error("port {port} of `{name}` is taken")]
     Taken {
         /// The name.
@@ -47,18 +47,18 @@ pub enum BindError {
     },
 }
 
-/// A socket that listens at one address and nowhere else.
+/// A socket that listens at exactly one address.
 #[derive(Debug)]
 pub struct BoundListener {
     pub(super) listener: TcpListener,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
 }
 
 impl BoundListener {
-    /// Waits until the name stands for an address of this machine, at most until `deadline`, and
-    /// listens there. Names of pods begin to exist some time after the pods. `tell` hears now and then
-    /// why it still waits, and since when.
+    /// Waits until the name resolves to an address of this machine, at most until `deadline`, and
+    /// listens there. Names of pods begin to exist some time after the pods. At intervals, `tell`
+    /// receives the reason of the wait and its length.
     pub async fn open(
         name: &str,
         port: u16,
@@ -85,8 +85,8 @@ impl BoundListener {
 }
 
 impl BindError {
-    /// Whether the name may stand for another address later. It may also still stand for the pod in
-    /// whose place we are.
+    /// Whether the name may resolve to another address later. It may still resolve to the pod that
+    /// this one replaces.
     fn may_pass(&self) -> bool {
         match self {
             Self::NoSuchName { .. } => true,
@@ -105,7 +105,7 @@ async fn try_open(name: &str, port: u16) -> Result<BoundListener, BindError> {
         Ok(addresses) => bind(name, port, addresses.collect()),
         Err(error) => {
             let why = error.to_string();
-            // The resolver's own number is no news.
+            // Removes the resolver's error number, which adds nothing.
             let why = why.rsplit(": ").next().unwrap_or_default().to_lowercase();
             Err(BindError::NoSuchName { name: name.to_owned(), why })
         }

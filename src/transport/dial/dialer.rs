@@ -1,4 +1,4 @@
-//! The other nodes: they call node 0 until it answers.
+//! The connecting side: the other nodes connect to node 0 until it accepts them.
 
 use std::fmt;
 use std::io;
@@ -15,78 +15,79 @@ use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::calls::is_on_the_way;
 use crate::secure::JobKey;
 
-/// Between two calls where nobody listens, at least. A call that the kernel refuses costs next to nothing.
+/// Shortest pause between two attempts while the connection is refused. An attempt that the kernel
+/// refuses costs almost nothing.
 const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The same where the name does not exist yet: a thousand nodes may ask one name server.
+/// Shortest pause while the name does not exist yet: a thousand nodes may query one name server.
 const UNNAMED_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Behind the first call that was answered and came to nothing, which costs node 0 a handshake; twice as
-/// long behind each further one.
+/// Pause after the first attempt that was accepted and failed, which costs node 0 a handshake. The
+/// pause doubles after each further one.
 const ANSWERED_PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Between two calls, at most. Short, since all nodes wait for the last one.
+/// Longest pause between two attempts. It is short, because all nodes wait for the last one.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// What one call may take.
+/// Time limit of one attempt.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// Calls in a row that are closed without an answer: after so many the key is not the same. Something
-/// in between, such as the proxy of a service mesh, may close a few.
+/// Number of consecutive connections closed without a reply after which the keys are taken to
+/// differ. A few may be closed by something in between, such as the proxy of a service mesh.
 const CLOSED_MAX: u32 = 10;
-/// Calls in a row that are closed without an answer: so many are remembered when the time is over, whatever
-/// comes after them. Fewer may be those of a node 0 that is killed in between.
+/// Number of consecutive connections closed without a reply that decides the message at the time
+/// limit, whatever followed them. Fewer may be closed by a node 0 that is killed in between.
 const CLOSED_TELLING: u32 = 3;
 
-/// Whom to call, and who we are.
+/// The address of node 0, and the identity of this node.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     /// Name or address of node 0.
     pub address: String,
-    /// Where it lets agents in.
+    /// Port at which node 0 accepts agents.
     pub port: u16,
-    /// From which address of this node, where that is one on the way.
+    /// Local address of the connection, if that is on the path to node 0.
     pub from: Option<IpAddr>,
-    /// Who we are.
+    /// Number of this node.
     pub node: NodeRank,
     /// Key of the job.
     pub key: JobKey,
-    /// Where that was read.
+    /// File from which the key was read.
     pub key_file: String,
     /// The job.
     pub job: JobId,
-    /// Silence after which a link counts as lost.
+    /// Time without data after which a link counts as lost.
     pub lease: Duration,
-    /// Our build.
+    /// Build of this binary.
     pub build: &'static str,
-    /// Our plan.
+    /// Digest of this node's plan.
     pub digest: [u8; 32],
-    /// The same in lines.
+    /// The plan in lines.
     pub outline: Vec<String>,
-    /// The first epoch of the job in which we have not been.
+    /// First epoch of the job in which this node has not taken part.
     pub fresh: Epoch,
-    /// How many of those before followed on one that did not fail.
+    /// Number of earlier epochs that followed an epoch that did not fail.
     pub uncharged: u32,
 }
 
-/// Why we are not a part of the job.
+/// Why this node is not a part of the job.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinFault {
-    /// It did not come to an answer in time; the last reason.
+    /// Node 0 did not reply in time: its address, and the last reason.
     #[error("node 0 ({0}) did not answer: {1}")]
     NoAnswer(String, String),
-    /// It closed so many connections in a row, as it does with those of another key.
+    /// Node 0 closed this many consecutive connections, as it does if the key differs.
     #[error("node 0 ({called}) closed {closed} connections without an answer: it has another key")]
     OtherKey {
         /// The address that was called.
         called: String,
-        /// Connections.
+        /// Number of closed connections.
         closed: u32,
-        /// The mark of this node's own key, and where that was read.
+        /// Fingerprint of this node's key, and the file from which the key was read.
         own: String,
     },
-    /// It told us why not.
+    /// Node 0 refused this node for the given reason.
     #[error("{}", .0.text.trim_end())]
     Refused(JoinRefusal),
 }
 
 impl JoinFault {
-    /// The exit status that tells it.
+    /// The exit status for this fault.
     pub fn status(&self) -> Status {
         match self {
             Self::NoAnswer(..) => Status::Unreachable,
@@ -95,7 +96,7 @@ impl JoinFault {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the user.
     pub fn help(&self) -> String {
         match self {
             Self::NoAnswer(..) => {
@@ -115,11 +116,11 @@ impl JoinFault {
     }
 }
 
-/// Why one call came to nothing.
+/// Why one attempt failed.
 enum NotYet {
-    /// Nobody was there, in a few words.
+    /// No program accepted the connection; a short reason.
     Because(String),
-    /// The name stands for nothing, in a few words.
+    /// The name does not resolve; a short reason.
     Unnamed(String),
     Closed,
     Refused(JoinRefusal),
@@ -135,7 +136,7 @@ fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::TimedOut => "no answer".to_owned(),
-        // The resolver's own number is no news.
+        // Removes the resolver's error number, which adds nothing.
         _ => {
             let text = error.to_string();
             let text = text.split(" (os error").next().unwrap_or_default();
@@ -154,8 +155,8 @@ impl fmt::Display for NotYet {
     }
 }
 
-/// What lies between calls: an eighth of the time that we have waited, so that whoever comes is met
-/// within that share of its own delay, and a crowd that waits long calls each second.
+/// Pause between two attempts: an eighth of the time waited so far. Node 0 is then found within an
+/// eighth of its own delay, and many nodes that wait long attempt once per second.
 fn pause_after(why: &NotYet, waited: Duration, answered: u32) -> Duration {
     match why {
         NotYet::Because(_) => super::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX),
@@ -168,13 +169,13 @@ fn pause_after(why: &NotYet, waited: Duration, answered: u32) -> Duration {
 }
 
 impl Dialer {
-    /// Whom it calls.
+    /// Address and port of node 0.
     pub fn called(&self) -> String {
         format!("{}:{}", self.address, self.port)
     }
 
-    /// Calls until it is let in, or told that it never will be, or `limit` is over. `tell` hears now
-    /// and then why it still waits, and since when.
+    /// Attempts to join until node 0 accepts or refuses this node, or `limit` has passed. At
+    /// intervals, `tell` receives the reason of the wait and its length.
     pub async fn join(
         &self,
         limit: Duration,
@@ -203,7 +204,7 @@ impl Dialer {
             if since + limit <= now + pause {
                 return Err(match why {
                     NotYet::Refused(refusal) => JoinFault::Refused(refusal),
-                    // Node 0 may have given up waiting, and nobody listens there any more.
+                    // Node 0 may have stopped waiting and closed its port.
                     _ if CLOSED_TELLING <= closed_most => self.other_key(closed_most),
                     why => JoinFault::NoAnswer(self.called(), why.to_string()),
                 });
@@ -220,7 +221,7 @@ impl Dialer {
         JoinFault::OtherKey { called: self.called(), closed, own }
     }
 
-    /// A little different for every node, so that a thousand do not call at once.
+    /// A slightly different pause for every node, so that a thousand nodes do not connect at once.
     fn jittered(&self, pause: Duration) -> Duration {
         let share = self.node.0.wrapping_mul(2_654_435_769) >> 24;
         pause * (192 + share / 4) / 256
@@ -233,7 +234,8 @@ impl Dialer {
         }
     }
 
-    /// A name is looked up anew each time: it may not exist yet, or stand for another address by now.
+    /// Resolves the name for each attempt: it may not exist yet, or may resolve to another address
+    /// by now.
     async fn try_addresses(&self) -> Result<MemberConnection, NotYet> {
         let bare = self.address.trim_start_matches('[').trim_end_matches(']');
         let found = tokio::net::lookup_host((bare, self.port)).await;
@@ -295,11 +297,11 @@ mod tests {
         }
     }
 
-    /// Joins a node 0 that closes so many connections, and then listens no more.
+    /// Joins a node 0 that closes this many connections and then stops listening.
     fn join_after(closes: usize, limit: Duration) -> JoinFault {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("it has one").port();
-        // Left alone when the time is over before so many calls.
+        // The thread is not joined, because the time may pass before this many attempts.
         std::thread::spawn(move || {
             for _ in 0..closes {
                 drop(listener.accept());
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn closed_connections_outrank_a_port_that_is_gone() {
-        // With more time on a busy machine.
+        // Longer limits for a busy machine.
         let limits = [1, 4, 16].map(Duration::from_secs);
         let fault = limits
             .into_iter()
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(fault.status(), Status::Unreachable, "one may be of a node 0 that was killed");
     }
 
-    /// Calls until then, of somebody who hears the same each time.
+    /// Number of attempts within the limit if every attempt has the same result.
     fn calls_within(limit: Duration, why: &NotYet) -> u32 {
         let (mut waited, mut calls) = (Duration::ZERO, 0);
         while waited < limit {
@@ -346,7 +348,7 @@ mod tests {
         let (first, minute) = (Duration::from_secs(1), Duration::from_secs(60));
         assert_eq!([calls_within(first, &refused), calls_within(minute, &refused)], [24, 94]);
         assert_eq!([calls_within(first, &unnamed), calls_within(minute, &unnamed)], [10, 80]);
-        // What a proxy closes while it comes up is not taken for another key.
+        // Connections that a starting proxy closes are not taken for a different key.
         let closed = calls_within(Duration::from_secs(5), &NotYet::Closed);
         assert!(closed < CLOSED_MAX, "{closed}");
     }

@@ -1,5 +1,5 @@
-//! Node 0: lets the agents of the other nodes in, and nobody else. One task that owns the listener,
-//! the seats of the nodes and the connections; everybody else asks it.
+//! Node 0 accepts the agents of the other nodes and rejects all other connections. One task owns
+//! the listener, the slots of the nodes and the connections; other tasks send it requests.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,71 +23,72 @@ use crate::os::tasks::Tasks;
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Arrival, Fault, Link, LinkReader, LinkWriter};
 
-/// Who is on the way in at a time. The others wait in the kernel's queue and are not closed.
+/// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
+/// closed.
 pub const HANDSHAKES_MAX: usize = 64;
-/// How long one may take.
+/// Longest time of one handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// How long one may take while others wait for its place.
+/// Longest time of one handshake while [`HANDSHAKES_MAX`] handshakes run and others wait.
 const HANDSHAKE_CROWDED: Duration = Duration::from_millis(500);
-/// After a failure to accept, for lack of descriptors say.
+/// Pause after a failure of `accept`, for example for lack of file descriptors.
 const REST: Duration = Duration::from_millis(50);
 
-/// Who is let in.
+/// Conditions that a joining node must meet.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The job.
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
-    /// Where that was read.
+    /// File from which the key was read.
     pub key_file: String,
-    /// Silence after which a link counts as lost.
+    /// Time without data after which a link counts as lost.
     pub lease: Duration,
-    /// Our build.
+    /// Build of this binary.
     pub build: &'static str,
-    /// The plan that all must have.
+    /// Digest of the plan that all nodes must have.
     pub digest: [u8; 32],
-    /// The same in lines.
+    /// The plan in lines.
     pub outline: Vec<String>,
     /// Names of all nodes, for messages.
     pub hosts: Vec<String>,
 }
 
-/// A node that has come.
+/// A node that has joined.
 pub struct Joined {
-    /// The way to its agent.
+    /// Link to its agent.
     pub link: Link,
-    /// Signals that its own process was sent, which are meant for the job.
+    /// Signals that the node's launcher process received, which are meant for the job.
     pub signals: mpsc::UnboundedReceiver<i32>,
-    /// Where it came from.
+    /// Address of the node.
     pub peer: SocketAddr,
-    /// The first epoch of the job in which it has not been.
+    /// First epoch of the job in which the node has not taken part.
     pub fresh: Epoch,
-    /// How many of those before followed on one that did not fail.
+    /// Number of earlier epochs that followed an epoch that did not fail.
     pub uncharged: u32,
 }
 
-/// How somebody came as a node; not at all, if nothing is ever said.
+/// How a node joined; the sender is dropped if it does not join.
 type Coming = Result<Joined, Fault>;
 
-/// What the gate is asked.
+/// A request to the gate's task.
 enum Ask {
     Await(NodeRank, oneshot::Sender<Coming>),
     Impostors(NodeRank, oneshot::Sender<Option<String>>),
     Begun(Epoch, u32),
-    /// The last word.
+    /// Close all connections; this is the last message to send.
     End(Control),
 }
 
-/// The way to the task.
+/// Handle of the task that accepts nodes.
 pub struct Acceptor {
     asks: mpsc::UnboundedSender<Ask>,
     own_key: String,
 }
 
 impl Acceptor {
-    /// Begins to let nodes in; `say` says lines. Must be called inside a runtime, whose `tasks` end
-    /// some time after [`Gate::close`].
+    /// Starts the task; `say` prints lines. Must be called inside a runtime, whose `tasks` end some
+    /// time after [`Gate::close`].
     pub fn open(
         door: BoundListener,
         rules: Rules,
@@ -115,65 +116,67 @@ impl Acceptor {
         Ok(Self { asks, own_key })
     }
 
-    /// The node, once it has come, or why it can have no part. One that is there already is asked to
-    /// come again. `None`: the gate is closed.
+    /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
+    /// already is requested to join again. `None`: the gate is closed.
     pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
         let (tell, told) = oneshot::channel();
         let _ = self.asks.send(Ask::Await(node, tell));
         told.await.ok()
     }
 
-    /// Who came as this node with another key, in a few words, if anybody did.
+    /// Description of the connections that claimed to be this node with another key; `None` if
+    /// there were none.
     pub async fn impostors(&self, node: NodeRank) -> Option<String> {
         let (tell, told) = oneshot::channel();
         let _ = self.asks.send(Ask::Impostors(node, tell));
         told.await.ok().flatten()
     }
 
-    /// The mark of the key of node 0, and where that was read.
+    /// Fingerprint of node 0's key, and the file from which the key was read.
     pub fn own_key(&self) -> &str {
         &self.own_key
     }
 
-    /// Tells every node that the workers of an epoch are about to be started, and how many of those
-    /// before followed on one that did not fail.
+    /// Informs every node that the workers of an epoch are about to start, and how many earlier
+    /// epochs followed an epoch that did not fail.
     pub fn begun(&self, epoch: Epoch, uncharged: u32) {
         let _ = self.asks.send(Ask::Begun(epoch, uncharged));
     }
 
-    /// Tells every node that has come how the job ended, and ends once they have heard it.
+    /// Sends every joined node the result of the job; the task ends once they have received it.
     pub fn close(&self, over: JobOver) {
         let _ = self.asks.send(Ask::End(Control::Over(over.clipped())));
     }
 
-    /// Tells every node that another node 0 will go on with the job, and ends as [`Gate::close`] does.
+    /// Informs every node that another node 0 will continue the job; the task ends as after
+    /// [`Gate::close`].
     pub fn leave(&self) {
         let _ = self.asks.send(Ask::End(Control::Leaving));
     }
 }
 
-/// The place of a node.
+/// The slot of a node.
 #[derive(Default)]
 struct Seat {
-    /// Who waits for it.
+    /// The request that waits for the node.
     awaited: Option<oneshot::Sender<Coming>>,
-    /// The way to the node that has it, and where that came from.
+    /// Sender to the connection that has the slot, and the peer's address.
     taken: Option<(mpsc::UnboundedSender<Control>, SocketAddr)>,
-    /// How often it was taken: what an earlier connection leaves behind is no news.
+    /// Number of connections that had the slot; events of earlier connections are ignored.
     times: u64,
-    /// Who came as it with another key.
+    /// Connections that claimed to be this node with another key.
     impostors: WrongKeys,
 }
 
 struct Service {
     listener: TcpListener,
-    /// Whoever is on the way in has them as well.
+    /// Shared with the handshakes.
     rules: Arc<Rules>,
     seats: Vec<Seat>,
     handshakes: JoinSet<Result<Joiner, Turned>>,
     callers: HashMap<Id, (Instant, SocketAddr, AbortHandle)>,
     pumps: Tasks,
-    /// Seats whose connection has ended.
+    /// Reports the slots whose connection has ended.
     tell_ended: mpsc::UnboundedSender<(NodeRank, u64)>,
     ended: mpsc::UnboundedReceiver<(NodeRank, u64)>,
     asked: mpsc::UnboundedReceiver<Ask>,
@@ -182,7 +185,7 @@ struct Service {
     rest_until: Option<Instant>,
 }
 
-/// What can happen.
+/// Events of the task.
 enum Happening {
     Called(io::Result<(TcpStream, SocketAddr)>),
     Shook(Result<(Id, Result<Joiner, Turned>), JoinError>),
@@ -218,8 +221,8 @@ impl Service {
         }
     }
 
-    /// Whoever has the seat belongs to what is over: it is free for the same node, or for another
-    /// one in its place.
+    /// Frees the slot for the same node or for its replacement: the connection that has it is no
+    /// longer used.
     fn await_node(&mut self, node: NodeRank, tell: oneshot::Sender<Coming>) {
         let seat = &mut self.seats[node.index()];
         seat.awaited = Some(tell);
@@ -249,7 +252,7 @@ impl Service {
         self.callers.values().map(|(since, ..)| *since).min()
     }
 
-    /// In a crowd whoever is slow has to leave.
+    /// The time limit of a handshake, which is shorter when many run.
     fn patience(&self) -> Duration {
         if self.handshakes.len() < HANDSHAKES_MAX { HANDSHAKE_MAX } else { HANDSHAKE_CROWDED }
     }
@@ -282,8 +285,8 @@ impl Service {
         }
     }
 
-    /// Who has the key is no stranger: its own fault is said in full, and there is no sense in waiting
-    /// for another one in its place.
+    /// Reports a node that has the key and cannot take part: its own fault is shown in full,
+    /// because a wait for a replacement would not help.
     fn turn_away(&mut self, unfit: Unfit) {
         let Unfit { node, why, fault } = unfit;
         let seat = &mut self.seats[node.index()];
@@ -295,7 +298,7 @@ impl Service {
         }
     }
 
-    /// One that was too slow, or a bug.
+    /// Handles a handshake that was too slow, or that panicked because of a bug.
     fn gave_up(&mut self, error: JoinError) {
         let caller = self.callers.remove(&error.id());
         if let Ok(panic) = error.try_into_panic() {
@@ -312,7 +315,7 @@ impl Service {
         }
     }
 
-    /// A node with our key and our plan: it gets its seat, if that is free and wanted.
+    /// Gives a node with the key and the plan its slot, if the slot is free and requested.
     fn seat(&mut self, joiner: Joiner) {
         let node = joiner.node;
         let seat = &mut self.seats[node.index()];
@@ -381,7 +384,8 @@ impl Service {
         }
     }
 
-    /// Says the last word to everybody, and waits until they have hung up.
+    /// Sends the last message to every node, and waits until the nodes have closed their
+    /// connections.
     async fn finish(mut self, last: Control) {
         for (words, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
             let _ = words.send(last.clone());
@@ -396,11 +400,11 @@ fn refusal(text: String) -> JoinRefusal {
     JoinRefusal { status: Status::Config.code(), text, may_pass: false }
 }
 
-/// What is done with what a node says beside its link.
+/// Handlers of the control messages that a node sends beside its link.
 struct Hearing {
     words: mpsc::UnboundedSender<Control>,
     signalled: mpsc::UnboundedSender<i32>,
-    /// Taken by the first word about it.
+    /// Taken by the first message about the agent's exit.
     ended: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
 }
 
@@ -411,7 +415,7 @@ async fn serve(
     hearing: Hearing,
 ) {
     let Hearing { words, signalled, ended } = hearing;
-    // A word that was on its way when we hung up has no way any more.
+    // Messages that are sent after the connection was closed are dropped.
     let words = words.downgrade();
     let tell = |pumped| match pumped {
         Pumped::LocalEnded => {
@@ -426,7 +430,7 @@ async fn serve(
                 let _ = ended.send(exit);
             }
         }
-        // Nothing else is said to node 0 after the join.
+        // Nodes send no other messages to node 0 after the join.
         Pumped::Word(_) => {}
     };
     pump(local, connection, said, tell).await;

@@ -1,4 +1,5 @@
-//! The way in: who calls shows a key, then its plan. Both sides, over TCP.
+//! Handshake of a node that joins: the node proves that it has the key, then sends its plan. Both
+//! sides, over TCP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,25 +19,25 @@ use crate::secure::{
 };
 use crate::transport::{Fault, FaultKind};
 
-/// A node that has shown its key and has our plan.
+/// A node that has proved its key and has the same plan.
 pub(super) struct Joiner {
     pub(super) node: NodeRank,
     pub(super) peer: SocketAddr,
-    /// The first epoch of the job in which it has not been.
+    /// First epoch of the job in which the node has not taken part.
     pub(super) fresh: Epoch,
     pub(super) uncharged: u32,
     pub(super) mouth: SecureWriter,
     pub(super) ear: SecureReader,
 }
 
-/// Why somebody was not let in.
+/// Why a connection was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Turned {
     #[error(transparent)]
     Flight(#[from] FlightError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// Whoever it says that it is.
+    /// The handshake failed for the node number that the connection claimed.
     #[error("as node {0}: {1}")]
     OtherKey(NodeRank, HandshakeError),
     #[error("it hung up before it had said who it is")]
@@ -47,24 +48,25 @@ pub(super) enum Turned {
     NoAgent,
     #[error("it sent another message instead of Join")]
     NoJoin,
-    /// It has the key, and was told; the kind of fault if that ends the job.
+    /// The node has the key and received the reason.
     #[error("{}", .0.why)]
     Told(Unfit),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// A node with our key that can have no part in the job.
+/// A node that has the job's key and cannot take part in the job.
 #[derive(Debug)]
 pub(super) struct Unfit {
     pub(super) node: NodeRank,
-    /// What it was told.
+    /// The reason that the node received.
     pub(super) why: String,
-    /// `None`: it belongs to another job, and this one does without it.
+    /// `None`: the node belongs to another job, and this job continues without it.
     pub(super) fault: Option<Fault>,
 }
 
-/// Node 0's side. Who does not have the key is not answered; who has it is told why not.
+/// The side of node 0. A connection without the key gets no reply; a node with the key receives the
+/// reason of a refusal.
 pub(super) async fn receive(
     mut stream: TcpStream,
     peer: SocketAddr,
@@ -88,7 +90,8 @@ pub(super) async fn receive(
     };
     if let Some((refusal, fault)) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
         let why = refusal.text.clone();
-        // Who hangs up without having heard it is unfit all the same.
+        // The refusal holds even if the node closes the connection before it has received the
+        // reason.
         let _ = mouth.say(&Control::Refused(refusal)).await;
         mouth.end().await;
         return Err(Turned::Told(Unfit { node, why, fault }));
@@ -110,7 +113,7 @@ async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turne
     }
 }
 
-/// Whether a node that has the key has also our job and our plan.
+/// Whether a node that has the key also has the same job and plan.
 async fn examine(
     join: &Join,
     node: NodeRank,
@@ -151,27 +154,27 @@ async fn examine(
     never(Status::Config, text, Some(Fault::new(FaultKind::OtherPlan, words)))
 }
 
-/// What a node says of itself.
+/// What a joining node sends about itself.
 pub(super) struct Introduction<'a> {
     pub(super) node: NodeRank,
     pub(super) key: &'a JobKey,
     pub(super) join: Join,
     pub(super) outline: &'a [String],
-    /// The first epoch of the job in which it has not been.
+    /// First epoch of the job in which the node has not taken part.
     pub(super) fresh: Epoch,
-    /// Silence after which a link counts as lost.
+    /// Time without data after which a link counts as lost.
     pub(super) lease: Duration,
 }
 
-/// How an attempt to join ended.
+/// The result of an attempt to join.
 pub(super) enum Attempt {
     Joined(SecureWriter, SecureReader),
     Refused(JoinRefusal),
-    /// It hung up without an answer.
+    /// Node 0 closed the connection without a reply.
     Closed,
 }
 
-/// The other nodes' side.
+/// The side of the other nodes.
 pub(super) async fn introduce(
     mut stream: TcpStream,
     who: &Introduction<'_>,
@@ -179,7 +182,7 @@ pub(super) async fn introduce(
     line::tune(&stream, who.lease)?;
     let preamble = Preamble { job: who.join.job.clone(), role: Role::Agent(who.node) };
     let key = derive_agent_key(who.key, who.node);
-    // The connection serves all epochs to come, in which frames say theirs.
+    // The connection is used in all later epochs; the frames carry the epoch number.
     let (dialed, flight) = dial(&preamble, &key, who.fresh).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
     let mut received = Vec::new();

@@ -1,4 +1,4 @@
-//! An encrypted connection as two halves: one says, one hears.
+//! An encrypted connection as two halves: one sends, the other receives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,29 +12,29 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use super::words::Control;
 use crate::secure::{Channel, Opener, PLAINTEXT_BYTES_MAX, Sealer};
 
-/// Bytes of a link in one message; a little less than what fits.
+/// Bytes of a link in one message; slightly less than the maximum.
 pub(super) const PIECE_BYTES_MAX: usize = 60 << 10;
 const _: () = assert!(PIECE_BYTES_MAX < PLAINTEXT_BYTES_MAX - 1);
 const READ_BYTES: usize = 64 << 10;
 
-/// First byte of a message: bytes of the link follow.
+/// First byte of a message that carries bytes of the link.
 const LINK: u8 = 0;
-/// A word follows.
+/// First byte of a message that carries a control message.
 const WORD: u8 = 1;
 
-/// Silence of the network after which the kernel asks whether the other side is there.
+/// Time without data after which the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
 
-/// What may be said.
+/// The content of a message.
 #[derive(Debug)]
 pub(super) enum Received {
     Link(Vec<u8>),
     Word(Control),
 }
 
-/// The half that says.
+/// The half that sends.
 pub(super) struct SecureWriter {
     stream: OwnedWriteHalf,
     sealer: Sealer,
@@ -42,14 +42,14 @@ pub(super) struct SecureWriter {
     wire: Vec<u8>,
 }
 
-/// The half that hears.
+/// The half that receives.
 pub(super) struct SecureReader {
     stream: OwnedReadHalf,
     opener: Opener,
     wire: Vec<u8>,
 }
 
-/// Both halves, after a handshake that left these bytes.
+/// Splits a connection into its halves; `left` are the bytes that followed the handshake.
 pub(super) fn halves(
     stream: TcpStream,
     channel: Channel,
@@ -61,8 +61,8 @@ pub(super) fn halves(
     (mouth, SecureReader { stream: read, opener, wire: left })
 }
 
-/// Small messages go at once, and a network that swallows everything is noticed: what was sent and not
-/// received for the length of the lease ends the connection.
+/// Sends small messages at once, and detects a network that drops everything: if data stays
+/// unacknowledged for the length of the lease, the connection ends.
 pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -74,13 +74,13 @@ pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
 }
 
 impl SecureWriter {
-    /// Says a word.
+    /// Sends a control message.
     pub(super) async fn say(&mut self, word: &Control) -> io::Result<()> {
         self.plain = postcard::to_extend(word, vec![WORD]).map_err(io::Error::other)?;
         self.send().await
     }
 
-    /// Passes on bytes of the link, at most [`PIECE_BYTES_MAX`].
+    /// Sends bytes of the link, at most [`PIECE_BYTES_MAX`].
     pub(super) async fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.plain.clear();
         self.plain.push(LINK);
@@ -94,14 +94,14 @@ impl SecureWriter {
         self.stream.write_all(&self.wire).await
     }
 
-    /// Nothing more will be said.
+    /// Closes the sending direction.
     pub(super) async fn end(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 }
 
 impl SecureReader {
-    /// What comes next; `None` at the end. May be given up while it waits.
+    /// The next message; `None` at the end of the connection. Safe to cancel.
     pub(super) async fn next(&mut self) -> io::Result<Option<Received>> {
         loop {
             if let Some(plain) = self.opener.open(&mut self.wire).map_err(io::Error::other)? {
@@ -114,7 +114,7 @@ impl SecureReader {
         }
     }
 
-    /// Who is at the other end.
+    /// Address of the peer.
     pub(super) fn peer(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }

@@ -1,4 +1,4 @@
-//! A node that was let in: its agent's link runs over the connection from now on.
+//! A node that node 0 has accepted: its agent's link runs over the connection from now on.
 
 use std::net::SocketAddr;
 
@@ -12,16 +12,17 @@ use crate::base::{Epoch, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
 
-/// What a member hears. After the last of it node 0 is gone.
+/// An event that a member receives from node 0. After the last event node 0 is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
     /// The agent has ended its side of the link.
     AgentEnded,
-    /// An epoch begins; so many of those before followed on one that did not fail.
+    /// An epoch begins; the number counts the earlier epochs that followed an epoch that did not
+    /// fail.
     Begun(Epoch, u32),
-    /// The node is wanted once more, with another agent.
+    /// The node must join again, with another agent.
     Again,
-    /// Node 0 was asked to end, and the job goes on with another one.
+    /// Node 0 was requested to exit, and the job continues with another node 0.
     Leaving,
     /// The job is over.
     Over(JobOver),
@@ -45,12 +46,12 @@ impl MemberConnection {
         Self { mouth, ear }
     }
 
-    /// Where node 0 is.
+    /// Address of node 0.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.ear.peer().ok()
     }
 
-    /// Connects the agent at the other end of this link. One of `tasks` moves its bytes.
+    /// Connects the agent at the other end of this link. One of `tasks` relays its bytes.
     pub fn attach(self, (reader, writer): (LinkReader, LinkWriter), tasks: &mut Tasks) -> Attached {
         let (words, said) = mpsc::unbounded_channel();
         let (tell, news) = mpsc::unbounded_channel();
@@ -64,7 +65,7 @@ impl MemberConnection {
                 Pumped::Word(Control::Leaving) => tell.send(News::Leaving),
                 Pumped::Word(Control::Again) => tell.send(News::Again),
                 Pumped::Word(Control::Over(over)) => tell.send(News::Over(over)),
-                // Node 0 says nothing else after the join.
+                // Node 0 sends no other messages after the join.
                 Pumped::Word(_) => Ok(()),
             };
         };
@@ -75,17 +76,17 @@ impl MemberConnection {
 }
 
 impl Attached {
-    /// What happens next; `None` when node 0 is gone.
+    /// The next event; `None` when node 0 is gone.
     pub async fn next(&mut self) -> Option<News> {
         self.news.recv().await
     }
 
-    /// Our process was sent a signal that is meant for the job.
+    /// Reports a signal that this process received and that is meant for the job.
     pub fn signal(&self, signal: i32) {
         let _ = self.words.send(Control::Signal(signal));
     }
 
-    /// How our agent ended.
+    /// Reports the exit of this node's agent.
     pub fn agent_ended(&self, exit: Option<WorkerExit>) {
         let _ = self.words.send(Control::AgentEnded(exit));
     }

@@ -1,13 +1,15 @@
-//! Nodes that are started one by one: node 0 listens ([`Gate`]), the others dial in ([`Dialer`]).
+//! Nodes that are started one by one: node 0 listens ([`Gate`]), the others connect to it
+//! ([`Dialer`]).
 //!
 //! ```text
 //! node 0:  dispatcher ══ link ══ pump ── Noise over TCP ── pump ══ link ══ agent   : node N
 //!                                 gate                      member
 //! ```
 //!
-//! Everything on the connection is encrypted with a key that all nodes were given. Who does not have
-//! it gets no answer, only a close. The bytes of a link pass through as they are; a few words of our
-//! own travel beside them (`words`): who joins, with which plan, and how the job ended.
+//! Everything on the connection is encrypted with a key that all nodes have. A connection without
+//! the key gets no reply and is closed. The bytes of a link pass through unchanged; a few control
+//! messages of remuda travel beside them (`words`): which node joins, with which plan, and how the
+//! job ended.
 
 mod bind;
 mod dialer;
@@ -28,7 +30,7 @@ pub use gate::{Acceptor, HANDSHAKES_MAX, Joined, Rules};
 pub use member::{Attached, MemberConnection, News};
 pub use words::{JobOver, JoinRefusal};
 
-/// An eighth of the time that somebody has waited, within bounds: what lies between two attempts.
+/// Pause between two attempts: an eighth of the time waited so far, within bounds.
 fn share_of(waited: Duration, min: Duration, max: Duration) -> Duration {
     (waited / 8).clamp(min, max)
 }

@@ -1,26 +1,27 @@
-//! When a process that waits prints that it still does: soon once, then in growing distances, and when
-//! there is another reason. Pure.
+//! Decides when a waiting process prints a line about its wait: first soon, then at growing
+//! intervals, and when the reason changes. Pure.
 
 use std::time::Duration;
 
-/// Time before the first line, and between two lines at least.
+/// Time before the first line, and least time between two lines.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// Time between two lines with the same reason, at least.
+/// Least time between two lines with the same reason.
 const SAME_PAUSE_MIN: Duration = Duration::from_secs(60);
-/// Different reasons that are told as soon as they are there.
+/// Number of different reasons that are printed at once.
 const REASONS_MAX: usize = 8;
 
-/// Lines about one wait.
+/// State of the lines about one wait.
 #[derive(Debug, Default)]
 pub(super) struct WaitNotices {
-    /// Time waited at the last line.
+    /// Length of the wait at the last line.
     last: Duration,
-    /// Reasons of all lines.
+    /// Reasons of all lines so far.
     reasons: Vec<String>,
 }
 
 impl WaitNotices {
-    /// Whether a line with this reason is due after so long. The wait doubles from one to the next.
+    /// Whether a line with this reason is due after a wait of this length. The length doubles from
+    /// one line to the next.
     pub(super) fn is_due(&mut self, waited: Duration, reason: &str) -> bool {
         let is_new = self.reasons.len() < REASONS_MAX
             && !self.reasons.iter().any(|told| told.as_str() == reason);
@@ -40,7 +41,7 @@ impl WaitNotices {
 mod tests {
     use super::*;
 
-    /// The seconds at which there is a line; the reason changes at one of them.
+    /// The seconds at which a line is printed; the reason changes at `changes_at`.
     fn due(seconds: u64, changes_at: u64) -> Vec<u64> {
         let mut notices = WaitNotices::default();
         let reason = |at| if at < changes_at { "no such name" } else { "nobody listens" };

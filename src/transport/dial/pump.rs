@@ -1,5 +1,5 @@
-//! Moves the bytes of a link between a descriptor of this machine and an encrypted connection, and
-//! words beside them.
+//! Relays the bytes of a link between a local descriptor and an encrypted connection, and control
+//! messages beside them.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(super) struct Local {
     pub(super) writer: LinkWriter,
 }
 
-/// What a pump has to tell.
+/// An event that a pump reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
     Word(Control),
@@ -23,8 +23,9 @@ pub(super) enum Pumped {
     LocalEnded,
 }
 
-/// Returns when the other side has hung up, and hangs up too: whoever holds the other end of the
-/// local descriptor then reads its end. Words are said until their senders are gone.
+/// Relays until the peer has closed the connection, then closes it too: the other end of the local
+/// descriptor then reads the end of the stream. Control messages are sent until their senders are
+/// dropped.
 pub(super) async fn pump(
     local: Local,
     (mut mouth, mut ear): (SecureWriter, SecureReader),
@@ -35,7 +36,7 @@ pub(super) async fn pump(
     let outwards = async {
         let _ = say_all(&mut mouth, &reader, words, &tell).await;
         mouth.end().await;
-        // The other side hangs up when it has heard everything.
+        // The peer closes the connection when it has received everything.
         std::future::pending::<()>().await;
     };
     let inwards = hear_all(&mut ear, &writer, &tell);
@@ -75,10 +76,10 @@ async fn say_all(
 }
 
 async fn hear_all(ear: &mut SecureReader, writer: &LinkWriter, tell: &(impl Fn(Pumped) + Sync)) {
-    // A message that was changed on the way is as good as the end.
+    // A message that was changed in transit counts as the end of the connection.
     while let Ok(Some(said)) = ear.next().await {
         match said {
-            // A local end that is closed is told by whoever reads it.
+            // The reading side reports a local end that is closed.
             Received::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
             Received::Word(Control::LinkEnded) => writer.end(),
             Received::Word(word @ Control::AgentEnded(_)) => {

@@ -1,14 +1,14 @@
-//! What is said of those who were not let in: little, and not more often than somebody would read.
+//! Rate-limited messages about rejected connections.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Between two lines.
+/// Least time between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Counts them.
+/// Counter of rejected connections.
 #[derive(Debug, Default)]
 pub(super) struct AuthFailures {
     told: Option<Instant>,
@@ -16,7 +16,7 @@ pub(super) struct AuthFailures {
 }
 
 impl AuthFailures {
-    /// The line to say about one more, if it is time for one. Pure.
+    /// Counts one more; returns the line to print if one is due. Pure.
     pub(super) fn refused(
         &mut self,
         now: Instant,
@@ -37,10 +37,10 @@ impl AuthFailures {
     }
 }
 
-/// Addresses of impostors that are kept.
+/// Addresses with another key that are kept for each node.
 const NAMED_MAX: usize = 4;
 
-/// Whoever came as a node, with another key.
+/// Connections that claimed to be a node with another key.
 #[derive(Debug, Default)]
 pub(super) struct WrongKeys {
     times: u64,
@@ -48,7 +48,7 @@ pub(super) struct WrongKeys {
 }
 
 impl WrongKeys {
-    /// One more.
+    /// Counts one more.
     pub(super) fn came(&mut self, from: IpAddr) {
         self.times += 1;
         if self.from.len() < NAMED_MAX {
@@ -56,7 +56,7 @@ impl WrongKeys {
         }
     }
 
-    /// In a few words; nothing if there were none. Pure.
+    /// Description of the connections; `None` if there were none. Pure.
     pub(super) fn words(&self) -> Option<String> {
         let connections = match self.times {
             0 => return None,

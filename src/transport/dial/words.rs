@@ -1,64 +1,64 @@
-//! What the ends of a dialled connection say beside the bytes of the link.
+//! Control messages on a dialled connection, beside the bytes of the link.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Epoch, JobId, NodeRank, WorkerExit};
 
-/// Most text of one word; a message has room for more.
+/// Most bytes of text in one control message; an encrypted message has room for more.
 pub(super) const TEXT_BYTES_MAX: usize = 48 << 10;
 
-/// One of them.
+/// A control message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Control {
-    /// The first word of a node.
+    /// The first message of a node.
     Join(Join),
-    /// To a node whose plan is another: show it.
+    /// To a node with a different plan: requests the plan.
     ShowPlan,
     /// The plan in lines.
     Outline(Vec<String>),
-    /// The node takes part.
+    /// The node has joined.
     Joined,
-    /// It does not.
+    /// The node is refused.
     Refused(JoinRefusal),
-    /// The node's own process was sent a signal, which is meant for the whole job.
+    /// The node's launcher process received a signal, which is meant for the whole job.
     Signal(i32),
     /// The node's agent has ended.
     AgentEnded(Option<WorkerExit>),
-    /// Node 0 has nothing more to say to the agent.
+    /// Node 0 sends nothing more to the agent.
     LinkEnded,
-    /// The workers of an epoch are about to be started; so many epochs before followed on one that did
-    /// not fail.
+    /// The workers of an epoch are about to start; the number counts the earlier epochs that
+    /// followed an epoch that did not fail.
     Begun(Epoch, u32),
-    /// What was on this connection is over, and the node is wanted once more: on another one, with
-    /// another agent.
+    /// The agent of this connection is no longer used, and the node must join again, over another
+    /// connection and with another agent.
     Again,
-    /// Node 0 was asked to end, and the job goes on with another one.
+    /// Node 0 was requested to exit, and the job continues with another node 0.
     Leaving,
     /// The job is over.
     Over(JobOver),
 }
 
-/// Who wants to take part.
+/// The request of a node to join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Join {
-    /// The build of its binary: a different one may speak differently.
+    /// The build of its binary: a different build may have a different protocol.
     pub(super) build: String,
-    /// In which job it believes to be.
+    /// The job that the node expects.
     pub(super) job: JobId,
     /// Digest of the plan.
     pub(super) digest: [u8; 32],
-    /// How many epochs, of those in which it has been, followed on one that did not fail.
+    /// Number of epochs in which the node took part and that followed an epoch that did not fail.
     pub(super) uncharged: u32,
 }
 
-/// Why a node does not take part.
+/// Why a node is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRefusal {
-    /// The exit status it leads to.
+    /// The exit status of the refused process.
     pub status: u8,
-    /// What to say, in whole lines without the first word.
+    /// The message to print, in whole lines without the first word.
     pub text: String,
-    /// Whether it may be let in later.
+    /// Whether the node may be accepted later.
     pub may_pass: bool,
 }
 
@@ -67,14 +67,14 @@ pub struct JoinRefusal {
 pub struct JobOver {
     /// The exit status.
     pub status: u8,
-    /// What was printed last on node 0.
+    /// The last output of node 0.
     pub text: String,
-    /// The node that was the cause of a failure.
+    /// The node that caused the failure, if one did.
     pub cause: Option<NodeRank>,
 }
 
 impl JobOver {
-    /// As much of the text as fits.
+    /// Truncates the text to [`TEXT_BYTES_MAX`].
     pub(super) fn clipped(mut self) -> Self {
         if TEXT_BYTES_MAX < self.text.len() {
             let mut end = TEXT_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! The executable that runs here, as something to compare and to send.
+//! The running executable, to compare and to send.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -10,12 +10,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::bootstrap;
 
-/// Opens the file that is executed, even if its name has gone.
+/// Opens the running executable, even if its name was removed.
 const OWN: &str = "/proc/self/exe";
 /// Bytes that are read, hashed or sent at a time.
 pub(super) const PIECE_BYTES: usize = 256 * 1024;
 
-/// SHA-256 of an executable, shown as hexadecimal digits.
+/// SHA-256 of an executable, printed as hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest([u8; 32]);
 
@@ -25,19 +25,19 @@ impl fmt::Display for Digest {
     }
 }
 
-/// This executable.
+/// The running executable.
 #[derive(Clone, Debug)]
 pub(super) struct Binary {
     pub(super) digest: Digest,
     pub(super) bytes: u64,
     /// See [`identity`].
     pub(super) identity: String,
-    /// Where it is, if a file at that place on a node can be trusted.
+    /// Its path, if a file at that path on a node can be trusted.
     pub(super) path: Option<String>,
 }
 
 impl Binary {
-    /// Reads and hashes it: some milliseconds.
+    /// Reads and hashes the executable, which takes some milliseconds.
     pub(super) fn read() -> io::Result<Self> {
         let mut file = File::open(OWN)?;
         let metadata = file.metadata()?;
@@ -49,7 +49,7 @@ impl Binary {
         })
     }
 
-    /// Its bytes, from the first on.
+    /// Opens the file at its first byte.
     pub(super) fn open(&self) -> io::Result<File> {
         let file = File::open(OWN)?;
         if identity(&file.metadata()?) == self.identity {
@@ -70,14 +70,15 @@ fn digest(file: &mut File) -> io::Result<Digest> {
     }
 }
 
-/// Two paths with the same identity are the same file, on this machine or on a shared file system:
-/// nobody can set the time of the last change.
+/// Identity of a file. Two paths with the same identity are the same file, on this machine or on a
+/// shared file system, because the time of the last change cannot be set.
 fn identity(metadata: &Metadata) -> String {
     let (inode, bytes) = (metadata.ino(), metadata.len());
     format!("{inode}:{bytes}:{}.{:09}", metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// Our own path, unless it lies where anybody may write: who knows what is there on another machine.
+/// Path of the executable; `None` if it lies in a directory that every user may write to, because
+/// another machine may have a different file at this path.
 fn trusted_path() -> Option<String> {
     let path = std::fs::read_link(OWN).ok()?;
     let text = path.to_str().filter(|text| bootstrap::fits_in_line(text))?;
@@ -89,21 +90,21 @@ fn is_ours_alone(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_WRITE == 0)
 }
 
-/// On a node, `remuda agent DIGEST IDENTITY`: our digest, if it is the one asked about. Reads the
-/// whole file only when the identity does not say it already.
+/// Called on a node as `remuda agent DIGEST IDENTITY`: whether this executable has the digest.
+/// Reads the whole file only if the identity differs.
 pub fn confirm(digest_text: &str, identity_text: &str) -> io::Result<bool> {
     let mut file = File::open(OWN)?;
     Ok(identity(&file.metadata()?) == identity_text
         || digest(&mut file)?.to_string() == digest_text)
 }
 
-/// Builds that a cache keeps whatever their age.
+/// Number of builds that a cache keeps regardless of their age.
 const BUILDS_KEPT_MAX: usize = 4;
-/// A build that somebody may still be running: a job takes days.
+/// Age below which a build is kept because a job may still run it: jobs run for days.
 const YOUNG: std::time::Duration = std::time::Duration::from_secs(14 * 24 * 3600);
 
-/// On a node, after a new build came: removes old ones beside it. Never fails, for nothing depends
-/// on it.
+/// Removes old builds beside a new one; called on a node. Errors are ignored, because no other step
+/// depends on it.
 pub fn prune_cache(now: std::time::Duration) {
     let Some(cache) = std::fs::read_link(OWN).ok().and_then(|own| cache_of(&own)) else {
         return;
@@ -117,7 +118,7 @@ pub fn prune_cache(now: std::time::Duration) {
     }
 }
 
-/// `CACHE/DIGEST/remuda` → `CACHE`.
+/// Path of the cache: `CACHE/DIGEST/remuda` → `CACHE`.
 fn cache_of(own: &Path) -> Option<PathBuf> {
     let build = own.parent()?;
     is_digest(build.file_name()?.to_str()?).then(|| build.parent().map(Path::to_owned))?

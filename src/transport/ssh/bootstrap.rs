@@ -1,28 +1,30 @@
-//! How an agent comes to run behind a login shell that we know nothing of. Pure: the command, the
-//! line that it reads, and what comes back.
+//! Starts an agent from an unknown login shell. Pure: the command, the line that it reads, and the
+//! node's replies.
 //!
 //! The command is a constant. It holds no quote, backslash, `!` or newline between its single
-//! quotes, so that sh, bash, zsh, fish, csh and tcsh all hand it to `sh` as it is. What differs from
-//! node to node is one line on standard input. The node answers in lines that begin with [`MARK`],
-//! after whatever a start-up file printed; the last one comes from the agent, and then the stream is
-//! the link.
+//! quotes, so that sh, bash, zsh, fish, csh and tcsh all pass it to `sh` unchanged. What differs
+//! between nodes is one line on standard input. The node replies in lines that begin with [`MARK`],
+//! after any output of a start-up file. The agent prints the last of these lines, and after it the
+//! stream is the link.
 
 use super::binary::Digest;
 
-/// Begins every line of ours. The command spells it in two parts, since a shell may print it.
+/// Prefix of every reply line. The command spells it in two parts, because a shell may print the
+/// command.
 pub(super) const MARK: &[u8] = b"remuda-link:";
 
-/// Text before our first line that a start-up file may print.
+/// Most bytes that a start-up file may print before the first reply line.
 const NOISE_BYTES_MAX: usize = 64 * 1024;
-/// A line of ours is never longer.
+/// Most bytes of a reply line.
 const LINE_BYTES_MAX: usize = 256;
 
-/// What the login shell of every node is given.
+/// The command that the login shell of every node receives.
 ///
-/// Looked for in this order: the agent that was named, the caches on the node's own disks, the cache
-/// in the home, our own path if the same file is there. Otherwise the binary is asked for. A cache
-/// is entered before its owner is looked at, so that nobody can exchange it in between; a file in it
-/// was complete and had the right digest before it got its name, and is never replaced.
+/// The shell looks for the binary in this order: the agent path that the user named, the caches on
+/// the node's own disks, the cache in the home, the launcher's own path if the same file is there.
+/// If none is found, it requests the binary. The shell enters a cache before it checks the owner,
+/// so that the directory cannot be exchanged in between. A file in a cache was complete and had the
+/// right digest before it got its name, and is never replaced.
 pub(super) const COMMAND: &str = concat!(
     "exec sh -c 'read -r a d n s j k p || exit 76; set -f; IFS=; m=remuda-; m=${m}link:; ",
     "e() { unset PWD OLDPWD; exec $1 agent $j $k link $2; }; ",
@@ -46,9 +48,9 @@ pub(super) const COMMAND: &str = concat!(
     "done; echo ${m}nowhere; exit 73'",
 );
 
-/// What one node is told, as the line that the command reads.
+/// The request to one node: the line that the command reads.
 pub(super) struct BootstrapRequest<'a> {
-    /// What an agent is.
+    /// The agent to execute.
     pub(super) agent: AgentFile<'a>,
     /// `job=…`, without blanks.
     pub(super) job: String,
@@ -56,27 +58,28 @@ pub(super) struct BootstrapRequest<'a> {
     pub(super) node: String,
 }
 
-/// Which file is to be executed.
+/// The file to execute.
 pub(super) enum AgentFile<'a> {
-    /// This one, whatever it holds.
+    /// The file at this path, whatever it holds.
     Path(&'a str),
-    /// Our own.
+    /// A copy of the launcher's own binary.
     Ours {
-        /// What it holds.
+        /// Digest of the binary.
         digest: Digest,
-        /// How long it is.
+        /// Size of the binary.
         bytes: u64,
-        /// What shows that a file is not merely equal but the same.
+        /// Text that is equal only for the same file, see `binary::identity`.
         identity: &'a str,
-        /// Where it is here, unless others could have put something there on a node.
+        /// Path of the binary on the launcher's machine; `None` if other users could have put a
+        /// file at that path on a node.
         path: Option<&'a str>,
     },
 }
 
 impl BootstrapRequest<'_> {
-    /// The line.
+    /// Formats the line.
     pub(super) fn line(&self) -> String {
-        // Not executable anywhere, and no option of `test`.
+        // A path that is not executable on any machine, and no option of `test`.
         const NO_PATH: &str = "/dev/null";
         let (job, node) = (&self.job, &self.node);
         match self.agent {
@@ -89,50 +92,50 @@ impl BootstrapRequest<'_> {
     }
 }
 
-/// Whether a path survives the line: `read` cuts at line ends and trims blanks.
+/// Whether a path is unchanged by the line: `read` stops at line ends and trims blanks.
 pub(super) fn fits_in_line(path: &str) -> bool {
     !path.contains(['\n', '\0']) && path.trim() == path && !path.is_empty()
 }
 
-/// What a node says before the stream is a link.
+/// A reply of a node before the stream is a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BootstrapReply {
-    /// It wants the binary.
+    /// The node requests the binary.
     Send,
-    /// The agent runs; every byte from here on is the link's.
+    /// The agent runs; every following byte belongs to the link.
     Up,
-    /// It is another machine than ours: `uname -m`.
+    /// The node has a different architecture from the launcher's: `uname -m`.
     OtherArch(String),
-    /// The binary arrived damaged, or cannot run there.
+    /// The binary arrived damaged, or cannot run on the node.
     Bad {
-        /// The C library there, such as `glibc 2.28`, if it has a name.
+        /// The node's C library, such as `glibc 2.28`, if it could be determined.
         libc: String,
     },
-    /// There is no directory for the binary.
+    /// The node has no directory for the binary.
     Nowhere,
 }
 
-/// Looks for answers in what a node prints.
+/// Finds replies in the output of a node.
 #[derive(Default)]
 pub(super) struct Scanner {
     buffer: Vec<u8>,
-    /// What came before the first answer.
+    /// Output before the first reply.
     noise: Vec<u8>,
     found: bool,
 }
 
-/// More came than any start-up file prints.
+/// Error: the node printed more than any start-up file prints.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMuchNoise;
 
 impl Scanner {
-    /// Room for what is read next.
+    /// Buffer with spare capacity for the next read.
     pub(super) fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.buffer.reserve(bytes);
         &mut self.buffer
     }
 
-    /// The next answer, if one is there.
+    /// The next reply, if it has been received.
     pub(super) fn answer(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
         loop {
             let Some(at) = find(&self.buffer, MARK) else {
@@ -156,13 +159,13 @@ impl Scanner {
     }
 
     fn keep_noise(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
-        // The end may be the beginning of a mark.
+        // The end of the buffer may be the beginning of a mark.
         let noise = self.buffer.len().saturating_sub(MARK.len() - 1);
         self.noise.extend(self.buffer.drain(..noise));
         if NOISE_BYTES_MAX < self.noise.len() { Err(TooMuchNoise) } else { Ok(None) }
     }
 
-    /// What was printed before our first line.
+    /// Output before the first reply line.
     pub(super) fn noise(&self) -> String {
         let bytes = if self.found { self.noise.clone() } else { self.all_so_far() };
         String::from_utf8_lossy(&bytes).into_owned()
@@ -172,7 +175,7 @@ impl Scanner {
         [&self.noise[..], &self.buffer].concat()
     }
 
-    /// Bytes of the link that came with the last answer.
+    /// Bytes of the link that were received with the last reply.
     pub(super) fn into_rest(self) -> Vec<u8> {
         self.buffer
     }
@@ -182,7 +185,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, what)
 }
 
-/// `None` for a line that only looks like ours.
+/// Parses a reply line; `None` for a line that only begins like one.
 fn parse(line: &[u8]) -> Option<BootstrapReply> {
     let line = std::str::from_utf8(line).ok()?;
     match line.split_once(' ') {
@@ -199,7 +202,7 @@ fn parse(line: &[u8]) -> Option<BootstrapReply> {
     }
 }
 
-/// The agent's first line.
+/// The line that the agent prints first.
 pub(super) const UP: &[u8] = b"remuda-link:up\n";
 
 #[cfg(test)]
@@ -208,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// Feeds pieces; everything that was answered, and what is left.
+    /// Feeds the pieces to a scanner; returns all replies, the remaining bytes and the noise.
     fn scan(pieces: &[&[u8]]) -> (Vec<BootstrapReply>, Vec<u8>, String) {
         let mut scanner = Scanner::default();
         let mut answers = Vec::new();

@@ -1,4 +1,4 @@
-//! A host while its agent is coming up: what is said over the one command and beside it.
+//! A bootstrap session: the exchange with a host over the bootstrap command until the agent is up.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::base::clock;
 use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
 
 const READ_BYTES: usize = 4096;
-/// Of what a node prints beside the link, so much is kept to explain a failure.
+/// Most bytes of a node's standard error that are kept to explain a failure.
 const WORDS_BYTES_MAX: usize = 16 * 1024;
 
-/// The one command of a host while its agent is coming up.
+/// A bootstrap session with a host.
 pub(super) struct BootstrapSession {
     master: SshMaster,
     channel: CommandChannel,
@@ -28,21 +28,23 @@ pub(super) struct BootstrapSession {
     reader: LinkReader,
     scanner: Scanner,
     beside: Beside,
-    /// A login shell may take so much time; an agent that is being sent gets it anew with every piece.
+    /// Time limit of a login shell. While the agent is being sent, it starts again with every
+    /// piece.
     limit: Duration,
     deadline: Instant,
 }
 
-/// Why a node will not answer.
+/// Why no reply of a node will be received.
 pub(super) enum NoAnswer {
-    /// It has had so much time.
+    /// The time limit passed; this was the limit.
     Late(Duration),
-    /// What has ended, or never will.
+    /// The named process has ended, or the named event cannot happen any more.
     Never(&'static str),
 }
 
 impl BootstrapSession {
-    /// Runs the constant command over the connection; what comes of it has to come within the limit.
+    /// Runs the bootstrap command over the connection; the replies must be received within the
+    /// limit.
     pub(super) async fn start(
         (mux, limit): (Mux, Duration),
         config: &Path,
@@ -60,12 +62,12 @@ impl BootstrapSession {
         Ok(Self { master, channel, writer, reader, scanner, beside, limit, deadline })
     }
 
-    /// Says something to the node.
+    /// Sends a line to the node.
     pub(super) async fn tell(&self, line: &str) -> io::Result<()> {
         self.writer.write_all(line.as_bytes(), &[]).await
     }
 
-    /// The next answer of the node, or why none will come.
+    /// The next reply of the node, or why there will be none.
     pub(super) async fn answer(&mut self) -> Result<BootstrapReply, NoAnswer> {
         loop {
             match self.scanner.answer() {
@@ -86,7 +88,7 @@ impl BootstrapSession {
         }
     }
 
-    /// Sends the binary, and nothing after it.
+    /// Sends the binary and nothing after it.
     pub(super) async fn send(&mut self, binary: &Binary) -> Result<(), Fault> {
         let sent = async {
             let mut file = binary.open()?;
@@ -109,13 +111,13 @@ impl BootstrapSession {
         };
         match sent.await {
             Ok(()) => Ok(()),
-            // Whoever stopped reading says why.
+            // A node that stopped reading reports the reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) => Err(Fault::new(FaultKind::NoAgent, format!("sending it: {error}"))),
         }
     }
 
-    /// What went wrong, with everything that was said about it.
+    /// The fault, with all output about it.
     pub(super) async fn fail(&mut self, kind: FaultKind, why: &str) -> Fault {
         let mut words = vec![why.to_owned(), self.beside.so_far().await, self.scanner.noise()];
         if !matches!(kind, FaultKind::NoAgent | FaultKind::NotInstalled | FaultKind::Hangs) {
@@ -126,12 +128,12 @@ impl BootstrapSession {
         Fault::new(kind, words.join("\n"))
     }
 
-    /// What the login shell printed before our command.
+    /// Output of the login shell before the bootstrap command.
     pub(super) fn noise(&self) -> String {
         self.scanner.noise()
     }
 
-    /// What the server calls itself, if ssh tells.
+    /// Version text of the ssh server, if ssh reports it.
     pub(super) fn server(&self) -> Option<String> {
         self.master.server()
     }
@@ -144,7 +146,7 @@ impl BootstrapSession {
     }
 }
 
-/// What a node prints to standard error: kept while the agent is coming up, then heard line by line.
+/// Standard error of a node: kept while the agent is starting, then passed on line by line.
 pub(super) struct Beside {
     state: Arc<Mutex<BesideState>>,
     reader: tokio::task::JoinHandle<()>,
@@ -152,7 +154,7 @@ pub(super) struct Beside {
 
 struct BesideState {
     bytes: Vec<u8>,
-    /// `None` until the agent is up.
+    /// Callback for the lines; `None` until the agent is up.
     hear: Option<Hear>,
     waiting: Option<Hear>,
 }
@@ -172,12 +174,13 @@ impl Beside {
         Self { state, reader }
     }
 
-    /// Waits, not long, until everything was heard.
+    /// Waits at most `limit` until all output has been passed on.
     pub(super) async fn finish(&mut self, limit: Duration) {
         let _ = tokio::time::timeout(limit, &mut self.reader).await;
     }
 
-    /// Everything said so far: a node that gives up has just said why, and ends.
+    /// All output so far. Waits for a short time, because a node prints the reason just before it
+    /// ends.
     async fn so_far(&mut self) -> String {
         const PATIENCE: Duration = Duration::from_millis(500);
         self.finish(PATIENCE).await;
@@ -185,7 +188,7 @@ impl Beside {
         String::from_utf8_lossy(&state.bytes).into_owned()
     }
 
-    /// What start-up files said is forgotten; what comes now is the agent's.
+    /// Discards the output of start-up files; the output that follows is the agent's.
     fn speak_up(&mut self) {
         let mut state = self.state.lock().expect("no thread panics while it holds the lock");
         state.bytes.clear();

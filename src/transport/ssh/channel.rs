@@ -1,8 +1,9 @@
-//! The one command of a host, over the connection that its master holds.
+//! The bootstrap command of a host, which runs over the connection that the host's ssh master
+//! holds.
 //!
-//! Two ways to ask a master for it. We speak its multiplexing protocol ourselves (the crate
-//! `openssh`), which costs no process and hands our pipes over its socket; or OpenSSH speaks it, in a
-//! process of its own.
+//! There are two ways to request it from the master. By default remuda implements the multiplexing
+//! protocol itself (the crate `openssh`), which needs no further process and passes the pipes over
+//! the master's socket. Otherwise OpenSSH implements it, in a process of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,27 +20,30 @@ use crate::base::WorkerExit;
 use crate::os::fds;
 use crate::transport::{LinkReader, LinkWriter};
 
-/// What OpenSSH returns when the connection or a signal ended the command. No agent of ours does.
+/// Exit status of OpenSSH when the connection or a signal ended the command. The agent never exits
+/// with it.
 const LOST: WorkerExit = WorkerExit::Code(255);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
-    /// So.
+    /// The command's own exit was received.
     Command(WorkerExit),
-    /// Its own end was not seen: this is that of the process that was to tell us.
+    /// The command's exit was not received; this is the exit of the ssh process that should report
+    /// it.
     Client(WorkerExit),
-    /// Nobody can know.
+    /// The exit is unknown.
     Unknown,
 }
 
-/// See the module. Dropping it does not end the command; the end of its input does.
+/// The running bootstrap command. Dropping it does not end the command; closing the command's input
+/// does.
 pub(super) enum CommandChannel {
     Native(Child<Arc<Session>>),
     Process(SshProcess),
 }
 
-/// Our ends of a command's pipes.
+/// The launcher's ends of a command's pipes.
 pub(super) struct Pipes {
     pub(super) writer: LinkWriter,
     pub(super) reader: LinkReader,
@@ -48,7 +52,7 @@ pub(super) struct Pipes {
 }
 
 impl CommandChannel {
-    /// Runs the constant command.
+    /// Runs the bootstrap command, which is a constant.
     pub(super) async fn open(
         mux: Mux,
         config: &Path,
@@ -65,7 +69,7 @@ impl CommandChannel {
                 let mut command = session.arc_raw_command(bootstrap::COMMAND);
                 command.stdin(stdin).stdout(stdout).stderr(stderr);
                 let child = command.spawn().await;
-                // Our copies of the node's ends.
+                // Closes the launcher's copies of the node's ends.
                 drop(command);
                 Self::Native(child.map_err(|error| other(error.to_string()))?)
             }
@@ -83,14 +87,14 @@ impl CommandChannel {
         Ok((channel, pipes))
     }
 
-    /// Waits for its end.
+    /// Waits until the command has ended.
     pub(super) async fn wait(self) -> CommandEnd {
         match self {
             Self::Native(child) => match child.wait().await {
                 Ok(status) => status.code().map_or(CommandEnd::Unknown, |code| {
                     CommandEnd::Command(WorkerExit::Code(code as u8))
                 }),
-                // The crate's word for 127.
+                // The crate maps exit status 127 to this error.
                 Err(openssh::Error::Remote(_)) => CommandEnd::Command(WorkerExit::Code(127)),
                 Err(_) => CommandEnd::Unknown,
             },
@@ -105,8 +109,8 @@ impl CommandChannel {
     }
 }
 
-/// Where its master has gone, ssh would connect on its own: the proxy that always fails keeps it
-/// from that. The destination only has to be a word; the socket says where to.
+/// If the master has exited, ssh would open a connection of its own: a proxy command that always
+/// fails prevents that. The destination can be any word, because the socket determines the host.
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
 fn client(config: &Path, master: &SshMaster) -> Command {
     let mut command = Command::new("ssh");

@@ -1,15 +1,15 @@
-//! The configuration that ssh is given: one file for a launch. Pure.
+//! Text of the ssh configuration file of a launch. Pure.
 //!
-//! In ssh's files the first value of an option wins. So what must be comes first, then what the user
-//! says, then what we would like. Host keys and how they are checked are the user's and are not
-//! mentioned.
+//! In ssh's files the first value of an option applies. So the mandatory options are first, then
+//! the user's files, then remuda's preferences. Host keys and their checks are left to the user's
+//! files.
 
 use std::fmt::Write as _;
 
 use super::options::Kex;
 
-/// No questions, nothing forwarded, nothing run here, words that can be shown, an end for a dead
-/// connection.
+/// Mandatory options: no prompts, no forwarding, no local commands, output that can be shown, and
+/// an end for dead connections.
 const GUARDS: &str = "\
 BatchMode yes
 ForwardAgent no
@@ -30,12 +30,12 @@ ConnectTimeout 10
 ConnectionAttempts 1
 ";
 
-/// The text of the file; `includes` are paths that need no quoting.
+/// Makes the text of the file; `includes` are paths that need no quoting.
 pub(super) fn text(kex: Kex, includes: &[&str]) -> String {
     let mut text = "# Made by remuda for one launch. What must be:\n".to_owned();
     text += GUARDS;
     if kex == Kex::Fast {
-        // `^` puts it before the others, which stay.
+        // `^` puts these algorithms before the others, which stay in the list.
         text += "KexAlgorithms ^curve25519-sha256,curve25519-sha256@libssh.org\n";
     }
     text += "# What the user says:\n";

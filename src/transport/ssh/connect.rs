@@ -1,4 +1,4 @@
-//! From a host's name to a link: connection, bootstrap, and if need be the binary.
+//! Makes a link from a host name: connection, bootstrap and, if necessary, transfer of the binary.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,26 +20,26 @@ use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
 use crate::transport::{Arrival, Link};
 
-/// More hosts than this are told how to connect faster.
+/// If a launch has more hosts than this, remuda prints a hint about faster connections.
 const HINT_HOSTS: usize = 32;
 const FAST_HINT: &str = "`--ssh_kex fast` makes connections to so many hosts several times cheaper; \
                          it gives up protection against quantum computers";
-/// Connections made at a time.
+/// Connections that are made at the same time.
 const FANOUT: usize = 64;
-/// The same when all of them go through one host: its sshd drops what is above its MaxStartups,
-/// which is 10 unless somebody raised it.
+/// The same when all connections go through one host: its sshd drops connections above its
+/// MaxStartups, which is 10 by default.
 const FANOUT_JUMP: usize = 8;
-/// A host that neither lets us in nor refuses is given up after this time.
+/// Time limit for a host that neither accepts nor refuses the login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(60);
-/// Tries of a connection that is dropped before authentication.
+/// Attempts when a connection is dropped before authentication.
 const TRIES_MAX: u32 = 4;
-/// Between two calls of a host that is not up yet, at least and at most.
+/// Shortest and longest pause between two attempts at a host that is not up yet.
 const ABSENT_PAUSE_MIN: Duration = Duration::from_millis(200);
 const ABSENT_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// How often somebody wants to read that it is still waited for.
+/// Pause between two messages about a host that is not up yet.
 const TELL_PAUSE: Duration = Duration::from_secs(10);
 
-/// Everything about ssh that the nodes of a launch share.
+/// The ssh state that the nodes of a launch share.
 pub struct Ssh {
     options: SshOptions,
     dir: ControlDir,
@@ -47,19 +47,20 @@ pub struct Ssh {
     binary: OnceCell<Result<Arc<Binary>, String>>,
     sockets: OnceCell<watch::Receiver<u64>>,
     samples: Vec<HostName>,
-    /// So many that each of them should cost little.
+    /// Whether there are so many hosts that each connection should be cheap.
     has_many: bool,
     hint: Mutex<Option<&'static str>>,
 }
 
-/// Leads to the user's configuration.
+/// Name of the symbolic link to the user's configuration.
 const USER_LINK: &str = "user";
 
-/// Hears lines that a node prints beside the link, or why it is still waited for.
+/// Callback for the lines that a node prints beside the link, and for the reasons of a wait.
 pub type Hear = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Ssh {
-    /// For these hosts. Makes the private directory and forks its janitor: no thread may exist yet.
+    /// Prepares ssh for these hosts. Makes the private directory and forks its janitor, so no
+    /// thread may exist yet.
     pub fn prepare<'a>(
         options: &SshOptions,
         hosts: impl ExactSizeIterator<Item = &'a HostName>,
@@ -70,7 +71,7 @@ impl Ssh {
             SshConfig::Usual => {}
             SshConfig::Nothing => includes.clear(),
             SshConfig::File(file) => {
-                // A link has a path that needs no quoting.
+                // The symbolic link has a path that needs no quoting.
                 let link = dir.path().join(USER_LINK);
                 std::os::unix::fs::symlink(std::path::absolute(file)?, &link)?;
                 includes = vec![link.display().to_string()];
@@ -90,13 +91,13 @@ impl Ssh {
         })
     }
 
-    /// Nobody wants to know what would have gone faster.
+    /// Switches the hint about faster connections off.
     #[must_use]
     pub fn without_hints(self) -> Self {
         Self { has_many: false, ..self }
     }
 
-    /// An agent on a host, started by this. What is to be done once ssh has let us in is done then.
+    /// Starts an agent on a host. `let_in` runs once the ssh login has succeeded.
     pub async fn connect(
         &self,
         host: &HostName,
@@ -131,7 +132,8 @@ impl Ssh {
         self.bring_up((master, arrival), (job, node), hear).await
     }
 
-    /// How many at a time; where hosts are reached through another one, fewer.
+    /// Semaphore for simultaneous connections; it has fewer permits where hosts are reached through
+    /// another host.
     async fn window(&self) -> Semaphore {
         let config = self.config_path();
         let ask = |host| settings::of(&config, self.options.users.get(host), bare(host));
@@ -150,7 +152,7 @@ impl Ssh {
         Semaphore::new(self.options.fanout.unwrap_or(usual))
     }
 
-    /// What would have gone faster, once.
+    /// Takes the hint about faster connections; it is returned once.
     pub fn take_hint(&self) -> Option<&'static str> {
         self.hint.lock().expect("no thread panics while it holds the lock").take()
     }
@@ -210,7 +212,7 @@ impl Ssh {
         let up = async {
             while !master.socket().exists() {
                 if appeared.changed().await.is_err() {
-                    // Nobody tells us any more; only the deadline is left.
+                    // No further changes will be reported; only the deadline is left.
                     std::future::pending::<()>().await;
                 }
             }
@@ -232,7 +234,8 @@ impl Ssh {
         }
     }
 
-    /// A name that no connection to this node has had: the socket of a dead one may still be there.
+    /// A socket name that no connection to this node has had: the socket of a dead one may still
+    /// exist.
     fn free_socket(&self, node: NodeRank, tries: u32) -> PathBuf {
         let mut names = (tries..).map(|number| self.dir.path().join(format!("{node}.{number}")));
         names.find(|name| !name.exists()).expect("there is always one more number")
@@ -262,7 +265,7 @@ impl Ssh {
         })
     }
 
-    /// Runs the constant command and answers it until the agent speaks.
+    /// Runs the bootstrap command and answers its requests until the agent is up.
     async fn bring_up(
         &self,
         (master, mut arrival): (SshMaster, Arrival),
@@ -274,7 +277,7 @@ impl Ssh {
         let (mux, limit) = (self.options.mux, self.options.agent_limit);
         let mut call = BootstrapSession::start((mux, limit), &config, master, hear).await?;
         match call.tell(&request).await {
-            // Whoever did not wait for the request says why.
+            // A shell that did not wait for the request prints the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 return Err(call.fail(FaultKind::NoAgent, &error.to_string()).await);
             }
@@ -339,15 +342,16 @@ impl Ssh {
     }
 }
 
-/// Hosts that stand for all when ssh is asked how they are reached: the first may itself be the one
-/// that leads to the others.
+/// The first and the last host, as samples when ssh is asked how hosts are reached: the first one
+/// may itself be the jump host of the others.
 fn samples<'a>(hosts: impl ExactSizeIterator<Item = &'a HostName>) -> Vec<HostName> {
     let last = hosts.len().saturating_sub(1);
     let is_sample = |(at, _): &(usize, _)| *at == 0 || *at == last;
     hosts.enumerate().filter(is_sample).map(|(_, host)| host.clone()).collect()
 }
 
-/// Its words, and the old key beside the new one where it has changed.
+/// Fault with the output of ssh; if a host key has changed, it shows the old key beside the new
+/// one.
 fn told_by_ssh(words: &str) -> Fault {
     let mut fault = Fault::of_ssh(words);
     if fault.kind != FaultKind::HostKeyChanged {
@@ -362,7 +366,8 @@ fn told_by_ssh(words: &str) -> Fault {
     fault
 }
 
-/// Between 0.2 s and 2 s, more with every try; different for everybody who was dropped.
+/// Random pause between 0.2 s and 2 s that grows with every attempt, so that dropped hosts do not
+/// reconnect together.
 fn jitter(tries: u32) -> Duration {
     let mut random = [0; 2];
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
@@ -370,7 +375,7 @@ fn jitter(tries: u32) -> Duration {
     Duration::from_millis(200 + spread * u64::from(tries))
 }
 
-/// An agent at the other end of an ssh connection.
+/// An agent at the far end of an ssh connection.
 pub struct SshAgent {
     master: SshMaster,
     channel: CommandChannel,
@@ -382,14 +387,15 @@ impl SshAgent {
         Self { master, channel, beside }
     }
 
-    /// How it ended, if that can be known, and what ssh says about it. Ends the connection.
+    /// How the agent ended, if that can be known, and the output of ssh about it. Ends the
+    /// connection.
     pub(in crate::transport) async fn bury(
         self,
         limit: Duration,
     ) -> (Option<WorkerExit>, Option<String>) {
         let Self { mut master, channel, mut beside } = self;
         let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(CommandEnd::Unknown);
-        // What it said last is still on its way to us.
+        // The agent's last output may still be in transit.
         beside.finish(limit).await;
         let (exit, words) = match end {
             CommandEnd::Command(exit) => (Some(exit), None),
@@ -410,12 +416,12 @@ async fn why_lost(master: &mut SshMaster) -> String {
             ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
             (words, _) => words.to_owned(),
         },
-        // The protocol of the channels has no word for which.
+        // The multiplexing protocol does not report which signal it was.
         Err(_) => "the connection stands, but a signal ended the agent".to_owned(),
     }
 }
 
-/// The node's side: says that from here on everything is the link's.
+/// Called on the node: prints the line after which every byte belongs to the link.
 pub fn announce(output: &OwnedFd) -> io::Result<()> {
     let mut rest = bootstrap::UP;
     while !rest.is_empty() {
@@ -425,7 +431,7 @@ pub fn announce(output: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A path for `--agent_path` that can be told to a node.
+/// Whether a path for `--agent_path` can be sent to a node.
 pub fn is_tellable(path: &Path) -> bool {
     path.to_str().is_some_and(bootstrap::fits_in_line)
 }

@@ -1,7 +1,9 @@
-//! The private directory of a launch, and the janitor that clears it however the launcher ends.
+//! The private directory of a launch, and the janitor process that clears it however the launcher
+//! ends.
 //!
-//! Whoever made one holds a lock on it for as long as it lives. Where launcher and janitor were killed
-//! together the lock is free, and the janitor of the user's next launch clears what they left.
+//! The launcher holds a lock on its directory for as long as it lives. If launcher and janitor are
+//! killed together, the lock is free, and the janitor of the user's next launch clears the
+//! directory.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,36 +22,38 @@ use crate::os::family::ProcessRef;
 use crate::os::fork::{self, ForkSide};
 use crate::os::{family, fds, signals};
 
-/// A socket's path has 108 bytes in the kernel; ssh appends up to 18 while it makes one, we a node's
-/// number.
+/// Most bytes of the directory's path. The kernel allows 108 bytes for a socket's path; ssh appends
+/// up to 18 while it makes one, remuda appends a node's number.
 const PATH_BYTES_MAX: usize = 108 - 18 - 8;
-/// The janitor gives up after this time; what holds a directory for longer is not ours.
+/// Time after which the janitor stops trying; a process that uses a directory for longer is not
+/// remuda's.
 const SWEEP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A janitor that has nothing left to do ends within this time, or is killed: it may be stopped by a
-/// signal, or clear what others have left on a disk that hangs.
+/// Time in which a janitor without work ends; then it is killed. It may be stopped by a signal, or
+/// clear old directories on a disk that hangs.
 const JANITOR_LIMIT: Duration = Duration::from_secs(2);
-/// After so many looks a master that a signal stops again and again is killed.
+/// Number of scans after which a master that is stopped by signals again and again is killed.
 const PATIENT_LOOKS: u32 = 3;
 
-/// What its name begins with; 16 hexadecimal digits follow.
+/// Prefix of the directory's name; 16 hexadecimal digits follow.
 const PREFIX: &str = "remuda-ctl-";
-/// Directories of dead launches that one janitor clears, and names that it looks at.
+/// Limits for one janitor: directories of dead launches that it clears, and names that it scans.
 const STALE_MAX: usize = 64;
 const NAMES_MAX: usize = 100_000;
 
-/// See the module. Dropping it removes the directory and ends the janitor.
+/// The private directory. Dropping it removes the directory and ends the janitor.
 pub(super) struct ControlDir {
     path: PathBuf,
     janitor: Pid,
     leash: OwnedFd,
-    /// Free when we are gone; `None` where the file system knows no locks.
+    /// The lock, which the kernel frees when the launcher exits; `None` if the file system has no
+    /// locks.
     _claim: Option<OwnedFd>,
 }
 
 impl ControlDir {
-    /// Forks the janitor, then makes the directory: no thread may exist yet. In this order nothing is
-    /// ever there that nobody would remove.
+    /// Forks the janitor, then makes the directory: no thread may exist yet. In this order, the
+    /// janitor exists before anything that it has to remove.
     pub(super) fn create() -> io::Result<Self> {
         let places = places()?;
         let (held, leash) = fds::pipe()?;
@@ -69,7 +73,7 @@ impl ControlDir {
         }
     }
 
-    /// Where it is: absolute, short, of plain characters.
+    /// Path of the directory: absolute, short and of plain characters.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -78,13 +82,13 @@ impl ControlDir {
 impl Drop for ControlDir {
     fn drop(&mut self) {
         sweep(&self.path);
-        // A word instead of the end: there is nothing left to do.
+        // A byte instead of the end of the pipe: the janitor has nothing left to do.
         let _ = rustix::io::write(&self.leash, b".");
         family::end_child(self.janitor, JANITOR_LIMIT);
     }
 }
 
-/// Where the directory may be, by a name that nobody else has.
+/// Candidate paths of the directory, with a random name.
 fn places() -> io::Result<Vec<PathBuf>> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -106,17 +110,18 @@ fn make_one(places: &[PathBuf]) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     Err(verdict)
 }
 
-/// Makes a directory that is ours alone, and locks it. Between the two another janitor may take it for
-/// one whose owner is dead, and remove it: then it is made once more.
+/// Makes a directory with access for this user alone, and locks it. Between the two steps another
+/// janitor may take its owner for dead and remove it: then the directory is made once more.
 fn make(path: &Path) -> io::Result<Option<OwnedFd>> {
     const TRIES: u32 = 8;
     for _ in 0..TRIES {
-        // Fails where something has this name.
+        // Fails if the name exists.
         fs::DirBuilder::new().mode(0o700).create(path)?;
         match lock(path) {
             Ok(claim) => return Ok(Some(claim)),
             Err(Errno::WOULDBLOCK | Errno::NOENT) => {}
-            // Who cannot lock cannot see that nobody does: then nobody removes it.
+            // Without locks a janitor cannot see whether the owner lives, so no janitor removes the
+            // directory.
             Err(_) => return Ok(None),
         }
         let _ = fs::remove_dir(path);
@@ -124,7 +129,8 @@ fn make(path: &Path) -> io::Result<Option<OwnedFd>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// The lock on a directory of our own that nobody else may enter; not through a link.
+/// Locks a directory that belongs to this user and that no other user may enter; does not follow
+/// links.
 fn lock(path: &Path) -> Result<OwnedFd, Errno> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, how, Mode::empty())?;
@@ -133,25 +139,25 @@ fn lock(path: &Path) -> Result<OwnedFd, Errno> {
         return Err(Errno::PERM);
     }
     rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
-    // Whoever had the lock before may have removed it.
+    // The previous owner of the lock may have removed the directory.
     let found = rustix::fs::lstat(path)?;
     let is_same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino);
     if is_same { Ok(dir) } else { Err(Errno::NOENT) }
 }
 
-/// Whether ssh takes the path as it is, in a configuration and as the name of a socket.
+/// Whether ssh reads the path unchanged, in a configuration and as the name of a socket.
 fn is_plain(path: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
     path.starts_with('/') && path.chars().all(plain) && path.len() <= PATH_BYTES_MAX
 }
 
-/// The janitor: waits for the end of the launcher, and clears up after it.
+/// The janitor: waits until the launcher has ended, then clears the directory.
 fn watch(leash: OwnedFd, places: &[PathBuf]) {
-    // The terminal's signals and those of a batch system are not for us.
+    // The janitor ignores the signals of the terminal and of a batch system.
     let _ = rustix::process::setsid();
     signals::block_requests();
     family::set_name(c"remuda-janitor");
-    // Whoever waits for the end of our output must not wait for us.
+    // Closes the other descriptors: a reader of remuda's output must not wait for the janitor.
     let Ok(leash) = fds::keep_only(leash) else {
         return;
     };
@@ -165,14 +171,15 @@ fn watch(leash: OwnedFd, places: &[PathBuf]) {
     }
 }
 
-/// Clears what launches of ours have left that were killed together with their janitors.
+/// Clears the directories of this user's launches that were killed together with their janitors.
 fn clear_stale(own: &[PathBuf]) {
     let mut left = STALE_MAX;
     for parent in own.iter().filter_map(|path| path.parent()) {
         let names = fs::read_dir(parent).into_iter().flatten().take(NAMES_MAX).flatten();
         let others = names.map(|entry| entry.path()).filter(|path| is_control_dir(path));
         for path in others.filter(|path| !own.contains(path)) {
-            // Held until it is gone, so that nobody else takes it meanwhile.
+            // Held until the directory is removed, so that no other janitor clears it at the same
+            // time.
             let Ok(_claim) = lock(&path) else { continue };
             clear(&path, 0);
             left -= 1;
@@ -183,7 +190,7 @@ fn clear_stale(own: &[PathBuf]) {
     }
 }
 
-/// By its name; whose it is, its owner and its lock say.
+/// Whether the name is that of a control directory; its owner and its lock are checked elsewhere.
 fn is_control_dir(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let digits = name.and_then(|name| name.strip_prefix(PREFIX));
@@ -192,8 +199,8 @@ fn is_control_dir(path: &Path) -> bool {
     })
 }
 
-/// Ends every ssh master whose socket is here, and removes everything. A master may just be making
-/// its socket, so once is not enough.
+/// Ends every ssh master that has a socket in the directory, and removes all files. Scans
+/// repeatedly, because a master may be making its socket at that time.
 fn sweep(dir: &Path) {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = clock::now() + SWEEP_LIMIT;
@@ -203,7 +210,8 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// One look after so many others; whether nothing is left. No directory in it is ours.
+/// One scan, after `looks` earlier ones; returns whether nothing is left. remuda makes no
+/// subdirectories in it.
 fn clear(dir: &Path, looks: u32) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -212,7 +220,7 @@ fn clear(dir: &Path, looks: u32) -> bool {
             end_stopped(&master, looks);
             continue;
         }
-        // One that still answers removes its socket itself.
+        // A master that still answers removes its socket itself.
         if !is_socket || !end_master(&path).unwrap_or(false) {
             let _ = fs::remove_file(&path);
         }
@@ -220,8 +228,8 @@ fn clear(dir: &Path, looks: u32) -> bool {
     fs::remove_dir(dir).is_ok() || !dir.exists()
 }
 
-/// Ends a master that a signal has stopped: it does not answer, and acts on a signal only once it is
-/// continued.
+/// Ends a master that is stopped by a signal: it does not answer, and acts on a signal only once it
+/// is continued.
 fn end_stopped(master: &ProcessRef, looks: u32) {
     if looks < PATIENT_LOOKS {
         master.signal(libc::SIGTERM);
@@ -231,8 +239,8 @@ fn end_stopped(master: &ProcessRef, looks: u32) {
     }
 }
 
-/// Asks a master to end, in the words of OpenSSH's PROTOCOL.mux: hello, then terminate. Whether
-/// there was one.
+/// Requests the end of a master with OpenSSH's PROTOCOL.mux: hello, then terminate. Returns whether
+/// there was a master.
 fn end_master(socket: &Path) -> io::Result<bool> {
     const WORDS: [u32; 6] = [
         8,           // length
@@ -252,7 +260,7 @@ fn end_master(socket: &Path) -> io::Result<bool> {
     master.set_write_timeout(Some(PATIENCE))?;
     let bytes: Vec<u8> = WORDS.iter().flat_map(|word| word.to_be_bytes()).collect();
     master.write_all(&bytes)?;
-    // Its answers do not matter, but it writes them before it ends.
+    // The master writes its replies before it ends; their content does not matter.
     let _ = master.read(&mut [0; 64]);
     Ok(true)
 }

@@ -1,15 +1,15 @@
-//! Why a node has no agent: ssh's own words, sorted. Pure.
+//! Classifies ssh's output into the reasons why a node has no agent. Pure.
 
 pub(super) use crate::transport::{Fault, FaultKind};
 
 impl Fault {
-    /// What ssh said when it ended before there was a connection.
+    /// Fault from the output of an ssh that ended before there was a connection.
     pub(super) fn of_ssh(words: &str) -> Self {
         let words = without_talk(words);
         Self::new(classify(&words), tidy(&words))
     }
 
-    /// The same fault, or a C library that lacks what the binary needs: the loader reports that.
+    /// The same fault, or [`FaultKind::OldLibc`] if the loader reports a missing version of glibc.
     pub(super) fn or_old_libc(self, libc: &str) -> Self {
         let Some((major, minor)) = missing_glibc(&self.words) else { return self };
         let found = if libc.is_empty() { "an older C library" } else { libc };
@@ -17,20 +17,20 @@ impl Fault {
         Self::new(FaultKind::OldLibc, format!("{found} is installed there; {needed}"))
     }
 
-    /// Whether trying again may help: sshd drops connections when too many are being made. Who was
-    /// not let in is never tried again.
+    /// Whether another attempt may succeed: sshd drops connections when too many are being made.
+    /// After a refused login there is no further attempt.
     pub(super) fn may_pass(&self) -> bool {
         self.kind == FaultKind::Dropped
     }
 
-    /// Whether the host may only not be up yet.
+    /// Whether the cause may be that the host is not up yet.
     pub(super) fn may_come(&self) -> bool {
         use FaultKind::{Dropped, NoAnswer, NoSuchName, Refused};
         matches!(self.kind, NoSuchName | Refused | NoAnswer | Dropped)
     }
 }
 
-/// The highest version of glibc that a loader did not find:
+/// The highest version of glibc that a loader did not find, from lines such as
 /// ``libc.so.6: version `GLIBC_2.34' not found (required by ./remuda)``.
 fn missing_glibc(words: &str) -> Option<(u32, u32)> {
     let version = |line: &str| {
@@ -41,7 +41,8 @@ fn missing_glibc(words: &str) -> Option<(u32, u32)> {
     words.lines().filter_map(version).max()
 }
 
-/// Words of OpenSSH, most telling first: what ends a connection is often said after the reason.
+/// Messages of OpenSSH, most specific first: the message about the end of a connection often
+/// follows that about the reason.
 const SIGNS: &[(&str, FaultKind)] = &[
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", FaultKind::HostKeyChanged),
     ("Host key verification failed", FaultKind::HostKeyUnknown),
@@ -66,7 +67,7 @@ fn classify(words: &str) -> FaultKind {
     sign.map_or(FaultKind::Ssh, |(_, kind)| *kind)
 }
 
-/// Lines of ssh that say what it does (`-v`), not what is wrong.
+/// Prefixes of the lines in which ssh reports its steps (`-v`).
 const TALK: [&str; 5] =
     ["debug1: ", "OpenSSH_", "Authenticated to ", "Transferred: ", "Bytes per second: "];
 
@@ -75,7 +76,7 @@ fn without_talk(words: &str) -> String {
     words.split_inclusive('\n').filter(|line| !is_talk(line)).collect()
 }
 
-/// Without the frames of `@` that ssh draws around a warning, and without line ends of terminals.
+/// Removes the frames of `@` that ssh draws around a warning, and terminal line ends.
 fn tidy(words: &str) -> String {
     let frame = |line: &&str| !line.trim().is_empty() && !line.starts_with('@');
     words.lines().map(str::trim_end).filter(frame).collect::<Vec<_>>().join("\n")

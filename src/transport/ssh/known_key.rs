@@ -1,5 +1,6 @@
-//! The key that a host had: ssh shows the fingerprint of the new one and says in which line of which
-//! file the old one is. Both side by side can be compared with what an administrator says.
+//! The earlier key of a host. ssh reports the fingerprint of the new key and the file and line of
+//! the old one; both are shown together so that they can be compared with the fingerprint that an
+//! administrator gives.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -10,10 +11,10 @@ use sha2::{Digest, Sha256};
 
 use crate::base::shell::quoted;
 
-/// What is read of a file of known hosts.
+/// Most bytes that are read of a file of known hosts.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// `the key known before: SHA256:… (FILE:LINE)`, if ssh's words lead to it.
+/// `the key known before: SHA256:… (FILE:LINE)`, if ssh's output names the file and the line.
 pub(super) fn describe(words: &str) -> Option<String> {
     let (file, number) = place(words)?;
     let lines = BufReader::new(File::open(file).ok()?.take(FILE_BYTES_MAX)).lines();
@@ -21,7 +22,8 @@ pub(super) fn describe(words: &str) -> Option<String> {
     Some(format!("the key known before: {} ({file}:{number})", fingerprint(&line)?))
 }
 
-/// The command that removes it, if ssh's words lead to it: names there are those of the file.
+/// The command that removes the key, if ssh's output names the file and the host as the file spells
+/// it.
 pub(super) fn removal(words: &str) -> Option<String> {
     let (file, _) = place(words)?;
     let told = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;
@@ -29,7 +31,7 @@ pub(super) fn removal(words: &str) -> Option<String> {
     Some(format!("ssh-keygen -f {} -R {}", quoted(file), quoted(name)))
 }
 
-/// `Offending ED25519 key in FILE:LINE`.
+/// Parses `Offending ED25519 key in FILE:LINE`.
 fn place(words: &str) -> Option<(&str, usize)> {
     let mut lines = words.lines().map(str::trim).filter(|line| line.starts_with("Offending "));
     let (_, place) = lines.find_map(|line| line.split_once(" key in "))?;
@@ -37,7 +39,7 @@ fn place(words: &str) -> Option<(&str, usize)> {
     Some((file, number.parse().ok()?))
 }
 
-/// Of `[@marker] hosts type key [comment]`, as OpenSSH writes it.
+/// Fingerprint of a line `[@marker] hosts type key [comment]`, as OpenSSH writes it.
 fn fingerprint(line: &str) -> Option<String> {
     let mut words = line.split_ascii_whitespace().filter(|word| !word.starts_with('@'));
     let key = STANDARD.decode(words.nth(2)?).ok()?;
@@ -62,7 +64,7 @@ mod tests {
         assert_eq!(removal(&words).as_deref(), Some(expected));
     }
 
-    /// `ssh-keygen -l` says the same.
+    /// `ssh-keygen -l` prints the same fingerprint.
     #[test]
     fn a_line_has_a_fingerprint() {
         let key =

@@ -1,7 +1,8 @@
-//! One ssh process that holds the connection to one host.
+//! The ssh process that holds the connection to one host.
 //!
-//! It stays in the foreground, our child and in nobody else's session: the kernel ends it when we
-//! die, and its end is an event. The crate's own way, a master in the background, knows neither.
+//! The master runs in the foreground, as a child of the launcher in a session of its own: the
+//! kernel ends it when the launcher exits, and its exit is an event. The crate's default, a master
+//! in the background, has neither property.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,15 +19,16 @@ use crate::base::{UserName, WorkerExit};
 use crate::os::fds;
 use crate::transport::LinkReader;
 
-/// What ssh may say; more is dropped.
+/// Most bytes of ssh's output that are kept; the rest is dropped.
 const WORDS_BYTES_MAX: usize = 64 * 1024;
-/// A master that was asked to end is killed after this time.
+/// Time after which a master that was sent SIGTERM is killed.
 const END_LIMIT: Duration = Duration::from_millis(500);
-/// What it started may hold its pipe after its end; that is waited for so long.
+/// Time to wait for the end of the pipe after the master's exit, because a process that it started
+/// may hold it.
 const HELD_LIMIT: Duration = Duration::from_millis(200);
 const READ_BYTES: usize = 4096;
 
-/// See the module. Dropping it ends the process without waiting.
+/// A running ssh master. Dropping it ends the process without waiting.
 pub(super) struct SshMaster {
     process: SshProcess,
     socket: PathBuf,
@@ -34,20 +36,21 @@ pub(super) struct SshMaster {
     words: Words,
 }
 
-/// Where a master goes to, and by which rules.
+/// The destination of a master and its configuration.
 pub(super) struct Destination<'a> {
     pub(super) config: &'a Path,
     pub(super) socket: PathBuf,
     pub(super) port: Option<u16>,
     pub(super) user: Option<&'a UserName>,
-    /// Without the brackets of an IPv6 address.
+    /// Host name; an IPv6 address has no brackets.
     pub(super) host: &'a str,
-    /// Whether it tells what it sees.
+    /// Whether ssh reports its steps (`-v`).
     pub(super) verbose: bool,
 }
 
 impl SshMaster {
-    /// Starts it; must be called inside a runtime, from the thread that lives as long as we do.
+    /// Starts the master. Must be called inside a runtime, from a thread that lives as long as the
+    /// launcher.
     pub(super) fn start(to: Destination<'_>) -> Result<Self, Fault> {
         let cannot = |error: io::Error| {
             Fault::new(FaultKind::NoSsh, format!("cannot hear what `ssh` says: {error}"))
@@ -56,39 +59,39 @@ impl SshMaster {
         let mut command = command(&to);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(theirs));
         let process = SshProcess::start(&mut command)?;
-        // It holds our copy of the other end.
+        // The command holds the launcher's copy of the other end.
         drop(command);
         let words = Words::collect(ours).map_err(cannot)?;
         Ok(Self { process, socket: to.socket, host: to.host.to_owned(), words })
     }
 
-    /// Where it listens.
+    /// Path of the control socket.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The destination, as ssh was given it.
+    /// The destination as it was passed to ssh.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns when it has ended.
+    /// Returns when the master has ended.
     pub(super) async fn end(&self) {
         self.process.end().await;
     }
 
-    /// Returns how it ended; `None` if somebody else has buried it.
+    /// Waits until the master has ended and returns its exit; `None` if it was reaped elsewhere.
     pub(super) async fn wait(&self) -> Option<WorkerExit> {
         self.process.wait().await
     }
 
-    /// Everything it said, once it has ended.
+    /// All output of the master after it has ended.
     pub(super) async fn last_words(&mut self) -> String {
         self.words.all().await
     }
 
-    /// What the server calls itself, if ssh tells what it sees. The last one that it told of is the
-    /// host's own; those before it are on the way.
+    /// Version text of the server, if ssh runs with `-v`. The last one in the output is that of the
+    /// host itself; those before it are of jump hosts.
     pub(super) fn server(&self) -> Option<String> {
         const SIGN: &str = "remote software version ";
         let words = self.words.bytes.lock().expect("no thread panics while it holds the lock");
@@ -97,7 +100,7 @@ impl SshMaster {
         Some(line.trim().to_owned())
     }
 
-    /// Ends it and waits until it has.
+    /// Ends the master and waits until it has ended.
     pub(super) async fn dismiss(self) {
         self.process.signal(libc::SIGTERM);
         if tokio::time::timeout(END_LIMIT, self.end()).await.is_err() {
@@ -125,7 +128,7 @@ fn command(to: &Destination<'_>) -> Command {
     command
 }
 
-/// What a process says, read until it and its children have ended.
+/// Output of a process, read until the process and its children have ended.
 struct Words {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
@@ -149,7 +152,8 @@ impl Words {
         Ok(Self { bytes, reader })
     }
 
-    /// A process that it started, such as a jump, may hold the pipe a little longer.
+    /// Waits a little longer for a process that the master started, such as a jump, and may hold
+    /// the pipe.
     async fn all(&mut self) -> String {
         let _ = tokio::time::timeout(HELD_LIMIT, &mut self.reader).await;
         let words = self.bytes.lock().expect("no thread panics while it holds the lock");

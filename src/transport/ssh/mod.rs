@@ -1,14 +1,14 @@
-//! Nodes that are reached over ssh: sshd and a shell, nothing else.
+//! Nodes that are reached over ssh: they need sshd and a shell, nothing else.
 //!
 //! ```text
 //! launcher ── pipes ── ssh master ══ connection ══ sshd ── sh ─exec→ agent
 //!     └ janitor        one for each host
 //! ```
 //!
-//! For each host one connection and one command. The connection is a process of OpenSSH, so what
-//! the user's configuration says about names, keys, agents and jumps holds; channels over it are the
-//! crate `openssh`, or a second process of OpenSSH. The command is a constant; the agent comes from the node's cache, or from here
-//! through the same channel.
+//! Each host has one connection and one command. The connection is a process of OpenSSH, so the
+//! user's configuration of names, keys, agents and jumps applies; channels over it use the crate
+//! `openssh`, or a second process of OpenSSH. The command is a constant. The agent is taken from
+//! the node's cache, or the launcher sends it through the same channel.
 
 mod binary;
 mod bootstrap;

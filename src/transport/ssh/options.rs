@@ -1,4 +1,4 @@
-//! What the user may say about ssh.
+//! The user's options for ssh.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,39 +7,39 @@ use std::time::Duration;
 use crate::base::shell::quoted;
 use crate::base::{HostName, UserName};
 
-/// See the fields.
+/// Options for the connections to all hosts of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshOptions {
-    /// Port of every host, instead of what the configuration says.
+    /// Port of every host; overrides the configuration.
     pub port: Option<u16>,
-    /// As whom hosts are reached, instead of what the configuration says.
+    /// Login name for a host; overrides the configuration.
     pub users: HashMap<HostName, UserName>,
-    /// Which configuration is read, as `ssh -F` does.
+    /// The configuration that ssh reads, as with `ssh -F`.
     pub config: SshConfig,
     /// Key exchange.
     pub kex: Kex,
-    /// Who asks a connection for its channel.
+    /// The process that speaks the multiplexing protocol.
     pub mux: Mux,
-    /// Connections that are being made at the same time; `None`: as many as is good.
+    /// Limit for connections that are being made at the same time; `None`: remuda chooses one.
     pub fanout: Option<usize>,
-    /// File to execute on the nodes instead of bringing our own.
+    /// File to execute on the nodes instead of a copy of this binary.
     pub agent_path: Option<String>,
-    /// A host that has let us in, and on which no agent comes up within this time, is given up; while
-    /// the agent is being sent it is that much for each piece.
+    /// Time limit between the login to a host and the start of its agent; while the agent is being
+    /// sent, the limit holds for each piece.
     pub agent_limit: Duration,
-    /// How long a host is waited for that has no name yet, or whose sshd does not answer.
+    /// Longest wait for a host name that does not resolve yet, or an sshd that does not answer.
     pub patience: Duration,
-    /// Whether ssh tells what it sees (`-v`), so that we hear of the server.
+    /// Whether ssh runs with `-v`, so that it reports the server's version.
     pub verbose: bool,
 }
 
-/// What start-up files and homes of healthy clusters need at worst, with room.
+/// Time that start-up files and home directories of healthy clusters need at worst, with a margin.
 pub const AGENT_LIMIT: Duration = Duration::from_secs(120);
 
-/// Which configuration of ssh is read.
+/// The configuration that ssh reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SshConfig {
-    /// The user's and the system's.
+    /// The user's and the system's files.
     Usual,
     /// This file alone.
     File(PathBuf),
@@ -50,25 +50,25 @@ pub enum SshConfig {
 /// Key exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kex {
-    /// What the configuration says.
+    /// As configured.
     Users,
-    /// Curve25519 first: a fraction of the cost, and no protection against a quantum computer that
-    /// reads a recording.
+    /// Curve25519 first: costs a fraction, but does not protect recorded traffic against a quantum
+    /// computer.
     Fast,
 }
 
-/// Who speaks to the master of a connection.
+/// The process that speaks to the master of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mux {
-    /// We do.
+    /// The launcher itself.
     Native,
-    /// A second process of OpenSSH for each host: for sandboxes that let no descriptor through a
-    /// socket, and for an `ssh` that speaks another version of the protocol than we do.
+    /// A second process of OpenSSH for each host: for sandboxes in which no descriptor can be
+    /// passed over a socket, and for an `ssh` with another version of the protocol.
     Process,
 }
 
 impl SshOptions {
-    /// What stands behind `ssh` on a line that reaches a host as we do.
+    /// Arguments for `ssh` that reach the host with the same options.
     pub fn way(&self, name: &HostName) -> String {
         let bare = bare(name);
         let mut words = Vec::new();
@@ -84,7 +84,7 @@ impl SshOptions {
     }
 }
 
-/// The destination as ssh wants it: an IPv6 address without its brackets.
+/// The destination as ssh expects it: an IPv6 address without brackets.
 pub(super) fn bare(host: &HostName) -> &str {
     let text = host.as_str();
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)

@@ -1,4 +1,5 @@
-//! A process of OpenSSH: our child, tied to our life, in a session of its own.
+//! A process of OpenSSH: a child of the launcher that the kernel ends when the launcher exits, in a
+//! session of its own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,18 +16,19 @@ use super::fault::{Fault, FaultKind};
 use crate::base::{WorkerExit, clock};
 use crate::os::{family, fork, signals, watch};
 
-/// A process that was asked to end ends within this time, or is killed.
+/// Time after which a process that was sent SIGTERM is killed.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// See the module. Dropping it asks the process to end without waiting; [`end_processes`] waits.
+/// A running OpenSSH process. Dropping it sends SIGTERM without waiting; [`end_processes`] waits.
 pub(super) struct SshProcess {
     pid: Pid,
-    /// Readable when the process has ended.
+    /// Pidfd that is readable when the process has ended.
     ended: AsyncFd<OwnedFd>,
 }
 
 impl SshProcess {
-    /// Starts it; must be called inside a runtime, from the thread that lives as long as we do.
+    /// Starts the process. Must be called inside a runtime, from a thread that lives as long as the
+    /// launcher.
     pub(super) fn start(command: &mut Command) -> Result<Self, Fault> {
         let mut child = fork::tied_to_us(command).spawn().map_err(|error| {
             let words = match error.kind() {
@@ -48,18 +50,18 @@ impl SshProcess {
         }
     }
 
-    /// Returns when it has ended.
+    /// Returns when the process has ended.
     pub(super) async fn end(&self) {
         let _ = self.ended.readable().await;
     }
 
-    /// Waits for its end and buries it; `None` if somebody else did.
+    /// Waits until the process has ended and reaps it; `None` if it was reaped elsewhere.
     pub(super) async fn wait(&self) -> Option<WorkerExit> {
         self.end().await;
         family::reap_one(self.pid)
     }
 
-    /// Signals it, unless it has been buried.
+    /// Signals the process, unless it has been reaped.
     pub(super) fn signal(&self, signal: i32) {
         signals::send_to_held(self.ended.get_ref(), signal);
     }
@@ -68,7 +70,7 @@ impl SshProcess {
 impl Drop for SshProcess {
     fn drop(&mut self) {
         self.signal(libc::SIGTERM);
-        // One that is stopped acts on it once it is continued.
+        // A stopped process acts on the signal once it is continued.
         self.signal(libc::SIGCONT);
         if family::reap_one(self.pid).is_some() || has_ended(self.ended.get_ref()) {
             return;
@@ -81,15 +83,15 @@ impl Drop for SshProcess {
     }
 }
 
-/// Processes that were asked to end and had not ended then.
+/// Processes that were sent SIGTERM and had not ended at that time.
 static DROPPED: Mutex<Vec<(Pid, OwnedFd)>> = Mutex::new(Vec::new());
 
 fn dropped() -> MutexGuard<'static, Vec<(Pid, OwnedFd)>> {
     DROPPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for the end of every process that was dropped, and kills those that do not end: they may be
-/// stopped by a signal. For the end of a launcher, when its runtime is gone.
+/// Waits until every dropped process has ended, and kills those that do not end in time: they may
+/// be stopped by a signal. Called when the launcher ends and its runtime is gone.
 pub fn end_processes() {
     let dropped = std::mem::take(&mut *dropped());
     let deadline = clock::now() + END_LIMIT;
@@ -107,12 +109,12 @@ pub fn end_processes() {
     }
 }
 
-/// Whether a process has ended, also if another part of this one has waited for it.
+/// Whether a process has ended, also if another part of the launcher has reaped it.
 fn has_ended(process: &OwnedFd) -> bool {
     wait_for_end(process, clock::now())
 }
 
-/// Whether a process has ended by then.
+/// Waits until the process has ended, at most until the deadline; returns whether it has.
 fn wait_for_end(process: &OwnedFd, deadline: Instant) -> bool {
     let left = deadline.saturating_duration_since(clock::now());
     let Ok(left) = Timespec::try_from(left) else { return false };

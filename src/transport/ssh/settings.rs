@@ -1,20 +1,21 @@
-//! What ssh itself makes of its configuration for one host (`ssh -G`).
+//! The settings that ssh derives from its configuration for one host (`ssh -G`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::base::UserName;
 
-/// As far as it matters here.
+/// The settings that remuda uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SshSettings {
-    /// Connections go through another host or program.
+    /// Whether connections go through another host or program.
     pub(super) jumps: bool,
-    /// The first key exchange is one that costs several times what curve25519 costs.
+    /// Whether the first key exchange costs several times as much as curve25519.
     pub(super) slow_kex: bool,
 }
 
-/// Asks ssh; an ssh that does not answer will say why when it is to connect.
+/// Runs `ssh -G`. If it fails, the defaults are returned, because the connection will report the
+/// reason.
 pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> SshSettings {
     let (config, user, host) = (config.to_owned(), user.cloned(), host.to_owned());
     let asked = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));

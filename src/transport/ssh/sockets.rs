@@ -1,5 +1,5 @@
-//! Tells when a socket appears in the private directory: that is how an ssh master says that it is
-//! up.
+//! Reports when a socket is made in the private directory: an ssh master makes one when its
+//! connection is up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::os;
 
-/// A number that grows with every change; must be called inside a runtime.
+/// Starts the watch and returns a counter of changes. Must be called inside a runtime.
 pub(super) fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
     let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(&fd, dir, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO)?;
@@ -22,13 +22,13 @@ pub(super) fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
         while fd.async_io(Interest::READABLE, drain).await.is_ok() {
             changes.send_modify(|count| *count += 1);
         }
-        // Keeps the descriptor, and with it the watch, to the end.
+        // Keeps the descriptor, and with it the watch, until the task ends.
         drop(fd);
     });
     Ok(seen)
 }
 
-/// Reads what there is: who looks, looks at the directory.
+/// Reads and discards the events: the receiver scans the directory itself.
 fn drain(fd: &OwnedFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); 4096];
     rustix::io::read(fd, &mut space)?;
