@@ -11,7 +11,7 @@ use super::conventions::{CONVENTIONS, is_mpi_worker, mpi_launcher, stateful_set}
 use super::mpi_job::MpiHostfile;
 use crate::base::env_vars;
 
-/// Facts that a process knows about its machine without network access.
+/// Facts about a process and its machine that are available without network access.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// The environment variables whose names and values are text.

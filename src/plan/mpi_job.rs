@@ -44,7 +44,8 @@ pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, 
 pub(super) enum Said {
     /// The machine is one of the hosts.
     Host(HostOf),
-    /// The machine is none of the hosts, whose number this is: it is the launcher of the job.
+    /// The machine is not in the hostfile, which has this many hosts: it is the launcher of the
+    /// job.
     Launcher(usize),
 }
 

@@ -114,8 +114,8 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
     })
 }
 
-/// The lint for digits and dots that are no IPv4 address. No name ends in a number, so a resolver
-/// takes `10.0.0.300` for an address, and `10.1` for 10.0.0.1.
+/// The lint for digits and dots that are no IPv4 address. No host name ends in a number, so a
+/// resolver reads `10.0.0.300` as an address, and `10.1` as 10.0.0.1.
 fn no_address(host: &Host) -> Option<Diagnostic> {
     let name = host.name.as_str();
     let is_dotted =

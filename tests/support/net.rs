@@ -74,7 +74,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // An sshd whose connection was cut does not exit.
+        // An sshd does not exit when its connection is cut.
         for pid in self.inhabitants() {
             signal_to(pid, Signal::KILL);
         }

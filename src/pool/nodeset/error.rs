@@ -16,7 +16,7 @@ pub struct RangeProblem {
 /// An error of a list of host names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// An open bracket. Slurm and pdsh take the rest of the word for a name.
+    /// An open bracket. Slurm and pdsh treat the rest of the word as a name.
     #[error("`[` is not closed")]
     Unclosed,
     /// A closing bracket without an opening one.
