@@ -52,7 +52,7 @@ pub enum CoresError {
 }
 
 /// Assigns processors to workers: those of `list`, or one usable processor of every core. Every
-/// worker gets as many, in the order of local ranks; a remainder stays idle.
+/// worker gets the same number, in the order of local ranks; a remainder stays idle.
 pub fn share_cores(
     topology: &Topology,
     usable: &[u32],

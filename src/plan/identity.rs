@@ -37,7 +37,7 @@ pub enum Convention {
     Volcano,
     /// A hostfile of MPI.
     MpiJob,
-    /// `JOBSET_NAME` beside the index of a Job.
+    /// `JOBSET_NAME` and the index of a Job.
     JobSet,
     /// `JOB_COMPLETION_INDEX`.
     IndexedJob,

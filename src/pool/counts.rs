@@ -16,7 +16,7 @@ pub(super) fn parse_first(
     slots: Option<&str>,
 ) -> (Selection, Vec<Findings>) {
     let nodes = nodes.map(|text| parse_nodes(pool, text));
-    // Hosts that --num_nodes cuts off need no slots.
+    // Hosts beyond --num_nodes need no slots.
     let taken = match &nodes {
         Some(Ok(count)) => count.get(),
         _ => usize::MAX,

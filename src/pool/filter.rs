@@ -1,4 +1,4 @@
-//! `--include` and `--exclude`, resolved against a pool.
+//! `--include` and `--exclude`, looked up in a pool.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,32 +10,32 @@ use super::nodeset::{fold_set, kin};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest_host;
 
-/// Whole hosts and parts of hosts.
+/// Hosts, whole or in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter(HashMap<HostName, Which>);
 
-/// The selected slots of one host.
+/// Slots of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All slots.
+    /// All of them.
     All,
-    /// These slots, in ascending order.
+    /// These, in ascending order.
     Slots(BTreeSet<Slot>),
 }
 
 impl Filter {
-    /// Adds a host, whole or in part.
+    /// Names a host, whole or in part.
     pub fn insert(&mut self, host: HostName, which: Which) {
         self.0.insert(host, which);
     }
 
-    /// The selected slots of a host.
+    /// What is named of a host.
     pub fn get(&self, host: &HostName) -> Option<&Which> {
         self.0.get(host)
     }
 }
 
-/// Parses `--include` or `--exclude` and looks its hosts and slots up in the pool.
+/// Reads `--include` or `--exclude` and looks its hosts and slots up in the pool.
 pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Findings) {
     let (specs, mut diagnostics) = parse_selector(text);
     let mut lookup = Lookup::new(pool);
@@ -48,23 +48,21 @@ pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Find
     (lookup.filter, Findings { source, diagnostics })
 }
 
-/// Looks the specs up in the pool and merges those of one host.
+/// Looks the specs up in the pool and merges those of the same host.
 struct Lookup<'a> {
     pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
     names: Vec<&'a str>,
     users: &'a Users,
     filter: Filter,
-    /// Position at which a host was named without slots.
+    /// Where a host was named as a whole.
     whole_at: HashMap<&'a HostName, Span>,
     problems: Vec<Diagnostic>,
     unknown: usize,
 }
 
-/// Limit of the unknown hosts for which the nearest name is searched; a search goes through the
-/// whole pool.
+/// Unknown hosts for which the nearest name is searched; a search goes through the whole pool.
 const GUESSES_MAX: usize = 8;
-/// Limit of the bytes of a folded list of names; of a longer list only the first and last name are
-/// shown.
+/// A list of names that is longer says less than its ends.
 const FOLDED_BYTES_MAX: usize = 60;
 
 impl<'a> Lookup<'a> {
@@ -95,7 +93,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Adds a whole host. Beside named slots of the same host it adds nothing, as in DeepSpeed.
+    /// Beside named slots a whole host adds nothing, as in DeepSpeed.
     fn whole(&mut self, host: &'a HostName, span: Span) {
         self.whole_at.entry(host).or_insert(span);
         if let Some(Which::Slots(_)) = self.filter.0.get(host) {
@@ -132,7 +130,7 @@ impl<'a> Lookup<'a> {
         );
         self.unknown += 1;
         let meant = if self.unknown <= GUESSES_MAX {
-            // A host that the selector names already is no suggestion.
+            // Who is named already is not meant a second time.
             let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
             nearest_host(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
         } else {
@@ -153,7 +151,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The hosts of the pool for a help text; of many hosts, only those with a similar name.
+/// What there is instead; of many hosts those that are called like it.
 fn show_pool(host: &str, names: &[&str]) -> String {
     let kin: Vec<&str> = kin(host, names.iter().copied()).collect();
     let shown = if kin.is_empty() { names } else { &kin };
@@ -168,7 +166,7 @@ fn show_pool(host: &str, names: &[&str]) -> String {
     }
 }
 
-/// The help for a host that contains a separator of other tools, or a pattern.
+/// A character that separates hosts elsewhere, or a pattern.
 fn separator(host: &str) -> Option<&'static str> {
     if host.contains([',', ';', ' ']) {
         return Some("`@` separates hosts: `worker-0@worker-1`");
@@ -193,7 +191,7 @@ fn unknown_slot(
         .help("slots are numbered from 0: `slots=4` has 0, 1, 2 and 3")
 }
 
-/// Formats slots as `0-7`, or as single numbers when they have gaps or another order.
+/// `0-7`, or the numbers when they have gaps or an own order.
 fn show_slots(slots: &[Slot]) -> String {
     let is_run = slots.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
     match slots {

@@ -124,7 +124,7 @@ fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
         Some((address, slots)) if address.parse::<Ipv6Addr>().is_ok() => (address, Some(slots)),
         _ => return problem.help("a host has one list of slots: `worker-0:0,1`"),
     };
-    // `fe80::1:0` is an address as a whole and an address with a slot; the suggestion must not choose.
+    // `fe80::1:0` can be an address, or an address with a slot; the suggestion must not choose.
     let whole = Span::new(start, start + part.len());
     match slots {
         Some(slots) => problem

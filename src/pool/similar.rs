@@ -4,8 +4,8 @@ use strsim::osa_distance;
 
 /// The candidate nearest to `typed`; of two that are as near, the earlier one.
 ///
-/// At most a third of the letters may differ: an insertion, a removal, a replacement and a swap of two
-/// neighbours count as one letter each. Case and surrounding blanks are ignored.
+/// At most a third of the letters may differ: an insertion, a removal, a replacement and a swap of
+/// two neighbours count as one letter each. Case and surrounding blanks are ignored.
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.trim().to_lowercase();
     let budget = 1.max(typed.chars().count() / 3);

@@ -48,7 +48,8 @@ pub struct Scheduling {
 }
 
 impl Toleration {
-    /// Reads `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, as `kubectl taint` writes taints.
+    /// Parses `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, the notation of `kubectl
+    /// taint`.
     pub fn parse(text: &str) -> Result<Self, TolerationError> {
         let (pair, effect) = match text.split_once(':') {
             Some((pair, effect)) => (pair, Some(effect)),

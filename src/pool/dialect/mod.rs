@@ -138,7 +138,7 @@ pub struct Reading {
     pub dialect: Dialect,
     /// The words that identify the dialect; `None` when the caller named it, or for DeepSpeed's.
     pub evidence: Option<Span>,
-    /// The hosts of the good lines.
+    /// The hosts of the valid lines.
     pub hostfile: Hostfile,
     /// The text and its problems.
     pub findings: Findings,

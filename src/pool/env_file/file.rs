@@ -25,7 +25,7 @@ pub struct Variable {
     pub span: Span,
 }
 
-/// The variables of the good lines, in the order of the text, each name once: the last wins.
+/// The variables of the valid lines, in the order of the text, each name once: the last wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFile {
     /// The variables.
