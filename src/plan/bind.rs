@@ -1,4 +1,4 @@
-//! The last step before `execve`: symbols become values.
+//! Binding of a worker's environment, the last step before `execve`: symbolic values become text.
 
 use std::ffi::{OsStr, OsString};
 
@@ -6,24 +6,24 @@ use crate::base::{Epoch, env_vars};
 
 use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
 
-/// What becomes of `OMP_NUM_THREADS` where the user did not ask for a value.
+/// The value of `OMP_NUM_THREADS` when the user did not set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadShare {
-    /// The environment of the node says it already: we do not set it.
+    /// The environment of the node sets it already: remuda does not set it.
     Inherited,
-    /// CPUs of the node that we may use / workers of the node, at least 1.
+    /// CPUs of the node that remuda may use / workers of the node, at least 1.
     Share(u32),
 }
 
 impl ThreadShare {
-    /// The fair share of a worker.
+    /// The equal share of one worker, at least 1.
     pub fn share(cpus: usize, workers: usize) -> Self {
         Self::Share(1.max(cpus / workers.max(1)) as u32)
     }
 }
 
 impl WorkerPlan {
-    /// The variables to set, sorted by name, with nothing symbolic left.
+    /// The variables to set, sorted by name, without symbolic values.
     ///
     /// The plan is that of the first epoch; torch counts the later ones as restarts.
     pub fn bind(
@@ -46,7 +46,7 @@ impl WorkerPlan {
             .collect()
     }
 
-    /// The variables to set where the environment of the node does not have them already.
+    /// The variables to set only where the environment of the node does not have them.
     pub fn defaults(&self, threads: ThreadShare) -> Vec<(OsString, OsString)> {
         let default = |value: &EnvValue| match (value, threads) {
             (EnvValue::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
@@ -68,7 +68,7 @@ impl WorkerPlan {
 }
 
 impl EnvValue {
-    /// `None`: the variable is not ours to set.
+    /// The value of the variable; `None`: remuda does not set it.
     fn bind(&self, bindings: &Bindings, threads: ThreadShare) -> Option<OsString> {
         match (self, threads) {
             (Self::Known(value), _) => Some(value.clone()),

@@ -1,4 +1,4 @@
-//! `JobSpec` → `LaunchPlan`.
+//! Builder of a `LaunchPlan` from a `JobSpec`.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
 use super::spec::JobSpec;
 use super::template::{NodeShare, Template};
 
-/// Workers of a job.
+/// Limit of the workers of a job.
 pub const WORKERS_MAX: u32 = 1 << 20;
 
-/// Why there is no plan.
+/// Why a spec has no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Nowhere to run.
+    /// No host.
     #[error("no host takes part")]
     NoNodes,
-    /// A host that would run nothing.
+    /// A host without a slot.
     #[error("host `{host}` takes part without a slot")]
     NoSlots {
         /// The host.
         host: HostName,
     },
-    /// Two nodes of one name could not be told apart.
+    /// Two nodes with the same name, which could not be told apart.
     #[error("host `{host}` is listed twice")]
     HostTwice {
         /// The host.
@@ -35,45 +35,45 @@ pub enum PlanError {
     /// More than [`WORKERS_MAX`].
     #[error("{workers} workers are more than the limit {WORKERS_MAX}")]
     TooManyWorkers {
-        /// Number of workers.
+        /// The number of workers.
         workers: usize,
     },
-    /// The user tried to set a variable that says who a worker is.
+    /// The user set a variable that identifies a worker, which only remuda sets.
     #[error("`{name}` is set by remuda itself; it cannot be exported")]
     Reserved {
         /// The variable.
         name: String,
     },
-    /// Empty, with `=`, or no text.
+    /// A variable name that is empty, has `=`, or is not text.
     #[error("`{name}` is not a variable name")]
     BadName {
         /// The variable.
         name: String,
     },
-    /// A value that no process can be given.
+    /// A value with a NUL byte, which cannot be passed to a process.
     #[error("the value of `{name}` has a NUL byte")]
     NulInValue {
         /// The variable.
         name: String,
     },
-    /// The kernel would refuse it.
+    /// A variable too long for the kernel.
     #[error("variable `{name}` is {bytes} bytes with its value; the limit of Linux is 131071")]
     ValueTooLong {
         /// The variable.
         name: String,
-        /// Name, `=` and value.
+        /// Length of name, `=` and value.
         bytes: usize,
     },
-    /// No program.
+    /// An empty program name.
     #[error("the name of the program is empty")]
     EmptyProgram,
-    /// An argument that no process can be given.
+    /// An argument with a NUL byte, which cannot be passed to a process.
     #[error("argument {index} has a NUL byte")]
     NulInArgument {
         /// Position in the command; 0 is the program.
         index: usize,
     },
-    /// The kernel would refuse it.
+    /// An argument too long for the kernel.
     #[error("argument {index} is {bytes} bytes; the limit of Linux is 131071")]
     ArgumentTooLong {
         /// Position in the command; 0 is the program.
@@ -84,7 +84,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// The exit status of a program that ends because of it.
+    /// The exit status of remuda after this error.
     pub fn status(&self) -> Status {
         match self {
             Self::TooManyWorkers { .. }
@@ -102,13 +102,14 @@ impl PlanError {
     }
 }
 
-/// Decides what every worker runs. Ranks are dense and follow the order of the hosts, then that of
-/// their slots; so do local ranks, where DeepSpeed's modulo would rotate them on uneven nodes.
+/// Plans the ranks, command and environment of every worker. Ranks are dense and follow the order
+/// of the hosts, then that of their slots; so do local ranks, where DeepSpeed's modulo would rotate
+/// them on uneven nodes.
 pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let world_size = check::world_size(spec)?;
     check::exports(&spec.exports)?;
     let template = Template::new(&spec.program, &spec.args, env::of_job(spec, world_size));
-    // The words of the workers differ in a number only.
+    // The arguments of the workers differ in a number only, so one check is enough.
     check::argv(template.argv(LocalRank(0)))?;
     let template = Arc::new(template);
     let mut ranks = (0..).map(Rank);
@@ -140,7 +141,8 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     })
 }
 
-/// `0,1,2`: every worker of a node sees all devices of the job there, as in DeepSpeed.
+/// The list of devices, `0,1,2`: every worker of a node sees all devices of the job there, as in
+/// DeepSpeed.
 fn devices_of(slots: &[Slot], names: &[String]) -> Arc<OsStr> {
     let name =
         |slot: &Slot| names.get(slot.0 as usize).cloned().unwrap_or_else(|| slot.to_string());

@@ -1,4 +1,5 @@
-//! What a spec must be before it is planned: everything `execve` would refuse later, on some node.
+//! Checks of a spec before it is planned: everything that `execve` would refuse later, on some
+//! node.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,10 +11,10 @@ use super::env::is_reserved;
 use super::export::Export;
 use super::spec::JobSpec;
 
-/// What Linux accepts as one argument or one `NAME=value`, without its final NUL.
+/// Limit of Linux for one argument or one `NAME=value`, without its final NUL.
 const STRING_BYTES_MAX: usize = 131_071;
 
-/// Number of workers, if all is well.
+/// Checks the hosts; returns the number of workers.
 pub(super) fn world_size(spec: &JobSpec) -> Result<u32, PlanError> {
     let mut hosts = HashSet::new();
     let mut workers = 0usize;
@@ -33,7 +34,7 @@ pub(super) fn world_size(spec: &JobSpec) -> Result<u32, PlanError> {
     }
 }
 
-/// The variables the user asked for.
+/// Checks the variables that the user set.
 pub(super) fn exports(exports: &[Export]) -> Result<(), PlanError> {
     for Export { name, value, .. } in exports {
         if is_reserved(name) {
@@ -53,7 +54,7 @@ pub(super) fn exports(exports: &[Export]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The command of a worker; argument 0 is the program.
+/// Checks the command of a worker; argument 0 is the program.
 pub(super) fn argv<'a>(argv: impl Iterator<Item = Cow<'a, OsStr>>) -> Result<(), PlanError> {
     for (index, argument) in argv.enumerate() {
         if index == 0 && argument.is_empty() {
@@ -69,7 +70,8 @@ pub(super) fn argv<'a>(argv: impl Iterator<Item = Cow<'a, OsStr>>) -> Result<(),
     Ok(())
 }
 
-/// Any text that `NAME=value` can carry; shells accept less, but bash itself exports `BASH_FUNC_f%%`.
+/// Whether a name fits in `NAME=value`; shells accept less, but bash itself exports
+/// `BASH_FUNC_f%%`.
 fn is_variable_name(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| !name.is_empty() && !name.contains(['=', '\0']))
 }

@@ -1,4 +1,4 @@
-//! What platforms tell a pod, one convention after the other. Pure.
+//! Readers of a pod's place in its job, one for the convention of each platform. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::mpi_job::{self, HostfileHint, MpiHostfile};
 use crate::base::env_vars;
 use crate::pool::nodeset;
 
-/// Nodes that a job of pods may have.
+/// Limit of the nodes of a job of pods.
 const NODES_MAX: u32 = 1 << 17;
 
 pub(super) type Candidate = Result<Option<PodIdentity>, IdentityError>;
 
-/// All of them, the most telling first.
+/// All conventions, the most specific first.
 pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
     mpi_host,
     leader_worker_set,
@@ -28,12 +28,13 @@ pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
     plain,
 ];
 
-/// Workers are given no hostfile unless somebody mounts it; they know their number by their name.
+/// Whether the pod is a worker of an `MPIJob`. Such a pod has no hostfile unless its template
+/// mounts it; its number is in its name.
 pub(super) fn is_mpi_worker(around: &Surroundings) -> bool {
     around.env.get(env_vars::K_MPI_JOB_ROLE).is_some_and(|role| role == "worker")
 }
 
-/// What the hostfile of MPI says, where there is one that can be read.
+/// The content of MPI's hostfile, if it exists and is readable.
 fn mpi_hosts(around: &Surroundings) -> Result<Option<(HostfileHint, &MpiHostfile)>, IdentityError> {
     let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &around.mpi_hostfile else {
         return Ok(None);
@@ -68,7 +69,7 @@ fn mpi_host(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes, slots, master_addr, base: host.base, ..found }))
 }
 
-/// Reads variables and remembers which.
+/// Reads variables and records which.
 struct Reader<'a> {
     env: &'a BTreeMap<String, String>,
     read: Vec<(String, String)>,
@@ -136,7 +137,8 @@ fn leader_worker_set(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes, master_addr, ..found }))
 }
 
-/// `PET_NNODES` may be a range, of which nobody knows what it will be.
+/// The convention of Kubeflow's Trainer. `PET_NNODES` may be a range, whose final number is
+/// unknown.
 fn kubeflow(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
@@ -145,7 +147,7 @@ fn kubeflow(around: &Surroundings) -> Candidate {
         Some(_) => None,
         None => reader.count(env_vars::PET_NNODES)?,
     };
-    // `auto`, `gpu` and `cpu` leave it to the node.
+    // With `auto`, `gpu` and `cpu` the node determines the number.
     let slots = around.env.get(env_vars::PET_NPROC_PER_NODE).and_then(|slots| slots.parse().ok());
     let slots = slots.filter(|slots| 0 < *slots);
     let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
@@ -154,7 +156,8 @@ fn kubeflow(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes, master_addr, master_port, slots, ..found }))
 }
 
-/// Here `RANK` is a pod's. Below torchrun it is a process's, and `LOCAL_RANK` stands beside it.
+/// The convention of a `PyTorchJob`, where `RANK` is the number of a pod. Under torchrun it is the
+/// number of a process, and `LOCAL_RANK` is set too.
 fn pytorch_job(around: &Surroundings) -> Candidate {
     let env = &around.env;
     if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
@@ -163,7 +166,7 @@ fn pytorch_job(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::RANK)? else { return Ok(None) };
     let Some(mut nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
-    // With a number as `nprocPerNode` it is a number of processes (`setPodEnv` in
+    // If `nprocPerNode` is a number, `WORLD_SIZE` counts processes (`setPodEnv` in
     // pkg/controller.v1/pytorch/envvar.go of Kubeflow's operator).
     let per_node = env.get(env_vars::PET_NPROC_PER_NODE).and_then(|text| text.parse::<u32>().ok());
     if let Some(per_node) = per_node.filter(|number| 0 < *number && nodes % number == 0) {
@@ -175,7 +178,8 @@ fn pytorch_job(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, master_port, ..found }))
 }
 
-/// Every task has a list of its hosts; ours is the one that has us at our index.
+/// The convention of Volcano. Every task has a list of its hosts; the list of this pod's task has
+/// this host at the pod's index.
 fn volcano(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
@@ -203,8 +207,9 @@ fn volcano(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, ..found }))
 }
 
-/// Pods are called `JOBSET-JOB-INDEX-POD`. JobSet sets no variables; these are what templates commonly take
-/// from its labels. Without them a pod is one of an Indexed Job, as in the manifest that we print.
+/// The convention of a `JobSet`, whose pods are named `JOBSET-JOB-INDEX-POD`. JobSet sets no
+/// variables; templates commonly set these from its labels. Without them a pod belongs to an
+/// Indexed Job, as in the manifest that remuda prints.
 fn job_set(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let (Some(set), Some(job)) =
@@ -219,7 +224,8 @@ fn job_set(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { master_addr, base: Some(base), ..found }))
 }
 
-/// Pods are called `JOB-INDEX`. How many there are nobody tells them.
+/// The convention of an Indexed Job, whose pods are named `JOB-INDEX`. Its pods get no variable
+/// with the number of pods.
 fn indexed_job(around: &Surroundings) -> Candidate {
     let mut reader = Reader::of(around);
     let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
@@ -273,7 +279,7 @@ fn slurm(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes, master_addr: first, ..found }))
 }
 
-/// What scripts are used to set by hand.
+/// The convention of scripts that set the variables themselves.
 fn plain(around: &Surroundings) -> Candidate {
     if around.env.contains_key(env_vars::LOCAL_RANK) {
         return Ok(None);
@@ -288,7 +294,7 @@ fn plain(around: &Surroundings) -> Candidate {
     Ok(Some(PodIdentity { nodes, master_addr, master_port, ..found }))
 }
 
-/// Where nothing else is said: `NAME-3` is node 3 of the pods called `NAME`.
+/// The convention without any variable: `NAME-3` is node 3 of the pods named `NAME`.
 pub(super) fn stateful_set(around: &Surroundings) -> Option<PodIdentity> {
     around.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
     let (base, number) = around.hostname.rsplit_once('-')?;
@@ -305,7 +311,7 @@ fn base_of(hostname: &str, rank: u32) -> Option<String> {
     hostname.strip_suffix(&format!("-{rank}")).map(str::to_owned)
 }
 
-/// Pod 0 of the same name, in our own domain: without a domain no pod has a name.
+/// The name of pod 0 in the domain of this pod: without a domain a pod has no DNS name.
 fn first_of(around: &Surroundings, base: &str) -> Option<String> {
     let (own, domain) = around.full_name.as_deref()?.split_once('.')?;
     (own == around.hostname).then(|| format!("{base}-0.{domain}"))

@@ -1,9 +1,9 @@
-//! Which processors and which memory a worker is bound to (`--bind_cores_to_rank`): DeepSpeed's
-//! assignment, computed from the topology of the node that the worker runs on.
+//! Assignment of processors and memory to workers (`--bind_cores_to_rank`): DeepSpeed's assignment,
+//! computed from the topology of the worker's node.
 
 use serde::{Deserialize, Serialize};
 
-/// What a node's processors are, as far as binding goes.
+/// The processors of a node, as far as binding needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// Processors of each core, in ascending order; cores by their first processor.
@@ -12,47 +12,47 @@ pub struct Topology {
     pub memory: Vec<(u32, Vec<u32>)>,
 }
 
-/// What one worker is bound to.
+/// The processors and the memory of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreShare {
-    /// Ascending, never empty.
+    /// Its processors, ascending, never empty.
     pub cpus: Vec<u32>,
-    /// Where its memory comes from, where that makes a difference.
+    /// Its memory, where the node has a choice.
     pub memory: Option<MemoryFrom>,
 }
 
-/// Where a worker's memory comes from.
+/// The memory nodes of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryFrom {
     /// From these nodes only.
     Only(Vec<u32>),
-    /// From this node as long as there is some.
+    /// From this node while it has free memory.
     Rather(u32),
 }
 
-/// Why processors cannot be shared out.
+/// Why processors cannot be assigned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoresError {
-    /// The list names what this node does not have, or may not use.
+    /// The list names processors that this node does not have, or that remuda may not use.
     #[error("--bind_core_list: processors {} cannot be used on this node; {} can", ranges(.wanted), ranges(.usable))]
     NotUsable {
-        /// Named and not usable.
+        /// Processors that are listed and not usable.
         wanted: Vec<u32>,
-        /// All that are usable.
+        /// All usable processors.
         usable: Vec<u32>,
     },
-    /// Somebody would get none.
+    /// Fewer processors than workers.
     #[error("{cores} cannot be shared by {workers} workers", cores = count(*.cores))]
     TooFew {
-        /// Processors to share out.
+        /// Number of processors to assign.
         cores: usize,
         /// Workers of the node.
         workers: usize,
     },
 }
 
-/// Shares processors out: `list`, or one of every core that `usable` leaves. Every worker gets as many,
-/// in the order of local ranks; what cannot be divided stays idle.
+/// Assigns processors to workers: those of `list`, or one usable processor of every core. Every
+/// worker gets the same number, in the order of local ranks; a remainder stays idle.
 pub fn share_cores(
     topology: &Topology,
     usable: &[u32],
@@ -84,8 +84,8 @@ fn from_list(list: &[u32], usable: &[u32]) -> Result<Vec<u32>, CoresError> {
     Err(CoresError::NotUsable { wanted, usable: usable.to_vec() })
 }
 
-/// DeepSpeed takes the processors 0 to n − 1 for n cores, which are different cores only where
-/// siblings are numbered far apart.
+/// One usable processor of each core. DeepSpeed takes the processors 0 to n − 1 for n cores, which
+/// are different cores only where siblings are numbered far apart.
 fn one_of_each_core(topology: &Topology, usable: &[u32]) -> Vec<u32> {
     let first = |core: &Vec<u32>| core.iter().find(|cpu| usable.contains(cpu)).copied();
     let mut cpus: Vec<u32> = topology.cores.iter().filter_map(first).collect();
@@ -93,15 +93,15 @@ fn one_of_each_core(topology: &Topology, usable: &[u32]) -> Vec<u32> {
     cpus
 }
 
-/// How memory nodes and processors belong together.
+/// The relation of memory nodes and processors.
 enum Layout {
-    /// One node has all memory: there is nothing to choose.
+    /// One node has all memory: there is no choice.
     Uniform,
     /// Each node has processors of its own.
     Normal,
     /// As many nodes without processors as with: high-bandwidth memory, paired in order.
     FlatHbm(Vec<(u32, u32)>),
-    /// Neighbouring nodes with the same processors are one in truth.
+    /// Adjacent nodes with the same processors are one node in hardware.
     Fake(Vec<Vec<u32>>),
 }
 
@@ -124,7 +124,7 @@ impl Layout {
         }
     }
 
-    /// Memory is bound only where all processors of a worker lie in one node.
+    /// The memory of a worker, bound only if all its processors belong to one node.
     fn memory(&self, cpus: &[u32], memory: &[(u32, Vec<u32>)]) -> Option<MemoryFrom> {
         let (home, _) = memory.iter().find(|(_, own)| cpus.iter().all(|cpu| own.contains(cpu)))?;
         match self {
@@ -142,7 +142,7 @@ impl Layout {
     }
 }
 
-/// Runs of two or more neighbours with the same processors.
+/// Runs of two or more adjacent nodes with the same processors.
 fn twins(memory: &[(u32, Vec<u32>)]) -> Vec<Vec<u32>> {
     let runs = memory.chunk_by(|(_, left), (_, right)| left == right && !left.is_empty());
     let groups = runs.filter(|run| 1 < run.len());
@@ -153,7 +153,7 @@ fn count(cores: usize) -> String {
     if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-/// `0,2-4`.
+/// Formats processors as `0,2-4`.
 fn ranges(cpus: &[u32]) -> String {
     let runs = cpus.chunk_by(|left, right| left + 1 == *right);
     let shown = runs.map(|run| match run {
@@ -168,7 +168,7 @@ fn ranges(cpus: &[u32]) -> String {
 mod tests {
     use super::*;
 
-    /// Processors as `0-3` a memory node.
+    /// A topology; `memory` has the processors of each memory node.
     fn machine(cores: u32, memory: &[std::ops::Range<u32>]) -> Topology {
         let memory = memory.iter().map(|cpus| cpus.clone().collect());
         Topology {
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// As numactl would be told: `-m 0 -C 0-3`.
+    /// Formats shares as arguments of numactl: `-m 0 -C 0-3`.
     fn shown(shares: Result<Vec<CoreShare>, CoresError>) -> Vec<String> {
         let share = |share: CoreShare| {
             let cpus = ranges(&share.cpus);
@@ -233,7 +233,7 @@ mod tests {
         let flat = machine(8, &[0..4, 4..8, 0..0, 0..0]);
         check(&flat, None, 2, &["-p 2 -C 0-3", "-p 3 -C 4-7"]);
         check(&flat, None, 1, &["-C 0-7"]);
-        // Fewer without processors than with: those are something else.
+        // Fewer nodes without processors than with: not the layout of high-bandwidth memory.
         check(&machine(8, &[0..4, 4..8, 0..0]), None, 2, &["-m 0 -C 0-3", "-m 1 -C 4-7"]);
     }
 

@@ -1,4 +1,4 @@
-//! The plan in 32 bytes: what nodes that computed it on their own compare.
+//! Digest of a plan in 32 bytes, which nodes compare when each computed the plan itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use super::export::VariableOrigin;
 use super::launch_plan::{EnvValue, LaunchPlan, NodePlan, WorkerPlan};
 
-/// SHA-256 over nodes, slots, ranks, argv and what `--env` gives. The rest of the environment is left
-/// out: it may differ between nodes (paths).
+/// SHA-256 over nodes, slots, ranks, argv and the variables of `--env`. The rest of the environment
+/// is left out: it may differ between nodes (paths).
 pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(b"remuda plan 2\n");
@@ -25,7 +25,7 @@ pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// What `--env` gives to every worker, by name.
+/// The variables of `--env`, the same for every worker, sorted by name.
 pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString)> {
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
     let env = worker.into_iter().flat_map(WorkerPlan::env);
@@ -35,7 +35,7 @@ pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString
     })
 }
 
-/// A number that tells two values apart and does not tell what they are.
+/// A number that distinguishes two values without revealing them.
 pub(super) fn mark(value: &OsStr) -> u16 {
     let digest = Sha256::digest(value.as_bytes());
     u16::from_le_bytes([digest[0], digest[1]])
@@ -68,7 +68,7 @@ fn number(hash: &mut Sha256, number: u32) {
     hash.update(number.to_le_bytes());
 }
 
-/// With its length, so that no two plans give the same bytes.
+/// Adds bytes with their length, so that different plans never produce the same input.
 fn text(hash: &mut Sha256, bytes: &[u8]) {
     number(hash, bytes.len() as u32);
     hash.update(bytes);

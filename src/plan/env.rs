@@ -1,5 +1,5 @@
-//! The environment of a worker: DeepSpeed's variables and torchrun's, so that scripts written for
-//! either run unchanged.
+//! The environment of a worker: the variables of DeepSpeed and of torchrun, so that scripts written
+//! for either run unchanged.
 
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ use super::launch_plan::EnvValue;
 use super::spec::{Accelerator, JobSpec, MasterAddr};
 use super::template::{TemplateEnv, TemplateValue};
 
-/// The variables of every worker; the user's win over ours.
+/// The variables of every worker; the user's override remuda's.
 pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     let mut env = TemplateEnv::new();
     let nodes = spec.nodes.len();
@@ -31,11 +31,11 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     symbolic(env_vars::MASTER_ADDR, master_addr(&spec.master_addr));
     symbolic(env_vars::MASTER_PORT, master_port(spec.master_port));
     symbolic(env_vars::OMP_NUM_THREADS, EnvValue::ThreadShare);
-    // As torchrun: NCCL's watchdog aborts what hangs.
+    // As in torchrun: NCCL's watchdog aborts collectives that hang.
     symbolic(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING, EnvValue::Unless("1".into()));
     if spec.accelerator == Accelerator::Cpu {
-        // Without it a script that uses accelerate forms no group on a machine without devices:
-        // every worker would train a copy of its own.
+        // Without it a script that uses accelerate forms no process group on a machine without
+        // devices: every worker would train a separate copy.
         symbolic(env_vars::ACCELERATE_USE_CPU, EnvValue::Unless("true".into()));
     }
     add_places(&mut env, spec.accelerator);
@@ -57,12 +57,12 @@ fn add_places(env: &mut TemplateEnv, accelerator: Accelerator) {
     let of_node = [env_vars::NODE_RANK, env_vars::GROUP_RANK, env_vars::CROSS_RANK];
     blank(&of_node, &TemplateValue::NodeRank);
     blank(&[env_vars::LOCAL_SIZE, env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
-    // All slots of the node, whatever they are: DeepSpeed sets the variable for CPU slots as well,
-    // and a script picks its device by LOCAL_RANK.
+    // All slots of the node, for every accelerator: DeepSpeed sets the variable for CPU slots as
+    // well, and a script picks its device by LOCAL_RANK.
     blank(accelerator.visible_devices(), &TemplateValue::Devices);
 }
 
-/// Whether a variable is not the user's to set.
+/// Whether only remuda may set a variable.
 pub(super) fn is_reserved(name: &OsStr) -> bool {
     env_vars::RESERVED.iter().any(|reserved| *reserved == name)
 }

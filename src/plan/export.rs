@@ -1,4 +1,4 @@
-//! Variables that come from the user or from our own environment, and who brought each.
+//! Variables that come from the user or from the launcher's environment, each with its origin.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ pub struct Export {
     pub name: OsString,
     /// Value of the variable.
     pub value: OsString,
-    /// Who brought it.
+    /// The origin of the variable.
     pub origin: VariableOrigin,
 }
 
@@ -34,12 +34,12 @@ pub enum VariableOrigin {
     Flag,
     /// A line of an environment file.
     File {
-        /// Its name, as it is shown.
+        /// The file's name, as it is shown.
         file: String,
-        /// From 1.
+        /// The line, counted from 1.
         line: usize,
     },
-    /// Our own environment: its name begins with a word that travels.
+    /// The launcher's environment: a variable whose name begins with a propagated prefix.
     Propagated,
 }
 
@@ -53,13 +53,14 @@ impl fmt::Display for VariableOrigin {
     }
 }
 
-/// Beginnings of names that travel to other nodes, whatever the accelerator.
+/// Prefixes of names that are propagated to other nodes, for every accelerator.
 const PREFIXES: [&str; 4] = ["MLFLOW", "PYTHON", "MV2", "UCX"];
-/// Left out where [`env_vars::AISC_JOB_NAME`] is set.
+/// Variables that are not propagated where [`env_vars::AISC_JOB_NAME`] is set.
 const NOT_ON_AISC: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
 
-/// What of our environment goes to the nodes of a job of several, as in DeepSpeed: variables whose
-/// names begin with certain words, and a `PYTHONPATH` that begins with the working directory.
+/// The variables of the launcher's environment that a job of several nodes propagates, as in
+/// DeepSpeed: variables whose names begin with certain prefixes, and a `PYTHONPATH` that begins
+/// with the working directory.
 pub fn propagated(
     environment: &BTreeMap<Vec<u8>, Vec<u8>>,
     cwd: &OsStr,
@@ -93,7 +94,8 @@ pub fn propagated(
     found.into_iter().map(export).collect()
 }
 
-/// DeepSpeed writes `cwd:` where the variable is set and empty; Python reads both alike.
+/// A search path with `directory` first. DeepSpeed writes `cwd:` where the variable is set and
+/// empty; Python reads both alike.
 fn with_first(directory: &[u8], path: &[u8]) -> Vec<u8> {
     if path.is_empty() { directory.to_vec() } else { [directory, b":", path].concat() }
 }

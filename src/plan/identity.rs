@@ -1,8 +1,8 @@
-//! Who a pod is: from its environment and its name to a place in a job. Pure.
+//! Identity of a pod: its place in a job, read from its environment and its name. Pure.
 //!
-//! Each platform has a convention of its own, and several may hold at once (a Trainer runs on a `JobSet`,
-//! which runs on an Indexed Job). The first that matches speaks; whatever contradicts it is an error that
-//! shows both.
+//! Each platform has its own convention, and several may apply at once (a Trainer runs on a
+//! `JobSet`, which runs on an Indexed Job). The first that matches is used; a contradiction with
+//! another one is an error that shows both.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +11,20 @@ use super::conventions::{CONVENTIONS, is_mpi_worker, mpi_launcher, stateful_set}
 use super::mpi_job::MpiHostfile;
 use crate::base::env_vars;
 
-/// What a process can know about itself without asking anybody.
+/// Facts about a process and its machine that are available without network access.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The environment, as far as it is text.
+    /// The environment variables whose names and values are text.
     pub env: BTreeMap<String, String>,
-    /// The name of the machine.
+    /// The host name of the machine.
     pub hostname: String,
-    /// Its full name, if `/etc/hosts` tells one.
+    /// Its full name, if `/etc/hosts` has one.
     pub full_name: Option<String>,
-    /// The hostfile of MPI, if [`super::mpi_hostfile`] says where it is.
+    /// The hostfile of MPI, if [`super::mpi_hostfile`] has found its path.
     pub mpi_hostfile: Option<MpiHostfile>,
 }
 
-/// Whose rules are followed.
+/// A platform's convention for a pod's place in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
     /// `LWS_…`.
@@ -37,7 +37,7 @@ pub enum Convention {
     Volcano,
     /// A hostfile of MPI.
     MpiJob,
-    /// `JOBSET_NAME` beside the index of a Job.
+    /// `JOBSET_NAME` and the index of a Job.
     JobSet,
     /// `JOB_COMPLETION_INDEX`.
     IndexedJob,
@@ -49,34 +49,34 @@ pub enum Convention {
     Nomad,
     /// `SLURM_NODEID`.
     Slurm,
-    /// `NODE_RANK` and how many.
+    /// `NODE_RANK` and the number of nodes.
     Plain,
     /// A number at the end of the pod's name.
     StatefulSet,
 }
 
-/// A pod's place in its job, as far as anybody says.
+/// A pod's place in its job, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodIdentity {
-    /// Who says so.
+    /// The convention that was used.
     pub convention: Convention,
-    /// Which node this is.
+    /// The number of this node.
     pub rank: u32,
-    /// How many there are.
+    /// The number of nodes.
     pub nodes: Option<u32>,
-    /// Where node 0 is.
+    /// The address of node 0.
     pub master_addr: Option<String>,
     /// The port of rank 0.
     pub master_port: Option<u16>,
     /// Workers of each node.
     pub slots: Option<u32>,
-    /// What the pods are called, without their number.
+    /// The common name of the pods, without their number.
     pub base: Option<String>,
     /// The variables that were read, each with its value.
     pub read: Vec<(String, String)>,
 }
 
-/// Who a pod is.
+/// The role of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodRole {
     /// A node of the job.
@@ -88,41 +88,41 @@ pub enum PodRole {
 /// A pod that starts the job on others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MpiLauncher {
-    /// Its hostfile.
+    /// The path of its hostfile.
     pub hostfile: String,
-    /// How many hosts are in it.
+    /// The number of hosts in it.
     pub hosts: usize,
-    /// The variable by which that was found, and its value.
+    /// The variable that named the hostfile, and its value.
     pub said_by: (String, String),
 }
 
-/// Why nobody knows who this pod is.
+/// Why the role of a pod is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No convention matches.
     #[error("nothing says which node this is")]
     Unknown,
-    /// The hostfile of an `MPIJob` is not there.
+    /// The hostfile of an `MPIJob` cannot be read.
     #[error("the hostfile of an MPIJob, `{0}`, cannot be read: {1}")]
     MpiHostfile(String, String),
-    /// A value that means nothing.
+    /// A value that is invalid.
     #[error("`{name}={value}` is not {expected}")]
     Malformed {
         /// The variable.
         name: String,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it should.
+        /// The expected kind of value.
         expected: &'static str,
     },
-    /// Two conventions do not agree.
+    /// Two conventions contradict each other.
     #[error("{what}: {one}, but {other}")]
     Conflict {
-        /// About what.
+        /// The subject of the contradiction.
         what: &'static str,
-        /// What the first says, who that is, and where it is read.
+        /// The statement of the first convention, with its name and the variables it was read from.
         one: String,
-        /// The same of another.
+        /// The statement of the other one.
         other: String,
     },
 }
@@ -148,7 +148,7 @@ impl fmt::Display for Convention {
 }
 
 impl PodIdentity {
-    /// What it says, and where that was read.
+    /// A statement with the convention and the variables it was read from.
     fn with_source(&self, what: &str) -> String {
         let read: Vec<_> =
             self.read.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -169,7 +169,8 @@ impl fmt::Display for MpiLauncher {
     }
 }
 
-/// Who this pod is. A launcher has an index too, where it is a Job of its own, and is no node by that.
+/// The role of this pod. A launcher that is a Job of its own has an index too, and is not a node
+/// because of it.
 pub fn identify(around: &Surroundings) -> Result<PodRole, IdentityError> {
     match mpi_launcher(around)? {
         Some(launcher) => Ok(PodRole::Launcher(launcher)),
@@ -207,7 +208,7 @@ fn identify_node(around: &Surroundings) -> Result<PodIdentity, IdentityError> {
     stateful_set(around).ok_or(IdentityError::Unknown)
 }
 
-/// What two conventions both say must be the same.
+/// Checks that the values of two conventions are the same.
 fn agree(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> {
     let conflict = |what, one: &str, theirs: &str| IdentityError::Conflict {
         what,
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use crate::plan::mpi_job;
 
-    /// `NAME=VALUE` with blanks in between; `@` begins the host's full name, `<` the hostfile of MPI.
+    /// Reads `NAME=VALUE` words; `@` begins the host's full name, `<` the hostfile of MPI.
     fn around(text: &str) -> Surroundings {
         let mut around = Surroundings::default();
         for word in text.split_ascii_whitespace() {
@@ -261,7 +262,7 @@ mod tests {
         around
     }
 
-    /// Convention, rank of nodes, address and port, slots.
+    /// Compares convention, node rank, address and port, and slots.
     #[track_caller]
     fn check(text: &str, expect: &str) {
         let found = match identify(&around(text)) {
@@ -342,7 +343,7 @@ mod tests {
         check("", "error: nothing says which node this is");
         check("@web-3", "error: nothing says which node this is");
         check("KUBERNETES_SERVICE_HOST=1 @web", "error: nothing says which node this is");
-        // A process of torchrun is no pod.
+        // A process of torchrun is not a pod.
         check(
             "RANK=5 LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=a",
             "error: nothing says which node this is",
@@ -370,7 +371,7 @@ mod tests {
         );
     }
 
-    /// The same for the operator of MPI jobs and for the Trainer, whose launcher is a Job of its own.
+    /// A test for the operator of MPI jobs and for the Trainer, whose launcher is a Job of its own.
     #[test]
     fn a_hostfile_of_mpi_says_who_is_a_node_and_who_starts_the_job() {
         const HOSTS: &str = "<pi-worker-0.pi:2|pi-worker-1.pi:2";
@@ -384,12 +385,12 @@ mod tests {
              <t-node-0-0.t:8|t-node-0-1.t:8 @t-launcher-0-0.t",
             "launcher (MPIJob: OMPI_MCA_orte_default_hostfile=/etc/mpi/hostfile) of 2",
         );
-        // To workers no hostfile is given unless somebody mounts it.
+        // Workers have no hostfile unless their template mounts it.
         check(
             "K_MPI_JOB_ROLE=worker KUBERNETES_SERVICE_HOST=10.9.0.1 < @pi-worker-1.pi.ml.svc",
             "MPIJob: 1 of ? at pi-worker-0.pi.ml.svc",
         );
-        // What an image sets for a job that it is not.
+        // Variables that an image sets although the job is not of MPI.
         check("HYDRA_HOST_FILE=/hosts < NODE_RANK=1 NNODES=2", "NODE_RANK: 1 of 2 at ?");
         check(
             &format!("K_MPI_JOB_ROLE=worker {HOSTS} NODE_RANK=0 @pi-worker-1"),

@@ -1,4 +1,4 @@
-//! What comes out of a plan.
+//! The plan of a job: the commands and environments of all nodes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,49 +12,49 @@ use super::export::VariableOrigin;
 use super::spec::MasterAddr;
 use super::template::{NodeShare, Place};
 
-/// What every node will run.
+/// The plan of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchPlan {
-    /// Where rank 0 of torch listens.
+    /// The address on which rank 0 of torch listens.
     pub master_addr: MasterAddr,
-    /// Its port; `None`: to be found on node 0.
+    /// Its port; `None`: node 0 chooses one.
     pub master_port: Option<u16>,
     /// Workers of the job.
     pub world_size: u32,
-    /// In rank order: all nodes of the job, or the one that is started here.
+    /// The nodes in rank order: all of the job, or only the one that is started here.
     pub nodes: Vec<NodePlan>,
-    /// Who brought the variables that are not of our making.
+    /// The origins of the variables that remuda did not create.
     pub origins: BTreeMap<OsString, VariableOrigin>,
 }
 
 impl LaunchPlan {
-    /// The part of one node: its workers keep their ranks, the others are started elsewhere.
+    /// The part of one node: its workers keep their ranks, and the other nodes are left out.
     #[must_use]
     pub fn only(mut self, node: NodeRank) -> Self {
         self.nodes.retain(|other| other.node_rank == node);
         self
     }
 
-    /// Workers that are started here.
+    /// Number of workers that are started here.
     pub fn workers_here(&self) -> usize {
         self.nodes.iter().map(|node| node.workers.len()).sum()
     }
 }
 
-/// What one node will run.
+/// The plan of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlan {
     /// Position in the job.
     pub node_rank: NodeRank,
-    /// Its name in the hostfile.
+    /// The node's name in the hostfile.
     pub host: HostName,
-    /// Slots that are used.
+    /// The slots that are used.
     pub slots: Vec<Slot>,
-    /// One worker a slot, in slot order.
+    /// One worker for each slot, in slot order.
     pub workers: Vec<WorkerPlan>,
 }
 
-/// What one worker will run.
+/// The plan of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerPlan {
     /// Position in the job.
@@ -63,7 +63,7 @@ pub struct WorkerPlan {
     pub local_rank: LocalRank,
     /// Slot of the worker.
     pub slot: Slot,
-    /// Command and environment: stored once for all, with blanks.
+    /// Command and environment: stored once for all workers of a node, with blanks.
     pub(super) share: Arc<NodeShare>,
 }
 
@@ -79,27 +79,28 @@ impl WorkerPlan {
     }
 }
 
-/// A value that may have to wait for the world.
+/// A value of a variable, which may be known only when the job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvValue {
-    /// Known.
+    /// A known value.
     Known(OsString),
     /// The address of rank 0.
     MasterAddr,
     /// The port of rank 0.
     MasterPort,
-    /// The name of the job: random, hence no part of the plan.
+    /// The name of the job: random, so it is not part of the plan.
     JobId,
-    /// Where torch's `@record` writes the exception of this worker: a file that the agent of the node
-    /// chooses.
+    /// The file to which torch's `@record` writes the exception of this worker; the node's agent
+    /// chooses it.
     ErrorFile,
-    /// CPUs of the node we may use / workers of the node, unless the environment already says.
+    /// CPUs of the node that remuda may use / workers of the node, unless the environment already
+    /// sets the variable.
     ThreadShare,
-    /// Known, and set only where the environment of the node does not have it.
+    /// A known value, set only where the environment of the node does not have the variable.
     Unless(OsString),
 }
 
-/// What the agents found: the values of everything symbolic.
+/// The values of everything symbolic, which the agents determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bindings {
     /// Address of rank 0.

@@ -1,8 +1,8 @@
 //! Plan of a job: ranks, environment and arguments of every worker, as pure data (layer L2).
 //!
-//! A `JobSpec` becomes a `LaunchPlan`; equal inputs give equal bytes. It reads no clock, no environment
-//! and no network. Values that only the nodes can determine stay symbolic ([`EnvValue`], [`MasterAddr`])
-//! until the agents have answered.
+//! A `JobSpec` becomes a `LaunchPlan`; equal inputs give equal bytes. This layer reads no clock, no
+//! environment and no network. Values that only the nodes can determine stay symbolic
+//! ([`EnvValue`], [`MasterAddr`]) until the agents have answered.
 
 mod bind;
 mod build;

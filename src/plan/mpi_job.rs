@@ -1,14 +1,15 @@
-//! The hostfile that an operator of MPI jobs gives a pod: who is in it, and who is to start the job. Pure.
+//! The hostfile that an MPI job operator mounts into a pod: its hosts, and whether the pod is the
+//! launcher. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::base::env_vars;
 use crate::pool::{Host, ReadOptions, read_any};
 
-/// Where operators mount it.
+/// The path at which operators mount it.
 const PATH: &str = "/etc/mpi/hostfile";
 
-/// Variables that name it, of Open MPI 4 and 5, Intel's MPI and MPICH.
+/// Variables that hold its path, of Open MPI 4 and 5, Intel's MPI and MPICH.
 const NAMED_BY: [&str; 4] = [
     env_vars::OMPI_MCA_ORTE_DEFAULT_HOSTFILE,
     env_vars::PRTE_MCA_PRTE_DEFAULT_HOSTFILE,
@@ -16,18 +17,18 @@ const NAMED_BY: [&str; 4] = [
     env_vars::HYDRA_HOST_FILE,
 ];
 
-/// A hostfile that somebody read for us.
+/// The content of a hostfile; reading it is the caller's task.
 #[derive(Clone, Debug)]
 pub struct MpiHostfile {
     /// Path of the hostfile.
     pub path: String,
-    /// The variable by which it was found, and its value.
+    /// The variable that holds the path, and its value.
     pub said_by: (String, String),
-    /// What is in it, or why that cannot be read.
+    /// The text, or why it cannot be read.
     pub text: Result<String, String>,
 }
 
-/// Where the hostfile is, and by which variable that is known, with its value.
+/// The path of the hostfile, and the variable that holds it, with its value.
 pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, String))> {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
     let named = NAMED_BY.into_iter().find_map(|name| Some((name, set(name)?)));
@@ -38,28 +39,29 @@ pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, 
     Some((PATH.to_owned(), (env_vars::K_MPI_JOB_ROLE.to_owned(), role.clone())))
 }
 
-/// What a hostfile says about the machine that reads it.
+/// The role of this machine in a hostfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostfileHint {
-    /// It is one of the hosts.
+    /// The machine is one of the hosts.
     Host(HostOf),
-    /// It is none of them, of which there are so many: it starts the job.
+    /// The machine is not in the hostfile, which has this many hosts: it is the launcher of the
+    /// job.
     Launcher(usize),
 }
 
-/// A place among the hosts.
+/// The position of a machine among the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HostOf {
     pub(super) rank: u32,
     pub(super) nodes: u32,
     pub(super) slots: u32,
-    /// Name of the first.
+    /// Name of the first host.
     pub(super) first: String,
-    /// What all are called, without their number.
+    /// The common name of all hosts, without their number.
     pub(super) base: Option<String>,
 }
 
-/// `Err`: what is wrong with the file, in a few words.
+/// Finds this machine in the hostfile; the error is a short description of the problem.
 pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHint, &'static str> {
     let reading = read_any(path, text.as_bytes(), ReadOptions::default());
     let hosts = reading.hostfile.hosts();

@@ -1,28 +1,28 @@
-//! What people compare when two nodes that must agree have different plans. Pure.
+//! Outline of a plan, which nodes exchange to show how their plans differ. Pure.
 
 use std::fmt::Write as _;
 
 use super::digest::{given, mark};
 use super::launch_plan::{LaunchPlan, NodePlan};
 
-/// Lines of an outline that are told to another node.
+/// Limit of the lines of an outline.
 const LINES_MAX: usize = 1024;
-/// Bytes of a line.
+/// Limit of the bytes of a line.
 const LINE_BYTES_MAX: usize = 256;
-/// Bytes of an outline: it travels in one message.
+/// Limit of the bytes of an outline: it is sent in one message.
 pub const OUTLINE_BYTES_MAX: usize = 32 << 10;
-/// Differences that are shown.
+/// Limit of the differences that are shown.
 const SHOWN_MAX: usize = 8;
 
-/// A plan in lines: what every worker runs, then each node with its slots and ranks. The lines show
-/// what [`super::digest()`] covers, as far as there is room.
+/// A plan in lines: the command of all workers, then each node with its slots and ranks. The lines
+/// show the content of [`super::digest()`], as far as there is room.
 pub fn outline(plan: &LaunchPlan) -> Vec<String> {
     let program = plan.nodes.iter().find_map(|node| node.workers.first());
     let program = program.map(|worker| {
         let words = worker.argv().map(|word| word.display().to_string());
         format!("program: {}", words.collect::<Vec<_>>().join(" "))
     });
-    // Values may be secrets.
+    // Values may be secrets, so the outline has their marks only.
     let given = given(plan).map(|(name, value)| {
         format!("--env {}, a value with the mark {:04x}", name.display(), mark(&value))
     });
@@ -57,8 +57,8 @@ fn clipped(line: String) -> String {
     format!("{}…", &line[..end])
 }
 
-/// The lines in which two outlines differ, those of one side and those of the other below each
-/// other; `ours` and `theirs` say whose they are.
+/// The lines in which two outlines differ, those of both sides in pairs; `ours` and `theirs` are
+/// the names of the sides.
 pub fn difference(
     (ours, our_lines): (&str, &[String]),
     (theirs, their_lines): (&str, &[String]),
@@ -84,7 +84,7 @@ pub fn difference(
         let _ = writeln!(text, "  … and {left_out} more differences");
     }
     if text.is_empty() {
-        // What is too long to be told, such as arguments.
+        // The outlines are equal; the plans differ in text that was cut, such as long arguments.
         text.push_str("  they differ in what is too long to be shown, such as arguments\n");
     }
     text

@@ -1,4 +1,4 @@
-//! What goes into a plan.
+//! The input of a plan.
 
 use std::ffi::OsString;
 
@@ -6,37 +6,38 @@ use crate::base::{HostName, Slot, env_vars};
 
 use super::export::Export;
 
-/// Where rank 0 of torch listens if nobody says otherwise and nobody else does.
+/// The port on which rank 0 of torch listens, if the user sets no other and no other process
+/// listens there.
 pub const MASTER_PORT: u16 = 29500;
 
-/// What the user wants, with nothing left to parse.
+/// The job that the user asked for, completely parsed.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
-    /// Hosts that take part, in hostfile order, each with the slots that are used.
+    /// Hosts that take part, in hostfile order, each with its slots that are used.
     pub nodes: Vec<(HostName, Vec<Slot>)>,
     /// What kind of device a slot is.
     pub accelerator: Accelerator,
-    /// What devices are called, by slot, where a number is not their name (`GPU-…`, `MIG-…`); else
+    /// Device names by slot, where a device is not named by its number (`GPU-…`, `MIG-…`); else
     /// empty.
     pub device_names: Vec<String>,
-    /// What every worker runs.
+    /// The program of every worker.
     pub program: Program,
     /// Arguments of the program, byte for byte.
     pub args: Vec<OsString>,
-    /// Where rank 0 of torch listens.
+    /// The address on which rank 0 of torch listens.
     pub master_addr: MasterAddr,
-    /// Its port; `None`: [`MASTER_PORT`], or one that is free on node 0.
+    /// Its port; `None`: [`MASTER_PORT`], or a free one of node 0.
     pub master_port: Option<u16>,
-    /// How often workers are started anew after a failure.
+    /// How often workers are restarted after a failure.
     pub restarts_max: u32,
-    /// Variables that every worker gets beside ours, in order; the last wins.
+    /// Variables that every worker gets in addition to remuda's, in order; the last wins.
     pub exports: Vec<Export>,
 }
 
 /// What kind of device a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// Processor time; unlimited, never claimed.
+    /// Processor time; unlimited, never locked.
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
@@ -61,8 +62,8 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// The variables that tell a program which devices it may use. For CPU slots and some
-    /// others DeepSpeed sets the variable of CUDA; HIP reads both of its own.
+    /// The variables that list the devices a program may use. For CPU slots and some others
+    /// DeepSpeed sets the variable of CUDA; HIP reads both of its own.
     pub fn visible_devices(self) -> &'static [&'static str] {
         match self {
             Self::Cpu | Self::Cuda | Self::Mps | Self::Hpu | Self::Klxpu => {
@@ -78,14 +79,14 @@ impl Accelerator {
     }
 }
 
-/// What a worker runs.
+/// The program of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `python -u SCRIPT --local_rank=N ARGS…`.
     Python {
         /// Script, or the module's name.
         script: OsString,
-        /// `-m`.
+        /// Whether the module is run with `-m`.
         module: bool,
         /// Whether `--local_rank=N` is passed.
         local_rank: bool,
@@ -94,18 +95,18 @@ pub enum Program {
     },
     /// The program itself (`--no_python`).
     Exec {
-        /// Path, or a name to be searched in PATH.
+        /// Path, or a name that is searched for in PATH.
         program: OsString,
         /// Whether `--local_rank=N` is passed.
         local_rank: bool,
     },
 }
 
-/// Where rank 0 of torch listens.
+/// The address on which rank 0 of torch listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterAddr {
-    /// The user said so, or the job is local.
+    /// The user set it, or the job is local.
     Given(String),
-    /// Node 0's agent is asked.
+    /// The agent of node 0 determines it.
     AskNode0,
 }

@@ -1,4 +1,4 @@
-//! Command and environment of a job's workers, stored once, with blanks for what differs.
+//! Command and environment of a job's workers, stored once, with blanks for the parts that differ.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,24 +30,24 @@ pub(super) enum TemplateValue {
     Devices,
 }
 
-/// What all workers of a job share.
+/// The data that all workers of a job share.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Template {
     head: Vec<OsString>,
     passes_local_rank: bool,
     tail: Vec<OsString>,
-    /// Sorted by name.
+    /// The variables, sorted by name.
     env: Vec<(OsString, TemplateValue)>,
 }
 
-/// What all workers of one node share.
+/// The data that all workers of one node share.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NodeShare {
     pub(super) template: Arc<Template>,
     pub(super) node_rank: NodeRank,
     /// Workers of the node.
     pub(super) local_size: usize,
-    /// `0,1,2`; equal texts of neighbouring nodes are stored once.
+    /// The list of devices, `0,1,2`; equal lists of adjacent nodes are stored once.
     pub(super) devices: Arc<OsStr>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Place {
 }
 
 impl Template {
-    /// `--local_rank` stands before the user's own arguments.
+    /// Creates a template; `--local_rank` is placed before the user's own arguments.
     pub(super) fn new(program: &Program, args: &[OsString], env: TemplateEnv) -> Self {
         let (head, passes_local_rank): (Vec<OsString>, bool) = match program {
             Program::Python { script, module, local_rank, interpreter } => {

@@ -1,4 +1,4 @@
-//! `--num_nodes` and `--num_gpus`.
+//! Parser of `--num_nodes` and `--num_gpus`.
 
 use std::num::NonZeroUsize;
 
@@ -9,14 +9,14 @@ use super::hosts::{Pool, SLOTS_MAX};
 use super::selection::Selection;
 use super::selector::python_int;
 
-/// Reads the two flags; what is wrong with either is in the findings.
+/// Parses the two flags; the problems of both are in the findings.
 pub(super) fn parse_first(
     pool: &Pool,
     nodes: Option<&str>,
     slots: Option<&str>,
 ) -> (Selection, Vec<Findings>) {
     let nodes = nodes.map(|text| parse_nodes(pool, text));
-    // Hosts that --num_nodes cuts off need no slots.
+    // Hosts beyond --num_nodes need no slots.
     let taken = match &nodes {
         Some(Ok(count)) => count.get(),
         _ => usize::MAX,
@@ -35,7 +35,7 @@ pub(super) fn parse_first(
     (selection, findings)
 }
 
-/// A count of at least 1; otherwise what is wrong with it.
+/// Parses a count of at least 1; the error describes the problem.
 fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
     if let Some((low, high)) = text.split_once(':')
         && let (Some(low), Some(high)) = (python_int(low), python_int(high))
@@ -80,8 +80,8 @@ fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Fin
     }))
 }
 
-/// `--num_gpus` where it makes the slots and does not choose among them; `None` for the texts that ask
-/// for nothing.
+/// The value of `--num_gpus` where it sets the number of slots and does not select among existing
+/// ones; `None` for texts that set no number.
 pub fn count_to_make(text: &str) -> Result<Option<usize>, Findings> {
     if text.is_empty() || python_int(text) == Some(-1) {
         return Ok(None);

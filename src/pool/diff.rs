@@ -1,4 +1,4 @@
-//! What is different between two pools.
+//! Differences between two pools.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,19 @@ use super::hosts::Host;
 /// One difference; nodes are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference<'a> {
-    /// Only in the second.
+    /// Only in the second pool.
     Added(&'a Host),
-    /// Only in the first.
+    /// Only in the first pool.
     Removed(&'a Host),
-    /// In both, with other slots: the first one's, the second one's.
+    /// In both, with different slots: the host of the first pool, then that of the second.
     Slots(&'a Host, &'a Host),
-    /// In both, and not in the same order among those that are in both: the node in the first pool and
-    /// in the second.
+    /// In both, at a different position among the common hosts: the node in the first pool and in
+    /// the second.
     Moved(&'a Host, usize, usize),
 }
 
-/// Differences from the first pool to the second: what went, then what is there, in its order.
+/// Differences from the first pool to the second: removed hosts, then the others in the order of
+/// the second pool.
 pub fn diff<'a>(first: &'a [Host], second: &'a [Host]) -> Vec<Difference<'a>> {
     let index = |hosts: &'a [Host]| -> HashMap<&'a str, usize> {
         hosts.iter().enumerate().map(|(node, host)| (host.name.as_str(), node)).collect()
@@ -26,7 +27,7 @@ pub fn diff<'a>(first: &'a [Host], second: &'a [Host]) -> Vec<Difference<'a>> {
     let (in_first, in_second) = (index(first), index(second));
     let gone = first.iter().filter(|host| !in_second.contains_key(host.name.as_str()));
     let mut found: Vec<Difference<'a>> = gone.map(Difference::Removed).collect();
-    // Which common host stands here in the first pool.
+    // The common host at this position in the first pool.
     let mut common = first.iter().filter(|host| in_second.contains_key(host.name.as_str()));
     for (node, host) in second.iter().enumerate() {
         let Some(before) = in_first.get(host.name.as_str()) else {

@@ -1,4 +1,4 @@
-//! `--include` and `--exclude`, looked up in a pool.
+//! `--include` and `--exclude`, resolved against a pool.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,32 +10,32 @@ use super::nodeset::{fold_set, kin};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest_host;
 
-/// Hosts, whole or in part.
+/// Whole hosts and parts of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter(HashMap<HostName, Which>);
 
-/// Slots of one host.
+/// The selected slots of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All of them.
+    /// All slots.
     All,
-    /// These, in ascending order.
+    /// These slots, in ascending order.
     Slots(BTreeSet<Slot>),
 }
 
 impl Filter {
-    /// Names a host, whole or in part.
+    /// Adds a host, whole or in part.
     pub fn insert(&mut self, host: HostName, which: Which) {
         self.0.insert(host, which);
     }
 
-    /// What is named of a host.
+    /// The selected slots of a host.
     pub fn get(&self, host: &HostName) -> Option<&Which> {
         self.0.get(host)
     }
 }
 
-/// Reads `--include` or `--exclude` and looks its hosts and slots up in the pool.
+/// Parses `--include` or `--exclude` and looks its hosts and slots up in the pool.
 pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Findings) {
     let (specs, mut diagnostics) = parse_selector(text);
     let mut lookup = Lookup::new(pool);
@@ -48,21 +48,23 @@ pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Find
     (lookup.filter, Findings { source, diagnostics })
 }
 
-/// Looks the specs up in the pool and merges those of one host.
+/// Looks the specs up in the pool and merges those of the same host.
 struct Lookup<'a> {
     pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
     names: Vec<&'a str>,
     users: &'a Users,
     filter: Filter,
-    /// Where a host was named as a whole.
+    /// Position at which a host was named without slots.
     whole_at: HashMap<&'a HostName, Span>,
     problems: Vec<Diagnostic>,
     unknown: usize,
 }
 
-/// Unknown hosts for which the nearest name is searched; a search goes through the whole pool.
+/// Limit of the unknown hosts for which the nearest name is searched; a search goes through the
+/// whole pool.
 const GUESSES_MAX: usize = 8;
-/// A list of names that is longer says less than its ends.
+/// Limit of the bytes of a folded list of names; of a longer list only the first and last name are
+/// shown.
 const FOLDED_BYTES_MAX: usize = 60;
 
 impl<'a> Lookup<'a> {
@@ -93,7 +95,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Beside named slots a whole host adds nothing, as in DeepSpeed.
+    /// Adds a whole host. Beside named slots of the same host it adds nothing, as in DeepSpeed.
     fn whole(&mut self, host: &'a HostName, span: Span) {
         self.whole_at.entry(host).or_insert(span);
         if let Some(Which::Slots(_)) = self.filter.0.get(host) {
@@ -130,7 +132,7 @@ impl<'a> Lookup<'a> {
         );
         self.unknown += 1;
         let meant = if self.unknown <= GUESSES_MAX {
-            // Who is named already is not meant a second time.
+            // A host that the selector names already is no suggestion.
             let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
             nearest_host(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
         } else {
@@ -151,7 +153,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// What there is instead; of many hosts those that are called like it.
+/// The hosts of the pool for a help text; of many hosts, only those with a similar name.
 fn show_pool(host: &str, names: &[&str]) -> String {
     let kin: Vec<&str> = kin(host, names.iter().copied()).collect();
     let shown = if kin.is_empty() { names } else { &kin };
@@ -166,7 +168,7 @@ fn show_pool(host: &str, names: &[&str]) -> String {
     }
 }
 
-/// A character that separates hosts elsewhere, or a pattern.
+/// The help for a host that contains a separator of other tools, or a pattern.
 fn separator(host: &str) -> Option<&'static str> {
     if host.contains([',', ';', ' ']) {
         return Some("`@` separates hosts: `worker-0@worker-1`");
@@ -191,7 +193,7 @@ fn unknown_slot(
         .help("slots are numbered from 0: `slots=4` has 0, 1, 2 and 3")
 }
 
-/// `0-7`, or the numbers when they have gaps or an own order.
+/// Formats slots as `0-7`, or as single numbers when they have gaps or another order.
 fn show_slots(slots: &[Slot]) -> String {
     let is_run = slots.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0);
     match slots {

@@ -1,11 +1,13 @@
-//! A hostfile in its canonical form: one blank between words, two before a comment behind a host, one
-//! empty line at most, no zeros before a number. Comments and the order of lines stay.
+//! Formatter of a hostfile in its canonical form: one blank between words, two before a comment
+//! behind a host, one empty line at most, no zeros before a number. Comments and the order of lines
+//! stay.
 
 use super::dialect::Dialect;
 use super::line::{HostToken, words};
 use super::parse::lines;
 
-/// Formats a text that has no errors. Doing it twice changes nothing, and the hosts stay what they are.
+/// Formats a text that has no errors. Formatting twice changes nothing, and the hosts stay the
+/// same.
 pub fn format(text: &str, dialect: Dialect) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_gap = false;
@@ -24,7 +26,7 @@ pub fn format(text: &str, dialect: Dialect) -> String {
     out
 }
 
-/// Lines with a comment.
+/// The number of lines with a comment.
 pub fn comments(text: &str, dialect: Dialect) -> usize {
     lines(text).filter(|(_, line, _)| !split_comment(line, dialect).1.is_empty()).count()
 }
@@ -43,7 +45,7 @@ fn format_line(line: &str, dialect: Dialect) -> String {
     }
 }
 
-/// What a line says, and its comment with its mark.
+/// Splits a line into its content and its comment with the mark.
 fn split_comment(line: &str, dialect: Dialect) -> (&str, &str) {
     let slashes = || super::dialect::slashes_at(line);
     let hash = hash_at(line);
@@ -51,7 +53,7 @@ fn split_comment(line: &str, dialect: Dialect) -> (&str, &str) {
     line.split_at(at)
 }
 
-/// Where a `#` begins a comment: anywhere but inside the host name.
+/// The byte where a `#` begins a comment: anywhere except inside the host name.
 fn hash_at(line: &str) -> usize {
     let start = line.len() - line.trim_start().len();
     let first = line[start..].find(char::is_whitespace).map_or(line.len(), |at| start + at);
@@ -59,7 +61,7 @@ fn hash_at(line: &str) -> usize {
     line[from..].find('#').map_or(line.len(), |at| from + at)
 }
 
-/// `slots=04` → `slots=4`.
+/// Formats one word: `slots=04` → `slots=4`.
 fn format_word(word: &HostToken<'_>) -> String {
     let Some((key, number)) = word.text.split_once('=') else { return word.text.to_owned() };
     let is_count = matches!(key, "slots" | "max_slots" | "max-slots");
@@ -68,7 +70,7 @@ fn format_word(word: &HostToken<'_>) -> String {
     if is_count && is_number { format!("{key}={digits}") } else { word.text.to_owned() }
 }
 
-/// `slots`, `=`, `4` → `slots=4`.
+/// Joins the words of a setting: `slots`, `=`, `4` → `slots=4`.
 fn join_equals(parts: &mut Vec<String>) {
     let mut at = 1;
     while at < parts.len() {

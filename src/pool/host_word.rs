@@ -1,4 +1,4 @@
-//! The first word of a line: a host name, perhaps behind a user, or what people write in its place.
+//! The first word of a line: a host name, optionally after a user, or a common mistake.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use super::codes;
 use super::line::{HostLine, HostToken};
 use super::settings::names_slots;
 
-/// A line that begins with a setting.
+/// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
     let message = format!("the host name is missing before `{}`", first.text.escape_debug());
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
@@ -18,7 +18,7 @@ pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
         .help("a line is a host name and its slots: `worker-0 slots=4`")
 }
 
-/// `node01=8`: a host, and its slots behind a sign that belongs to `slots`.
+/// The error for `node01=8`: a host, and its slots after a sign that belongs to `slots`.
 pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     let (host, count) = first.text.split_once('=')?;
     let is_number = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
@@ -57,7 +57,7 @@ pub(super) fn read_host(word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut H
     out.problems.extend(problem);
 }
 
-/// The span of an empty user is its `@`.
+/// The error for a user; the span of an empty user is its `@`.
 fn bad_user(word: HostToken<'_>, at: usize, error: UserNameError) -> Diagnostic {
     let character = |from: usize| {
         let length = word.text[from..].chars().next().map_or(0, char::len_utf8);
@@ -88,7 +88,7 @@ fn guess(word: HostToken<'_>, problem: Diagnostic) -> Guess {
     (HostName::parse(word.text).ok().map(|name| (name, word.span)), Some(problem))
 }
 
-/// Finds out what was meant by a word that is no host name.
+/// Guesses the meaning of a word that is no host name.
 fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameError) -> Guess {
     let text = word.text;
     if text.parse::<Ipv6Addr>().is_ok() {
@@ -116,7 +116,7 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
     (None, Some(bad_host(word, error)))
 }
 
-/// `host:22`, `[::1]:22`.
+/// Splits `host:22` or `[::1]:22`.
 fn port_or_count(text: &str) -> Option<(usize, &str)> {
     let at = text.rfind(':')?;
     let number = &text[at + 1..];

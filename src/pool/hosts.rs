@@ -1,10 +1,10 @@
-//! Hosts and their slots, as values that cannot be wrong.
+//! Hosts and their slots, as values that are always valid.
 
 use std::collections::HashMap;
 
 use crate::base::{HostName, Slot, Span, UserName};
 
-/// Slots that a host may have at most; no machine comes near, and a typing error goes beyond.
+/// Limit of the slots of a host; no machine has nearly as many, and a typing error exceeds it.
 pub const SLOTS_MAX: u32 = 1024;
 
 /// How many slots a host has: `1..=SLOTS_MAX`.
@@ -31,17 +31,17 @@ impl SlotCount {
 /// One line of a hostfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The name, as it was written.
+    /// The name, as it is written.
     pub name: HostName,
-    /// As whom it is reached (`user@host`); `None`: as ssh's configuration says.
+    /// The login user (`user@host`); `None`: the user of ssh's configuration.
     pub user: Option<UserName>,
     /// How many slots it has.
     pub slots: SlotCount,
-    /// Open MPI's limit for it, which no other tool has and no job of ours heeds.
+    /// Open MPI's limit for the host, which no other tool has and jobs of remuda ignore.
     pub max_slots: Option<SlotCount>,
     /// Its line, counted from 1.
     pub line: usize,
-    /// Where the name stands in the text.
+    /// The position of the name in the text.
     pub span: Span,
 }
 
@@ -52,7 +52,7 @@ pub struct Hostfile {
 }
 
 impl Hostfile {
-    /// The caller has seen to it that no name comes twice.
+    /// Creates a hostfile; the caller has checked that no name is repeated.
     pub(super) fn new(hosts: Vec<Host>) -> Self {
         Self { hosts }
     }
@@ -67,7 +67,7 @@ impl Hostfile {
         self.hosts.iter().map(|host| u64::from(host.slots.get())).sum()
     }
 
-    /// What there is to select from.
+    /// The pool of all hosts and slots.
     pub fn pool(&self) -> Pool {
         let nodes = self.hosts.iter();
         let users =
@@ -79,7 +79,7 @@ impl Hostfile {
     }
 }
 
-/// As whom hosts are reached; about the others ssh's configuration decides.
+/// Login users of hosts; ssh's configuration decides for the hosts that are not listed.
 pub type Users = HashMap<HostName, UserName>;
 
 /// Hosts with their slots, in rank order: each name once, each host with at least one slot, each
@@ -91,25 +91,26 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// One host, with devices in the order in which workers take them; a device named twice counts
-    /// once.
+    /// A pool of one host, with devices in the order in which workers take them; a device named
+    /// twice counts once.
     pub fn single(host: HostName, slots: impl IntoIterator<Item = Slot>) -> Self {
         Self::from_nodes([(host, slots.into_iter().collect())], Users::new())
     }
 
-    /// Hosts with all of their slots; of a name that comes twice the first stays.
+    /// A pool of hosts with all of their slots; of a repeated name the first host stays.
     pub fn of(hosts: impl IntoIterator<Item = (HostName, SlotCount)>) -> Self {
         let nodes = hosts.into_iter().map(|(host, count)| (host, count.slots().collect()));
         Self::from_nodes(nodes, Users::new())
     }
 
-    /// The same, reached as these users.
+    /// The same pool with these login users.
     #[must_use]
     pub fn reached_as(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
-    /// Keeps the invariants: hosts without slots vanish, and of what comes twice the first stays.
+    /// Creates a pool and keeps its invariants: hosts without slots are removed, and of repeated
+    /// hosts and slots the first stays.
     pub(super) fn from_nodes(
         nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,
         users: Users,
@@ -130,12 +131,12 @@ impl Pool {
         &self.nodes
     }
 
-    /// As whom they are reached; may also name hosts that were not selected.
+    /// The login users; they may also include hosts that were not selected.
     pub fn users(&self) -> &Users {
         &self.users
     }
 
-    /// The same, to keep: what [`JobSpec`](crate::plan::JobSpec) wants, and what ssh wants.
+    /// The nodes for [`JobSpec`](crate::plan::JobSpec), and the login users for ssh.
     pub fn into_parts(self) -> (Vec<(HostName, Vec<Slot>)>, Users) {
         (self.nodes, self.users)
     }

@@ -1,4 +1,4 @@
-//! The hosts of a text while it is read, found by their names.
+//! Table of the hosts of a text while it is read, by name.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -12,16 +12,17 @@ use super::hosts::Host;
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) hosts: Vec<Host>,
-    /// Those that cannot be used, which can be repeated all the same.
+    /// The hosts that cannot be used; a repetition of one is found all the same.
     refused: Vec<UnusableHost>,
-    /// All of them in the order of the text.
+    /// All spellings in the order of the text.
     seen: Vec<Seen>,
     /// Digest of a canonical name → the first of its spellings in `seen`. The table holds numbers
     /// alone: a second copy of every name would be most of the time and memory of a large file.
     firsts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
-    /// Digests have a secret of this process, so nobody can choose names that meet.
+    /// Digests are keyed with a secret of this process, so a file cannot contain names chosen to
+    /// collide.
     digest: RandomState,
-    /// Spellings that are not the first of their name; there are hardly ever any.
+    /// Spellings that are not the first of their name; rarely any.
     others: HashMap<HostName, u32>,
 }
 
@@ -38,33 +39,34 @@ pub(super) struct UnusableHost {
     pub(super) span: Span,
 }
 
-/// Where a name belongs; true until the next host is kept.
+/// The result of looking up a name; valid until the next host is kept.
 pub(super) struct Key {
     digest: u64,
-    /// The first of its spellings.
+    /// The first spelling of the name.
     first: Option<u32>,
-    /// The one of them that it is itself.
+    /// The earlier entry with the same spelling.
     same: Option<u32>,
 }
 
-/// A spelling, as whom its host is reached, and where it stood first.
+/// A spelling, the login user of its host, and its first position.
 pub(super) struct Spelling<'a> {
     pub(super) name: &'a HostName,
     pub(super) user: Option<&'a UserName>,
     pub(super) span: Span,
-    /// Its index among the hosts, if it can be used.
+    /// The host's index in `hosts`, if the host can be used.
     pub(super) host: Option<usize>,
 }
 
 impl Kept {
-    /// Makes room for that many more hosts at once: a table that grows step by step is moved as often.
+    /// Reserves space for that many more hosts at once: a table that grows step by step is moved as
+    /// often.
     pub(super) fn reserve(&mut self, hosts: usize) {
         self.hosts.reserve(hosts);
         self.seen.reserve(hosts);
         self.firsts.reserve(hosts);
     }
 
-    /// Looks a name up as a resolver would.
+    /// Looks a name up, with the equality rules of a resolver.
     pub(super) fn key(&self, name: &HostName) -> Key {
         let canonical = name.canonical();
         let mut digest = self.digest.hash_one(canonical.as_bytes());
@@ -83,23 +85,23 @@ impl Kept {
         }
     }
 
-    /// How a name was spelt when it was seen first.
+    /// The first spelling of a name.
     pub(super) fn first(&self, key: &Key) -> Option<Spelling<'_>> {
         key.first.map(|at| self.spelling(at))
     }
 
-    /// Where a name was seen in the same spelling.
+    /// The first occurrence of a name in the same spelling.
     pub(super) fn same(&self, key: &Key) -> Option<Spelling<'_>> {
         key.same.map(|at| self.spelling(at))
     }
 
-    /// Keeps a host whose spelling is new.
+    /// Adds a host whose spelling is new.
     pub(super) fn keep(&mut self, key: &Key, host: Host) {
         self.see(key, &host.name, Seen::Host(number(self.hosts.len())));
         self.hosts.push(host);
     }
 
-    /// The same for one that cannot be used.
+    /// Adds a host that cannot be used and whose spelling is new.
     pub(super) fn refuse(&mut self, key: &Key, refused: UnusableHost) {
         self.see(key, &refused.name, Seen::Refused(number(self.refused.len())));
         self.refused.push(refused);
@@ -132,7 +134,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).expect("the hosts of a file are bounded")
 }
 
-/// Hashes a number that is a digest already.
+/// A hasher for numbers that are digests already.
 #[derive(Default)]
 struct AsItIs(u64);
 

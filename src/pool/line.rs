@@ -1,5 +1,5 @@
-//! One line of a hostfile: `[USER@]HOST slots=N`, a comment after it, and everything that people write
-//! instead.
+//! Parser of one line of a hostfile: `[USER@]HOST slots=N`, a comment after it, and common
+//! mistakes.
 
 use crate::base::{Diagnostic, HostName, Span, UserName};
 
@@ -8,27 +8,28 @@ use super::host_word::{host_equals_count, host_missing, read_host};
 use super::hosts::SlotCount;
 use super::settings::HostSettings;
 
-/// What a line says, as far as it can be understood.
+/// The content of a line, as far as it can be parsed.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct HostLine {
-    /// The host and where its name stands.
+    /// The host and the position of its name.
     pub(super) host: Option<(HostName, Span)>,
-    /// As whom it is reached.
+    /// The login user.
     pub(super) user: Option<UserName>,
     /// How many slots it has.
     pub(super) slots: Option<SlotCount>,
     /// Open MPI's limit.
     pub(super) max_slots: Option<SlotCount>,
-    /// Everything that is wrong with the line.
+    /// All problems of the line.
     pub(super) problems: Vec<Diagnostic>,
 }
 
-/// Reads a line that begins at byte `start` of the text; `None` when it is blank or a comment.
+/// Parses a line that begins at byte `start` of the text; `None` when it is blank or a comment.
 pub(super) fn parse_line(line: &str, start: usize) -> Option<HostLine> {
     plain_line(line, start).or_else(|| any_line(line, start))
 }
 
-/// `worker-0 slots=4` and nothing else: nearly every line, and no list of its words is needed.
+/// Fast path for `worker-0 slots=4` without anything else: nearly every line, and it needs no list
+/// of words.
 fn plain_line(line: &str, start: usize) -> Option<HostLine> {
     let blank = line.bytes().position(|byte| byte == b' ')?;
     let count = line[blank + 1..].strip_prefix("slots=")?;
@@ -67,7 +68,7 @@ fn any_line(line: &str, start: usize) -> Option<HostLine> {
     Some(out)
 }
 
-/// A word with its place in the text.
+/// A word with its position in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostToken<'a> {
     pub(super) text: &'a str,
@@ -87,7 +88,7 @@ impl<'a> HostToken<'a> {
         }
     }
 
-    /// `key=value` where a host name should be.
+    /// Whether the word is `key=value` in the place of a host name.
     fn is_setting(self) -> bool {
         let key = self.text.split_once('=').map(|(key, _)| key);
         key.is_some_and(|key| {
@@ -95,13 +96,13 @@ impl<'a> HostToken<'a> {
         })
     }
 
-    /// Has a control byte, which was said already.
+    /// Whether the word has a control byte, which is reported elsewhere.
     pub(super) fn is_spoilt(self) -> bool {
         self.text.contains(char::is_control)
     }
 }
 
-/// The words before a comment. `#` begins one anywhere but inside the host name.
+/// The words before a comment. `#` begins a comment anywhere except inside the host name.
 pub(super) fn words(line: &str, start: usize) -> Vec<HostToken<'_>> {
     let mut found: Vec<HostToken<'_>> = Vec::new();
     for text in line.split(char::is_whitespace).filter(|text| !text.is_empty()) {
@@ -128,8 +129,8 @@ pub(super) fn line_without_comment<'a>(
     &line[..end]
 }
 
-/// A carriage return in a comment, which begins at byte `from`: many tools, DeepSpeed among them, end
-/// the line there, and what follows is no comment to them.
+/// The error for a carriage return in a comment, which begins at byte `from`: many tools, DeepSpeed
+/// among them, end the line there, and read the rest as a line of its own.
 fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
     let at = from + line[from..].find('\r')?;
     if line[at..].trim().is_empty() {
@@ -144,7 +145,7 @@ fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
     )
 }
 
-/// Control bytes and blanks that only look like a space; the first of each is enough.
+/// Reports control bytes and blanks that look like a space; only the first of each kind.
 pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
     if line.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
         return;

@@ -1,6 +1,6 @@
-//! What is right in a hostfile and still not what one would want: for `hostfile check` alone.
+//! Lints of a valid hostfile, reported by `hostfile check` alone.
 //!
-//! A launch does not ask: whatever is said here, the job runs.
+//! A launch does not run them, and no lint prevents a job from running.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,13 +25,14 @@ pub fn lint(reading: &Reading) -> Vec<Diagnostic> {
     found
 }
 
-/// Said even when the dialect was named: the file is not for DeepSpeed.
+/// The note for a hostfile that DeepSpeed cannot read, reported even when the caller named the
+/// dialect.
 fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     let dialect = reading.dialect;
     let first = reading.hostfile.hosts().first()?.span;
     let span = reading.evidence.unwrap_or(first);
     let message = format!("this is {}", a_hostfile(dialect));
-    // A word that is wrong in this dialect speaks for none.
+    // A word that is an error in this dialect is no evidence for it.
     let is_wrong = |problem: &Diagnostic| {
         problem.severity == Severity::Error
             && problem.span.is_some_and(|at| span.start <= at.start && at.end <= span.end)
@@ -47,7 +48,8 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     })
 }
 
-/// `node1` and `node1.cluster` are one machine wherever the search list of the resolver says so.
+/// Hosts such as `node1` and `node1.cluster`, which are one machine if the resolver's search list
+/// makes them so.
 fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
     let is_address = |host: &&Host| host.name.as_str().parse::<Ipv4Addr>().is_ok();
     let long = hosts.iter().filter(|host| is_long(&host.name) && !is_address(host));
@@ -73,13 +75,14 @@ fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
     pairs.collect()
 }
 
-/// With a dot in it, as names of a domain and addresses have.
+/// Whether a name has a dot, as names with a domain and addresses have.
 fn is_long(name: &HostName) -> bool {
     let name = name.as_str().as_bytes();
     name.strip_suffix(b".").unwrap_or(name).contains(&b'.')
 }
 
-/// To every other host, `localhost` is that host itself.
+/// The lint for `localhost` among other hosts: on every other host, `localhost` means that host
+/// itself.
 fn loopback_among_others(hosts: &[Host]) -> Option<Diagnostic> {
     let is_loopback = |host: &&Host| match host.name.as_str() {
         "localhost" | "localhost.localdomain" | "[::1]" => true,
@@ -111,7 +114,8 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
     })
 }
 
-/// No name ends in a number, so a resolver takes `10.0.0.300` for an address, and `10.1` for 10.0.0.1.
+/// The lint for digits and dots that are no IPv4 address. No host name ends in a number, so a
+/// resolver reads `10.0.0.300` as an address, and `10.1` as 10.0.0.1.
 fn no_address(host: &Host) -> Option<Diagnostic> {
     let name = host.name.as_str();
     let is_dotted =
@@ -133,7 +137,8 @@ fn underscore(host: &Host) -> Option<Diagnostic> {
     })
 }
 
-/// Ranks follow lines. One such place is enough: after it everything may be out of order.
+/// The lint for hosts out of order, since ranks follow the lines. Only the first such host is
+/// reported: all hosts after it may be out of order too.
 fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
     let mut last = None;
     let (before, host) = hosts.iter().find_map(|host| {
@@ -155,7 +160,7 @@ fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
     )
 }
 
-/// `node`, 12.
+/// Splits a name before its last number: `node`, 12.
 fn numbered(name: &HostName) -> Option<(&str, u64)> {
     let name = name.as_str();
     let last = name.bytes().rposition(|byte| !byte.is_ascii_digit())?;

@@ -1,23 +1,23 @@
-//! A text with the changes made that its diagnostics are certain of.
+//! Automatic fixes of a text: the certain suggestions of its diagnostics are applied.
 
 use crate::base::{Applicability, Diagnostic, Findings, Suggestion};
 
 use super::codes;
 use super::dialect::{ReadOptions, Reading, read_any};
 
-/// How often a mended text is read again: mending one thing may show another.
+/// Limit of the rounds of fixing and reading again: one fix may reveal another problem.
 const ROUNDS_MAX: usize = 8;
 
-/// What became of a text.
+/// The result of fixing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
-    /// The text as it is now.
+    /// The text after the fixes.
     pub reading: Reading,
-    /// Changes that were made.
+    /// Number of changes that were made.
     pub changes: usize,
 }
 
-/// Makes changes until nothing is left of which a diagnostic is certain.
+/// Applies certain suggestions until none is left.
 pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     let mut mended = Mended { reading, changes: 0 };
     for _ in 0..ROUNDS_MAX {
@@ -32,8 +32,8 @@ pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     mended
 }
 
-/// The changes of which diagnostics are certain. A file with bytes that are no text is left alone: what
-/// is shown of it is not what it holds.
+/// The suggestions that are certain. A file with bytes that are not text gets none: its text
+/// differs from its bytes.
 pub fn certain_changes(findings: &Findings) -> Vec<&Suggestion> {
     if findings.diagnostics.iter().any(|found| found.code == codes::NOT_TEXT) {
         return Vec::new();
@@ -43,7 +43,7 @@ pub fn certain_changes(findings: &Findings) -> Vec<&Suggestion> {
     all.filter(|found| found.applicability == Applicability::Certain).collect()
 }
 
-/// Makes the changes that do not overlap; says how many.
+/// Applies the changes that do not overlap; returns the text and the number of changes.
 fn apply(text: &str, mut changes: Vec<&Suggestion>) -> (String, usize) {
     changes.sort_by_key(|change| change.span);
     let mut out = String::with_capacity(text.len());

@@ -1,8 +1,8 @@
 //! Parsers of hostfiles, selectors and environment files (layer L1).
 //!
 //! The parsers use no file, no clock and no environment: bytes in, typed values and
-//! [`Diagnostic`](crate::base::Diagnostic)s out. A parser does not stop at the first problem, and its
-//! result never contains a host or a slot that is not in the text.
+//! [`Diagnostic`](crate::base::Diagnostic)s out. A parser does not stop at the first problem, and
+//! its result never contains a host or a slot that is not in the text.
 
 pub mod codes;
 mod counts;

@@ -1,4 +1,4 @@
-//! Hostfile text → hosts and everything that is wrong with it.
+//! Parser of hostfile text in DeepSpeed's dialect: hosts and all problems.
 
 use crate::base::{Diagnostic, Findings, Source, Span};
 
@@ -8,13 +8,13 @@ use super::line::parse_line;
 use super::reader::{LinePosition, Reader, RepeatedHost};
 use super::text::decode;
 
-/// Bytes of a line; longer lines are not looked into.
+/// Limit of the bytes of a line; the content of longer lines is not parsed.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Reads the bytes of a hostfile called `name`.
+/// Reads the bytes of a hostfile named `name`.
 pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
     let (source, diagnostics) = decode(name, bytes);
-    // What is wrong with all of the file is said once: its lines were guessed.
+    // A problem of the whole file is reported once: the content of its lines was guessed.
     if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
         return (Hostfile::new(Vec::new()), Findings { source, diagnostics });
     }
@@ -22,7 +22,7 @@ pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
     (hostfile, in_order(source, diagnostics, found))
 }
 
-/// What is wrong with the bytes and with the text, in the order of the text.
+/// Merges the problems of the bytes and of the text, in the order of the text.
 pub(super) fn in_order(
     source: Source,
     mut diagnostics: Vec<Diagnostic>,
@@ -30,19 +30,19 @@ pub(super) fn in_order(
 ) -> Findings {
     diagnostics.extend(found);
     diagnostics.sort_by_key(|diagnostic| diagnostic.span.map(|span| span.start));
-    // The first byte that is no text may have spoilt a host name too: once is enough.
+    // The first byte that is not text may be in a host name too: it is reported once.
     diagnostics.dedup_by_key(|diagnostic| (diagnostic.code, diagnostic.span));
     Findings { source, diagnostics }
 }
 
-/// Reads a hostfile: the hosts of the good lines, and all that is wrong, in the order of the text.
+/// Parses a hostfile: the hosts of the valid lines, and all problems in the order of the text.
 pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
     let mut reader = Reader::default();
     parse_deepspeed(source, &mut reader);
     reader.finish(source)
 }
 
-/// The same, into a reader of the caller's.
+/// The same, into a reader of the caller.
 pub(super) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
     each_line(source, LINE_BYTES_MAX, reader, |reader, place, line| {
         if let Some(parsed) = parse_line(line, place.span.start) {
@@ -51,7 +51,8 @@ pub(super) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
     });
 }
 
-/// Goes through the lines until there are too many hosts; of lines above the limit only that is said.
+/// Visits the lines until there are too many hosts; a line above the limit is reported and not
+/// visited.
 pub(super) fn each_line(
     source: &Source,
     bytes_max: usize,
@@ -72,13 +73,13 @@ pub(super) fn each_line(
     }
 }
 
-/// Line number from 1, the line without its end, and the byte where it begins.
+/// Line number from 1, the line without its end, and its start byte.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str, usize)> {
     let mut next = 0;
     (1..).map_while(move |number| {
         let start = next;
         let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
-        // Lines are short: a search for one byte is sooner at its end than it would have begun.
+        // Lines are short: a plain search finds the byte before an optimized one has started.
         let length = rest.bytes().position(|byte| byte == b'\n').unwrap_or(rest.len());
         next += length + 1;
         let line = &rest[..length];

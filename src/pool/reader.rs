@@ -1,4 +1,4 @@
-//! Collects hosts and what is wrong with them, whatever the dialect of the text.
+//! Collector of hosts and problems, for texts in any dialect.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
 use super::kept::{Kept, Key, Spelling, UnusableHost};
 use super::line::HostLine;
 
-/// Hosts of a file; reading stops beyond.
+/// Limit of the hosts of a file; reading stops there.
 pub const HOSTS_MAX: usize = 131_072;
 
 /// A line of a text.
@@ -17,30 +17,31 @@ pub const HOSTS_MAX: usize = 131_072;
 pub(super) struct LinePosition {
     /// Its number, from 1.
     pub(super) line: usize,
-    /// All of it.
+    /// The range of the whole line.
     pub(super) span: Span,
 }
 
-/// What a second line for the same host means.
+/// The meaning of a second line for the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatedHost {
-    /// A mistake.
+    /// An error.
     Refused,
-    /// More slots.
+    /// The slots are added.
     Added,
 }
 
-/// Collects hosts and problems, whatever the dialect.
+/// Collector of hosts and problems, for any dialect.
 #[derive(Default)]
 pub(super) struct Reader {
     kept: Kept,
     pub(super) problems: Vec<Diagnostic>,
-    /// Hosts that were meant, good or bad.
+    /// Number of hosts in the text, valid or not.
     entries: usize,
     is_full: bool,
-    /// Slots of hosts of which nothing is said (`--slots`).
+    /// Slots of hosts without a slot count (`--slots`).
     default_slots: Option<SlotCount>,
-    /// What was understood and has no place in a pool, such as a `queue`, and how often.
+    /// Settings that were understood and have no place in a pool, such as a `queue`, and how often
+    /// each occurs.
     pub(super) unused: BTreeMap<&'static str, usize>,
 }
 
@@ -49,17 +50,17 @@ impl Reader {
         Self { default_slots, ..Self::default() }
     }
 
-    /// Says how many hosts may come; their number is still bounded.
+    /// Reserves space for that many expected hosts; the limit still applies.
     pub(super) fn expect(&mut self, hosts: usize) {
         self.kept.reserve(hosts.min(HOSTS_MAX - self.entries.min(HOSTS_MAX)));
     }
 
-    /// Slots of hosts of which nothing is said.
+    /// Slots of hosts without a slot count.
     pub(super) fn default_slots(&self) -> Option<SlotCount> {
         self.default_slots
     }
 
-    /// Takes what a line says of a host.
+    /// Adds the host of a parsed line.
     pub(super) fn take(
         &mut self,
         LinePosition { line, span: all }: LinePosition,
@@ -82,7 +83,8 @@ impl Reader {
         }
         let is_usable = parsed.problems.iter().all(|problem| problem.severity < Severity::Error);
         let HostLine { host, user, slots, max_slots, mut problems } = parsed;
-        // The name stands before everything else that can be wrong with a line.
+        // The name is the first word, so its problem is placed before the other problems of the
+        // line.
         let Some((name, span)) = host else { return self.problems.append(&mut problems) };
         let key = self.kept.key(&name);
         let repeated = self.repeated(&key, &name, user.as_ref(), span);
@@ -99,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// A line that names no host that could be used.
+    /// Adds the problem of a line without a usable host.
     pub(super) fn refuse(&mut self, problem: Diagnostic) {
         if self.is_full {
             return;
@@ -117,12 +119,12 @@ impl Reader {
         self.is_full
     }
 
-    /// Forgets the hosts that were named at these places, which are in order.
+    /// Removes the hosts named at these positions, which are in order.
     pub(super) fn drop_hosts(&mut self, places: &[Span]) {
         self.kept.hosts.retain(|host| places.binary_search(&host.span).is_err());
     }
 
-    /// What was read and what is wrong with it.
+    /// The hosts, and the problems in the order of the text.
     pub(super) fn finish(mut self, source: &Source) -> (Hostfile, Vec<Diagnostic>) {
         if self.entries == 0 {
             self.problems.push(no_host(source));
@@ -130,7 +132,7 @@ impl Reader {
         (Hostfile::new(self.kept.hosts), self.problems)
     }
 
-    /// Where `--slots` says what a line does not, nothing is missing.
+    /// Uses the count of `--slots` for a line without one, and removes the error for it.
     fn fill_in_slots(&self, parsed: &mut HostLine) {
         let is_missing = |problem: &Diagnostic| {
             problem.code == codes::MISSING_SLOTS && problem.suggestion.is_none()
@@ -144,7 +146,7 @@ impl Reader {
         }
     }
 
-    /// Adds the slots of a line to those of its host; `false` when it is a new one.
+    /// Adds the slots of a line to its host; `false` when the host is new.
     fn add(&mut self, parsed: &mut HostLine) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
         let key = self.kept.key(name);

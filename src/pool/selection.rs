@@ -1,4 +1,4 @@
-//! Which slots of which hosts take part: `--include`, `--exclude`, `--num_nodes`, `--num_gpus`.
+//! Selection of hosts and slots: `--include`, `--exclude`, `--num_nodes`, `--num_gpus`.
 
 use std::num::NonZeroUsize;
 
@@ -23,28 +23,28 @@ pub struct SelectorArgs {
     pub num_gpus: Option<String>,
 }
 
-/// What to take of a pool; made for one pool, names no host and no slot that it lacks.
+/// A selection from a pool; made for one pool, it names no host and no slot that the pool lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// All hosts and slots.
     All,
-    /// What the filter names.
+    /// The hosts and slots of the filter.
     Include(Filter),
-    /// What the filter does not name.
+    /// The hosts and slots that are not in the filter.
     Exclude(Filter),
     /// The first hosts, and the first slots of each; `None`: all.
     First {
-        /// How many hosts.
+        /// Number of hosts.
         nodes: Option<NonZeroUsize>,
-        /// How many slots of each.
+        /// Number of slots of each host.
         slots: Option<NonZeroUsize>,
     },
 }
 
-/// What is left of a pool; at least one slot.
+/// The selected part of a pool; it has at least one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selected {
-    /// The hosts that take part.
+    /// The selected hosts.
     pub pool: Pool,
     /// Warnings; no errors.
     pub findings: Vec<Findings>,
@@ -61,7 +61,7 @@ pub fn select(pool: &Pool, args: &SelectorArgs) -> Result<Selected, Vec<Findings
 }
 
 impl Selection {
-    /// Reads the flags for a pool; beside the selection there may be warnings.
+    /// Parses the flags for a pool; a successful result may include warnings.
     pub fn parse(pool: &Pool, args: &SelectorArgs) -> Result<(Self, Vec<Findings>), Vec<Findings>> {
         let flags = Flags::new(args)?;
         let (selection, findings) = match flags {
@@ -82,7 +82,8 @@ impl Selection {
         Ok((selection, findings.into_iter().filter(|one| !one.diagnostics.is_empty()).collect()))
     }
 
-    /// What is left of a pool. Hosts keep their order; a host left without slots disappears.
+    /// The selected part of a pool. Hosts keep their order; a host without selected slots is
+    /// removed.
     pub fn apply(&self, pool: &Pool) -> Pool {
         let kept = pool.nodes().iter().map(|(host, slots)| (host.clone(), self.slots(host, slots)));
         let users = pool.users().clone();
@@ -94,7 +95,8 @@ impl Selection {
         }
     }
 
-    /// The slots of a host that stay. Named slots come in ascending order, all others in the pool's.
+    /// The selected slots of a host. Named slots are in ascending order, all others in the pool's
+    /// order.
     fn slots(&self, host: &HostName, slots: &[Slot]) -> Vec<Slot> {
         match self {
             Self::All => slots.to_vec(),
@@ -119,7 +121,7 @@ impl Selection {
     }
 }
 
-/// The flags that were given, no two that contradict each other.
+/// The flags that were given, without a conflict between them.
 enum Flags<'a> {
     None,
     Include(&'a str),
@@ -155,12 +157,12 @@ fn given(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// Wrappers pass DeepSpeed's default on as they found it.
+/// A count flag, unless it is DeepSpeed's default, which wrappers pass on unchanged.
 fn count_given(text: Option<&String>) -> Option<&str> {
     given(text).filter(|text| python_int(text) != Some(-1))
 }
 
-/// Flags as they were typed, with the places of their names.
+/// The flags as they were typed, with the positions of their names.
 fn typed(left: (&str, &str), right: (&str, &str)) -> (Source, Span, Span) {
     let first = format!("{} {}", left.0, left.1);
     let text = format!("{first} {} {}", right.0, right.1);

@@ -1,4 +1,4 @@
-//! The grammar of `--include` and `--exclude`: `HOST[:SLOT[,SLOT…]][@HOST…]`, as DeepSpeed reads it.
+//! Parser of `--include` and `--exclude`: `HOST[:SLOT[,SLOT…]][@HOST…]`, with DeepSpeed's rules.
 
 use std::net::Ipv6Addr;
 
@@ -11,13 +11,13 @@ use super::codes;
 pub(super) struct Spec<'a> {
     /// The host, untrimmed as in DeepSpeed.
     pub(super) host: &'a str,
-    /// Where it stands.
+    /// Its position.
     pub(super) host_span: Span,
-    /// The slots that are named; `None`: the whole host.
+    /// The named slots; `None`: the whole host.
     pub(super) slots: Option<Vec<(i64, Span)>>,
 }
 
-/// Reads a selector; every part that makes no sense is one diagnostic.
+/// Parses a selector; every invalid part is one diagnostic.
 pub(super) fn parse_selector(text: &str) -> (Vec<Spec<'_>>, Vec<Diagnostic>) {
     let mut specs = Vec::new();
     let mut problems = Vec::new();
@@ -53,7 +53,7 @@ fn parse_spec<'a>(part: &'a str, start: usize, problems: &mut Vec<Diagnostic>) -
     Some(Spec { host, host_span, slots: Some(slots) })
 }
 
-/// The host ends before the first colon that is not inside brackets.
+/// The byte where the host ends: the first colon outside brackets.
 fn host_end(part: &str) -> usize {
     let after = match part.find(']') {
         Some(end) if part.starts_with('[') => end,
@@ -81,8 +81,8 @@ fn parse_slots(
     (problems.len() == before).then_some(slots)
 }
 
-/// What Python's `int()` accepts: blanks around, a sign, single underscores between digits. Numbers
-/// beyond 64 bits name no slot and stay at the end of the range.
+/// Parses an integer like Python's `int()`: blanks around, a sign, single underscores between
+/// digits. Numbers beyond 64 bits name no slot and become the end of the range.
 pub fn python_int(text: &str) -> Option<i64> {
     let text = text.trim();
     let (is_negative, digits) = match text.strip_prefix(['+', '-']) {
@@ -124,7 +124,7 @@ fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
         Some((address, slots)) if address.parse::<Ipv6Addr>().is_ok() => (address, Some(slots)),
         _ => return problem.help("a host has one list of slots: `worker-0:0,1`"),
     };
-    // `fe80::1:0` is an address as a whole and an address with a slot; the suggestion must not choose.
+    // `fe80::1:0` can be an address, or an address with a slot; the suggestion must not choose.
     let whole = Span::new(start, start + part.len());
     match slots {
         Some(slots) => problem
@@ -149,7 +149,7 @@ fn bad_slot(item: &str, span: Span) -> Diagnostic {
     }
 }
 
-/// `0-3` → `0,1,2,3`, if it is not too much to write.
+/// Expands `0-3` → `0,1,2,3`, if the result is short enough.
 fn range(item: &str) -> Option<String> {
     const WRITTEN_MAX: u32 = 64;
     let (low, high) = item.split_once('-')?;

@@ -1,4 +1,4 @@
-//! The words after the host name: `slots=N`, or what people write in its place.
+//! Parser of the words after the host name: `slots=N`, or a common mistake.
 
 use crate::base::{Diagnostic, Severity, Span};
 
@@ -7,19 +7,20 @@ use super::hosts::{SLOTS_MAX, SlotCount};
 use super::line::{HostLine, HostToken};
 use super::similar::nearest;
 
-/// The words after the host name.
+/// State of the parser of the words after the host name.
 #[derive(Default)]
 pub(super) struct HostSettings {
-    /// Where the first `slots=` stands.
+    /// The position of the first `slots=`.
     slots_at: Option<Span>,
-    /// A slot count was meant, even if it could not be read: its absence is not to be reported.
+    /// Whether a slot count was intended, even if it is invalid: its absence is not reported.
     slots_meant: bool,
-    /// Words of the line that say slots, however they are spelled: of two, one is not mended into another.
+    /// Number of words of the line that give slots in any spelling: of two, neither is corrected
+    /// into the other.
     sayings: usize,
 }
 
 impl HostSettings {
-    /// Reads them all; `first` is the word before them.
+    /// Parses all words; `first` is the word before them.
     pub(super) fn read(
         mut self,
         first: HostToken<'_>,
@@ -35,14 +36,14 @@ impl HostSettings {
             };
             rest = &rest[taken..];
         }
-        // Whoever writes Slurm or MPICH is told how to write the whole line.
+        // The help for a line of Slurm or MPICH shows the whole line already.
         let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
         if !self.slots_meant && !is_explained {
             out.problems.push(missing_slots(first));
         }
     }
 
-    /// `slots = 4`, `slots= 4`, `slots =4`: says how many words that were.
+    /// Parses `slots = 4`, `slots= 4` or `slots =4`; returns the number of words.
     fn spaced(
         &mut self,
         word: HostToken<'_>,
@@ -67,7 +68,7 @@ impl HostSettings {
         Some(taken)
     }
 
-    /// `key=value`, or a key that lost its sign.
+    /// Parses `key=value`, or a key without its sign.
     fn setting(&mut self, word: HostToken<'_>, out: &mut HostLine) -> Option<usize> {
         if word.is_spoilt() {
             self.slots_meant = true;
@@ -102,7 +103,8 @@ impl HostSettings {
         }
     }
 
-    /// DeepSpeed ignores what follows the count, so a file shared with Open MPI works there.
+    /// The problem of `max_slots`: DeepSpeed ignores text after the count, so a file shared with
+    /// Open MPI works there.
     fn max_slots(&self, word: HostToken<'_>) -> Diagnostic {
         let problem =
             Diagnostic::error(codes::OTHER_DIALECT, word.span, "`max_slots` is Open MPI syntax");
@@ -114,7 +116,7 @@ impl HostSettings {
         }
     }
 
-    /// `None` when the word is no setting at all.
+    /// The problem of an unknown key; `None` when the word is no setting at all.
     fn unknown_key(
         &mut self,
         word: HostToken<'_>,
@@ -145,7 +147,7 @@ impl HostSettings {
         })
     }
 
-    /// A word that is no setting: the rest of the line is not looked at.
+    /// Reports a word that is no setting: the rest of the line is not parsed.
     fn unexpected(&mut self, word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
         let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
         if is_number && !self.slots_meant {
@@ -170,7 +172,7 @@ impl HostSettings {
     }
 }
 
-/// A number that stands where slots should; behind it the line may have `slots=` as well.
+/// The error for a number in the place of `slots=`; the line may have a `slots=` after it as well.
 fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
     if 0 < sayings {
         let message = format!("`{}` stands before `slots`", word.text);
@@ -184,17 +186,17 @@ fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
         .suggest(word.span, format!("slots={}", word.text))
 }
 
-/// `slots=4`, `slots`, `lots=4`.
+/// Whether a word gives slots: `slots=4`, `slots`, `lots=4`.
 fn says_slots(word: HostToken<'_>) -> bool {
     let key = word.text.split(['=', ':']).next().unwrap_or_default();
     key == "slots" || key.len() < word.text.len() && slots_word(key).is_some()
 }
 
-/// A key that stands for `slots`.
+/// A key that was used instead of `slots`.
 enum SlotsWord {
-    /// `lots`.
+    /// A misspelling: `lots`.
     Mistyped,
-    /// What other tools and people call it: `gpus`.
+    /// A name in other tools and habits: `gpus`.
     Other,
 }
 
@@ -236,12 +238,12 @@ pub(super) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
         .help("say how many workers the host takes: `worker-0 slots=4`; `--slots 4` says it for all hosts")
 }
 
-/// The number behind `slots=`.
+/// Parses the number after `slots=`.
 pub(super) fn parse_count(value: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     parse_count_of("slots", value)
 }
 
-/// The number behind this key.
+/// Parses the number after this key.
 pub(super) fn parse_count_of(
     key: &str,
     value: HostToken<'_>,
@@ -258,7 +260,7 @@ pub(super) fn parse_count_of(
             Some(count) => return Ok(count),
             None => above_limit(key, value),
         },
-        // All digits: it can only be too large.
+        // The text has digits only, so the number is too large.
         (_, Err(_)) => above_limit(key, value),
     };
     Err(Box::new(problem))
@@ -285,7 +287,7 @@ fn after_count(key: &str, value: HostToken<'_>, digits: usize) -> Diagnostic {
         format!("unexpected `{}` after `{key}={}`", tail.text.escape_debug(), number.text);
     let problem = Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
         .label("the number ends before this");
-    // `0x8`: what is left would be no count.
+    // For `0x8`, the text without the suffix would not be a count.
     match number.text.parse().ok().and_then(SlotCount::new) {
         Some(_) => problem.help("remove it, or correct the number").guess(tail.span, ""),
         None => problem.help("slots are counted in decimal digits: `slots=8`"),

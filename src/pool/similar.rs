@@ -1,11 +1,11 @@
-//! "Did you mean": the nearest of the words that would have been right.
+//! Suggestions of the form "did you mean": the valid word nearest to a typed one.
 
 use strsim::osa_distance;
 
-/// The candidate that `typed` most likely stands for; the earlier one when two are as near.
+/// The candidate nearest to `typed`; of two that are as near, the earlier one.
 ///
-/// At most a third of the letters may differ: an insertion, a removal, a replacement and a swap of two
-/// neighbours count as one letter each. Case and surrounding blanks are ignored.
+/// At most a third of the letters may differ: an insertion, a removal, a replacement and a swap of
+/// two neighbours count as one letter each. Case and surrounding blanks are ignored.
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.trim().to_lowercase();
     let budget = 1.max(typed.chars().count() / 3);
@@ -18,7 +18,7 @@ pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
-/// The nearest name of a host. A name with another number is another host, not a typing error.
+/// The nearest host name. A name with another number is another host, not a typing error.
 pub(super) fn nearest_host<'a>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -27,7 +27,7 @@ pub(super) fn nearest_host<'a>(
     nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == meant))
 }
 
-/// Without the zeros in front of them, which are often forgotten.
+/// The numbers of a name without leading zeros, which are often forgotten.
 fn numbers(name: &str) -> Vec<&str> {
     let runs = name.split(|letter: char| !letter.is_ascii_digit());
     runs.filter(|run| !run.is_empty()).map(|run| run.trim_start_matches('0')).collect()

@@ -1,4 +1,4 @@
-//! Bytes → text: byte order marks, UTF-16, bytes that are no text.
+//! Decoder of bytes into text: byte order marks, UTF-16, and bytes that are not text.
 
 use crate::base::{Diagnostic, Source, Span};
 
@@ -6,8 +6,8 @@ use super::codes::NOT_TEXT;
 
 const UTF8_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The text of a file. Bytes that are no text become U+FFFD and one diagnostic, so that the rest of
-/// the file can still be read; a byte order mark is dropped.
+/// The text of a file. Bytes that are not text become U+FFFD and one diagnostic, so that the rest
+/// of the file can still be read; a byte order mark is dropped.
 pub fn decode(name: &str, bytes: &[u8]) -> (Source, Vec<Diagnostic>) {
     let bytes = bytes.strip_prefix(UTF8_MARK).unwrap_or(bytes);
     let (text, problem) = match utf16_order(bytes) {
@@ -23,7 +23,8 @@ enum ByteOrder {
     Big,
 }
 
-/// UTF-16 shows itself by its mark, or by every second byte of an ASCII text being zero.
+/// The byte order of UTF-16, detected by its mark, or by a zero in every second byte of an ASCII
+/// text.
 fn utf16_order(bytes: &[u8]) -> Option<ByteOrder> {
     match bytes {
         [0xFF, 0xFE, ..] => Some(ByteOrder::Little),

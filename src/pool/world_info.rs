@@ -1,5 +1,5 @@
-//! The world info that DeepSpeed's launcher hands to every node: base64 of
-//! `{"worker-0": [0, 1], "worker-1": [0]}`, hosts in the order of their ranks.
+//! The world info that DeepSpeed's launcher passes to every node: base64 of `{"worker-0": [0, 1],
+//! "worker-1": [0]}`, with hosts in rank order.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,20 +15,20 @@ use super::hosts::SLOTS_MAX;
 use super::reader::HOSTS_MAX;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
-/// Hosts in the order of their ranks, each with its slots.
+/// Hosts in rank order, each with its slots.
 pub type World = Vec<(HostName, Vec<Slot>)>;
 
-/// How the source is called in screens.
+/// The name of the source in messages.
 const NAME: &str = "world info";
 const HELP: &str = "it is base64 of `{\"host\": [0, 1], ...}`, as DeepSpeed's launcher makes it";
-/// Bytes that no text of base64 is long: every host that there can be, with every slot.
+/// Upper bound of the base64 text: every possible host with every slot is shorter.
 const BYTES_MAX: usize = 64 << 20;
-/// What Python decodes: padding is necessary, bits behind the end do not matter.
+/// A decoder with Python's rules: padding is required, trailing bits are ignored.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
     .with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
 
-/// Reads the value of `--world_info`. Everything that is wrong with its hosts is told at once.
+/// Reads the value of `--world_info`. All problems of its hosts are reported at once.
 pub fn read_world(text: &str) -> Result<World, Findings> {
     let json = decode(text)?;
     if json.trim().is_empty() {
@@ -62,7 +62,8 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     }
 }
 
-/// Both alphabets are read, as in Python; what Python skips in silence is an error.
+/// Decodes base64 in both alphabets, as Python does; bytes that Python skips without an error are
+/// an error.
 fn decode(text: &str) -> Result<String, Findings> {
     let refuse = |span: Option<Span>, message: String| {
         let problem = Diagnostic { span, ..Diagnostic::whole(codes::WORLD_NOT_BASE64, message) };
@@ -102,7 +103,7 @@ fn not_json(json: &str, error: &serde_json::Error) -> Findings {
     let at = (before + error.column().saturating_sub(1)).min(json.len());
     let at = (0..=at).rev().find(|at| json.is_char_boundary(*at)).unwrap_or(0);
     let text = error.to_string();
-    // serde_json ends with the place, which is shown.
+    // serde_json's message ends with the position, which is shown separately.
     let message = text.rsplit_once(" at line ").map_or(&*text, |(message, _)| message);
     let problem = Diagnostic::error(codes::WORLD_NOT_HOSTS, Span::new(at, at), message);
     findings(json.to_owned(), vec![problem.help(HELP)])
@@ -118,7 +119,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The name of a host, without the user that it may have: here it is only a name.
+    /// Reads the name of a host, without a user: the world info is not used to log in.
     fn host(&mut self, name: &str) -> Option<HostName> {
         let bare = name.rsplit_once('@').map_or(name, |(_, host)| host);
         match HostName::parse(bare) {
@@ -130,7 +131,8 @@ impl Reading<'_> {
         }
     }
 
-    /// `[0, 1]`: what comes first in the list is local rank 0. Of one list the first problem is told.
+    /// Reads a slot list such as `[0, 1]`: its first slot is local rank 0. Only the first problem
+    /// of a list is reported.
     fn slots(&mut self, name: &str, value: &Value) -> Option<Vec<Slot>> {
         let shown = name.escape_debug().to_string();
         let Value::Array(items) = value else {
@@ -161,7 +163,7 @@ impl Reading<'_> {
         Some(slots)
     }
 
-    /// Something is wrong with a host; its name is pointed at where it stands as it is.
+    /// Reports a problem of a host; the span is its name, where the text contains it literally.
     fn refuse(&mut self, name: &str, message: String) {
         let quoted = format!("\"{name}\"");
         let span = self.json.rfind(&quoted).map(|at| Span::new(at, at + quoted.len()));
@@ -188,7 +190,7 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// An object whose order and whose duplicates are kept.
+/// A JSON object that keeps its order and its duplicate keys.
 struct Object(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Object {
@@ -222,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// `a:0,1 b:0`, or what is wrong, with the text under the caret.
+    /// Formats a result as `a:0,1 b:0`, or the error with the text under the caret.
     fn shown(read: Result<World, Findings>) -> String {
         match read {
             Ok(world) => {

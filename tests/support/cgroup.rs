@@ -1,28 +1,28 @@
-//! Control groups with little of something, where this machine lets us make them.
+//! Control groups with little memory or processor time, on machines that permit their creation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where something may be limited, and how: hierarchies of the old kind and the new one.
+/// The root, the file and the value of a limit, for cgroup v1 and for v2.
 type Places<'a> = [(&'a str, &'a str, &'a str); 2];
 
-/// Removed when dropped; whoever was in it must have ended.
+/// A control group, removed when dropped; its processes must have exited by then.
 pub(crate) struct Group(PathBuf);
 
 impl Group {
-    /// So much memory for all that are in it.
+    /// A limit of the memory of all its processes together.
     pub(crate) fn with_memory(bytes: u64) -> Option<Self> {
         let bytes = bytes.to_string();
         let group = Self::limited(&[
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", &bytes),
             ("/sys/fs/cgroup", "memory.max", &bytes),
         ])?;
-        // Memory that may be swapped out is not scarce.
+        // Without swap: memory that can be swapped out is not scarce.
         let _ = fs::write(group.0.join("memory.swap.max"), "0");
         Some(group)
     }
 
-    /// The time of one processor for all that are in it.
+    /// A limit of one processor's time for all its processes together.
     pub(crate) fn with_one_cpu() -> Option<Self> {
         Self::limited(&[
             ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"),
@@ -40,7 +40,7 @@ impl Group {
         })
     }
 
-    /// The file that takes pids.
+    /// The file to which pids are written.
     pub(crate) fn members(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }

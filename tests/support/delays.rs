@@ -1,10 +1,11 @@
-//! Screens without the lines that a slow machine adds.
+//! Screens without the lines that only a slow machine prints.
 
-/// Beginnings of lines that report a delay: the load of the machine decides whether they are there.
+/// Beginnings of lines that report a delay: the load of the machine decides whether they are
+/// printed.
 const DELAYS: [&str; 3] =
     ["   Waiting  ", "   Stalled  ", "remuda agent: nothing heard from the launcher for "];
 
-/// A screen as it would be where nothing takes long: for comparisons of whole screens.
+/// A screen as it is on a machine without delays, for comparisons of whole screens.
 pub(crate) fn without_delays(screen: &str) -> String {
     let is_delay = |line: &&str| DELAYS.iter().any(|delay| line.starts_with(delay));
     screen.split_inclusive('\n').filter(|line| !is_delay(line)).collect()

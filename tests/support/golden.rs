@@ -1,4 +1,4 @@
-//! Directories of inputs, each file beside the screen that it gives.
+//! Golden tests: directories of inputs, each file with its expected screen beside it.
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test NAME` rewrites the screens.
 
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use remuda::base::Explanation;
 
-/// A directory of inputs that all end alike.
+/// A directory of inputs with the same extension.
 pub(crate) struct Golden {
     pub(crate) directory: &'static str,
-    /// Of the inputs; `expected` is that of the screens.
+    /// The extension of the inputs; that of the screens is `expected`.
     pub(crate) extension: &'static str,
 }
 
@@ -38,8 +38,8 @@ impl Golden {
     }
 }
 
-/// Every code of `stories` is on a screen of these directories, but for those that need something
-/// else than a file that can be kept.
+/// Checks that every code of `stories` is on a screen of these directories, except the codes that
+/// need more than a file in the repository.
 #[track_caller]
 pub(crate) fn check_codes(
     directories: &[&str],
@@ -55,7 +55,7 @@ pub(crate) fn check_codes(
     }
 }
 
-/// The files of a directory that end so.
+/// The files of a directory with this extension.
 pub(crate) fn files(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).expect("the directory is there");
     let paths = entries.map(|entry| entry.expect("an entry").path());

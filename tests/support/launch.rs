@@ -1,4 +1,5 @@
-//! `remuda run` as a value: built, started, watched, and ended with a look at what it left.
+//! Builder of a `remuda run` command: it starts the job, observes it, and checks that nothing is
+//! left.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,14 +20,14 @@ use super::{wait_for, wait_for_or};
 /// The program under test.
 pub(crate) const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
-/// How the line begins that tells about a port that is taken.
+/// The beginning of the line that reports a port in use.
 const PORT_NOTE: &str = "note: port 29500 is taken";
 
-/// A command line that has not been started. It has a marker and a directory that nobody else has.
+/// A command line that has not been started. It has its own marker and directory.
 pub(crate) struct Launch {
     mark: String,
     dir: PathBuf,
-    /// The directory and the marker are another launch's.
+    /// Whether the directory and the marker belong to another launch.
     is_guest: bool,
     remuda: PathBuf,
     wrapper: Vec<OsString>,
@@ -40,7 +41,7 @@ pub(crate) struct Launch {
     stderr: Stdio,
 }
 
-/// On this machine, with so many CPU slots.
+/// A launch on this machine with that many CPU slots.
 pub(crate) fn workers(count: usize) -> Launch {
     python(count).options(["--no_python", "--no_local_rank"])
 }
@@ -50,12 +51,12 @@ pub(crate) fn python(count: usize) -> Launch {
     Launch::new().options(["--accelerator", "cpu", "--num_gpus"]).option(count.to_string())
 }
 
-/// On simulated hosts, each with so many CPU slots.
+/// A launch on simulated hosts, each with its number of CPU slots.
 pub(crate) fn hosts(hosts: &[(&str, usize)]) -> Launch {
     on_hosts(hosts).options(["--launcher", "local"])
 }
 
-/// On hosts, each with so many CPU slots.
+/// A launch on hosts, each with its number of CPU slots.
 pub(crate) fn on_hosts(hosts: &[(&str, usize)]) -> Launch {
     let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
     launch.on(hosts)
@@ -71,7 +72,7 @@ impl Launch {
         Self::at(mark, dir, false)
     }
 
-    /// Another one that has a marker and a directory in common with this.
+    /// Another launch with the same marker and directory.
     pub(crate) fn another(&self) -> Self {
         Self::at(self.mark.clone(), self.dir.clone(), true)
     }
@@ -96,7 +97,7 @@ impl Launch {
         launch.option("--run_dir").option(run_dir)
     }
 
-    /// On these hosts, each with so many slots.
+    /// Sets the hosts, each with its number of slots.
     pub(crate) fn on(self, hosts: &[(&str, usize)]) -> Self {
         let lines: String = hosts
             .iter()
@@ -106,29 +107,29 @@ impl Launch {
         self.option("-H").option(hostfile)
     }
 
-    /// Where this test keeps its files.
+    /// The directory of this test.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What its processes carry; see [`MARK`].
+    /// The marker of its processes; see [`MARK`].
     pub(crate) fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// Another executable than the one that was built for the tests.
+    /// Uses another executable than the one built for the tests.
     pub(crate) fn remuda(mut self, remuda: impl Into<PathBuf>) -> Self {
         self.remuda = remuda.into();
         self
     }
 
-    /// Another command than `run`.
+    /// Uses another command than `run`.
     pub(crate) fn command(mut self, command: &'static str) -> Self {
         self.command = command;
         self
     }
 
-    /// Where run directories are made.
+    /// The parent of the run directories.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.dir.join("runs")
     }
@@ -146,7 +147,7 @@ impl Launch {
         self
     }
 
-    /// In the environment of the launcher.
+    /// Sets a variable in the environment of the launcher.
     pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -157,14 +158,14 @@ impl Launch {
         self
     }
 
-    /// Starts it through a line of `sh` that ends in `exec "$@"`.
+    /// Starts remuda with a line of `sh` that ends in `exec "$@"`.
     pub(crate) fn under(mut self, shell: &str) -> Self {
         let line = format!("{shell}; exec \"$@\"");
         self.wrapper.extend(["sh".into(), "-c".into(), line.into(), "sh".into()]);
         self
     }
 
-    /// Starts it through another program, which starts its arguments.
+    /// Starts remuda with another program, which runs its arguments.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.wrapper.extend(words.iter().map(Into::into));
         self
@@ -190,12 +191,12 @@ impl Launch {
         self.program(["sh", "-c", script])
     }
 
-    /// Workers run our fixture.
+    /// Workers run the fixture `misbehave`.
     pub(crate) fn misbehave(self, how: &str) -> Self {
         self.program([misbehave().as_os_str(), how.as_ref()])
     }
 
-    /// Workers run a line of `sh` whose `$0` is our fixture.
+    /// Workers run a line of `sh` whose `$0` is the fixture `misbehave`.
     pub(crate) fn sh_of_misbehave(self, script: &str) -> Self {
         let fixture = misbehave();
         self.sh(script).program([fixture])
@@ -206,7 +207,7 @@ impl Launch {
         self
     }
 
-    /// Starts it.
+    /// Starts the job.
     pub(crate) fn start(mut self) -> Running {
         // A test run in the background may itself ignore signals, which children inherit.
         let mut words: Vec<OsString> =
@@ -223,7 +224,7 @@ impl Launch {
             command.current_dir(cwd);
         }
         let mut child = command.spawn().expect("remuda starts");
-        // Our copies of what was handed over must not keep a pipe open.
+        // This process's copies of the job's streams must not keep a pipe open.
         drop(command);
         let stdout = Collector::start(child.stdout.take());
         let stderr = Collector::start(child.stderr.take());
@@ -238,8 +239,8 @@ impl Launch {
     }
 }
 
-/// The fixture of `examples/misbehave.rs`, beside this test's own executable. A run of one test alone
-/// does not build it.
+/// The path of the fixture `examples/misbehave.rs`, next to this test's executable. It is built
+/// here, because a run of only one test does not build it.
 fn misbehave() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_misbehave).clone()
@@ -268,7 +269,7 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// A job that was started. One that a failing test gives up is killed with everything of it.
+/// A job that was started. Dropping it kills all its processes, so a failing test leaves none.
 pub(crate) struct Running {
     child: Child,
     mark: String,
@@ -291,24 +292,24 @@ impl Running {
         process::signal_to(self.pid(), signal);
     }
 
-    /// Signals it once more, after it has done something about the signal before: later than what it
-    /// takes for the same request.
+    /// Sends the signal once more, after the interval in which remuda takes a repeated signal for
+    /// the same request.
     pub(crate) fn signal_again(&self, signal: Signal) {
         std::thread::sleep(remuda::job::SAME_REQUEST);
         self.signal(signal);
     }
 
-    /// The pipe to its standard input.
+    /// The pipe to the launcher's standard input.
     pub(crate) fn take_stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("started with a pipe")
     }
 
-    /// Standard error so far.
+    /// Standard error up to now.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr.so_far()).into_owned()
     }
 
-    /// Waits until so many lines of standard output hold `text`.
+    /// Waits until that many lines of standard output contain `text`.
     #[track_caller]
     pub(crate) fn wait_for_lines(&self, text: &str, count: usize) {
         let came = || {
@@ -318,19 +319,19 @@ impl Running {
         wait_for_or(|| format!("{count} × `{text}`, on stderr: {}", self.stderr()), came);
     }
 
-    /// Waits until standard error holds `text`.
+    /// Waits until standard error contains `text`.
     #[track_caller]
     pub(crate) fn wait_for_error(&self, text: &str) {
         let said = || self.stderr().contains(text).then_some(());
         wait_for_or(|| format!("`{text}` on stderr: {}", self.stderr()), said);
     }
 
-    /// Everybody of the job who lives.
+    /// The living processes of the job.
     pub(crate) fn processes(&self) -> Vec<Process> {
         marked(&self.mark, self.pid())
     }
 
-    /// Waits until there are so many of a kind.
+    /// Waits until there are that many processes of a role.
     #[track_caller]
     pub(crate) fn wait_for_role(&self, role: Role, count: usize) -> Vec<Process> {
         wait_for(&format!("{count} × {role:?}"), || {
@@ -340,19 +341,19 @@ impl Running {
         })
     }
 
-    /// The only one of a kind.
+    /// The only process of a role.
     #[track_caller]
     pub(crate) fn the(&self, role: Role) -> Process {
         self.wait_for_role(role, 1).remove(0)
     }
 
-    /// Waits for the end of the launcher, and until nothing of the job is left.
+    /// Waits until the launcher has exited and no process of the job is left.
     #[track_caller]
     pub(crate) fn end(mut self) -> Outcome {
         let status = wait_for("the launcher's end", || self.child.try_wait().expect("ours"));
         process::assert_clean(&self.mark, self.pid());
         let stderr = String::from_utf8_lossy(&self.stderr.all()).into_owned();
-        // Whether another test has the usual port is no matter of this one.
+        // Another test may use the default port; this is not an error of this test.
         let (port_notes, stderr): (Vec<_>, Vec<_>) =
             stderr.split_inclusive('\n').partition(|line| line.starts_with(PORT_NOTE));
         let outcome = Outcome {
@@ -379,13 +380,13 @@ impl Drop for Running {
     }
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
-    /// What was said about the master port.
+    /// The launcher's lines about the master port.
     pub(crate) port_notes: String,
     dir: PathBuf,
     is_guest: bool,
@@ -399,28 +400,28 @@ impl Outcome {
         self
     }
 
-    /// Checks that a signal ended the launcher.
+    /// Checks that a signal terminated the launcher.
     #[track_caller]
     pub(crate) fn killed_by(self, signal: Signal) -> Self {
         assert_eq!(self.status.signal(), Some(signal.as_raw()), "{self:#?}");
         self
     }
 
-    /// Checks that standard error holds a text.
+    /// Checks that standard error contains a text.
     #[track_caller]
     pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.stderr.contains(text), "expected `{text}` in {self:#?}");
         self
     }
 
-    /// Checks that standard error does not hold a text.
+    /// Checks that standard error does not contain a text.
     #[track_caller]
     pub(crate) fn does_not_say(self, text: &str) -> Self {
         assert!(!self.stderr.contains(text), "did not expect `{text}` in {self:#?}");
         self
     }
 
-    /// Standard error for comparisons of the whole.
+    /// Standard error, for comparison with a whole screen.
     pub(crate) fn screen(&self) -> String {
         without_delays(&self.stderr)
     }
@@ -431,7 +432,7 @@ impl Outcome {
         std::str::from_utf8(&self.stdout).expect("text")
     }
 
-    /// Where this test keeps its files.
+    /// The directory of this test.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -443,7 +444,7 @@ impl Outcome {
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// What lies where run directories are made, in order.
+    /// The sorted names of the entries in the parent of the run directories.
     pub(crate) fn runs(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.join("runs")).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -452,7 +453,7 @@ impl Outcome {
         names
     }
 
-    /// `run.json`.
+    /// The content of `run.json`.
     #[track_caller]
     pub(crate) fn record(&self) -> serde_json::Value {
         serde_json::from_slice(&self.run_file("run.json")).expect("JSON")
@@ -461,7 +462,7 @@ impl Outcome {
 
 impl Drop for Outcome {
     fn drop(&mut self) {
-        // What a failing test wrote is worth a look.
+        // The files of a failed test are kept for inspection.
         if !std::thread::panicking() && !self.is_guest {
             let _ = fs::remove_dir_all(&self.dir);
         }

@@ -1,5 +1,5 @@
-//! What end-to-end tests share: the real binary with a directory and a marker of its own, a view of
-//! the processes that carry the marker, and the oracle that says that nothing of a job is left.
+//! Shared code of the end-to-end tests: the real binary with its own directory and marker, a list
+//! of the processes that carry the marker, and the check that no process of a job is left.
 
 pub(crate) mod cgroup;
 pub(crate) mod delays;
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 
 use remuda::base::clock;
 
-/// Ends a hang. No test passes or fails because of how long something took.
+/// Limit after which a hanging test fails. No test passes or fails because of a duration.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at the world.
+/// Interval between two checks of a condition.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
-/// Looks again and again until there is an answer.
+/// Calls `look` until it returns a value.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     wait_for_or(|| what.to_owned(), look)
 }
 
-/// The same with something to say only in the end.
+/// The same, with a description that is only computed on failure.
 #[track_caller]
 pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline: Instant = clock::now() + LIMIT;

@@ -1,6 +1,6 @@
-//! A network of the test's own: a namespace for the head, one for each host, a bridge in the middle.
-//! A namespace has no name: it lives as long as a process that was started for it, and that process as
-//! long as a pipe of ours.
+//! A test network: one network namespace for the head, one for each host, and a bridge between
+//! them. A namespace has no name: it exists while its holder process runs, and this process runs
+//! while the test keeps a pipe to it open.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::launch::command;
 use super::process::signal_to;
 use super::wait_for;
 
-/// A namespace, and who holds it.
+/// A network namespace and the process that holds it.
 pub(crate) struct Namespace {
     holder: Child,
-    /// The holder ends with it.
+    /// The standard input of the holder, which exits when it is closed.
     pipe: Option<ChildStdin>,
 }
 
@@ -31,7 +31,7 @@ impl Namespace {
         namespace
     }
 
-    /// What leads into it.
+    /// The path of the namespace.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.holder.id())
     }
@@ -40,12 +40,12 @@ impl Namespace {
         fs::read_link(self.path()).ok()
     }
 
-    /// What starts a program in it.
+    /// The command that starts a program in the namespace.
     pub(crate) fn enter(&self) -> [String; 2] {
         ["nsenter".to_owned(), format!("--net={}", self.path())]
     }
 
-    /// Runs `ip`, `tc` or `nft` in it; what it prints.
+    /// Runs `ip`, `tc` or `nft` in the namespace; returns its output.
     #[track_caller]
     pub(crate) fn run(&self, words: &str) -> String {
         let [nsenter, net] = self.enter();
@@ -57,7 +57,7 @@ impl Namespace {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Everybody in it but its holder.
+    /// The processes in the namespace, except its holder.
     fn inhabitants(&self) -> Vec<Pid> {
         let Some(link) = self.link() else {
             return Vec::new();
@@ -74,7 +74,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // An sshd whose connection was cut waits for ever.
+        // An sshd does not exit when its connection is cut.
         for pid in self.inhabitants() {
             signal_to(pid, Signal::KILL);
         }
@@ -83,14 +83,14 @@ impl Drop for Namespace {
     }
 }
 
-/// See the module.
+/// A test network of a head and several hosts.
 pub(crate) struct Network {
     pub(crate) head: Namespace,
     hosts: Vec<Namespace>,
 }
 
 impl Network {
-    /// With so many hosts.
+    /// Creates a network with that many hosts.
     pub(crate) fn new(hosts: usize) -> Self {
         let head = Namespace::new();
         head.run("ip link set lo up");
@@ -106,12 +106,12 @@ impl Network {
         &self.hosts[host]
     }
 
-    /// Its address.
+    /// The address of a host.
     pub(crate) fn address(host: usize) -> String {
         format!("10.77.0.{}", host + 2)
     }
 
-    /// Every host has a second interface, `net1`, on a network of its own: 10.78.0.0/24.
+    /// Adds a second interface, `net1`, to every host, on a separate network: 10.78.0.0/24.
     pub(crate) fn add_second(&self) {
         self.head.run("ip link add br1 type bridge");
         self.head.run("ip link set br1 up");
@@ -125,30 +125,31 @@ impl Network {
         }
     }
 
-    /// Pulls the cable of a host.
+    /// Disconnects a host.
     pub(crate) fn pull(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} down"));
     }
 
-    /// Plugs it in again.
+    /// Connects a host again.
     pub(crate) fn plug(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} up"));
     }
 
-    /// Nothing that a host sends arrives.
+    /// Drops all packets that a host sends to the head.
     pub(crate) fn mute(&self, host: usize) {
         self.hosts[host].run("ip route add blackhole 10.77.0.1/32");
     }
 
-    /// Nothing arrives at a host.
+    /// Drops all packets that the head sends to a host.
     pub(crate) fn deafen(&self, host: usize) {
         self.head.run(&format!("ip route add blackhole {}/32", Self::address(host)));
     }
 
-    /// So many packets in a hundred are lost, of those to a host and of those from it.
+    /// Drops that percentage of the packets to a host, and of those from it.
     pub(crate) fn lose_packets(&self, host: usize, percent: u32) {
         let own = &self.hosts[host];
-        // As on a wire, and not dozens at once that are lost together or not at all.
+        // Packets are sent one by one: the kernel would otherwise drop dozens together or none of
+        // them.
         own.run("ip link set dev eth0 gso_max_segs 1");
         for (namespace, device) in [(&self.head, format!("v{host}")), (own, "eth0".to_owned())] {
             let hook = format!("{{ type filter hook ingress device {device} priority 0; }}");
@@ -159,19 +160,19 @@ impl Network {
         }
     }
 
-    /// How many were, of those to a host.
+    /// The number of packets to a host that were dropped.
     pub(crate) fn lost_packets(&self, host: usize) -> usize {
         let rules = self.hosts[host].run("nft list chain netdev eth0 lossy");
         let count = rules.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
         count.and_then(|count| count.parse().ok()).expect("a counter")
     }
 
-    /// Nothing that one host sends to another arrives.
+    /// Drops all packets from one host to another.
     pub(crate) fn sever(&self, from: usize, to: usize) {
         self.hosts[from].run(&format!("ip route add blackhole {}/32", Self::address(to)));
     }
 
-    /// What a host sends goes at this rate.
+    /// Limits the rate at which a host sends.
     pub(crate) fn slow_down(&self, host: usize, rate: &str) {
         let shape = format!("tc qdisc add dev eth0 root tbf rate {rate} burst 16kb latency 400ms");
         self.hosts[host].run(&shape);

@@ -1,4 +1,4 @@
-//! Processes of one job, recognised by a variable in their environment.
+//! Processes of one job, identified by a variable in their environment.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal};
 
 use super::wait_for_or;
 
-/// The variable whose value no other job has.
+/// The variable that marks the processes of a job; each job has another value.
 pub(crate) const MARK: &str = "REMUDA_TEST_MARK";
 
-/// Which of our processes it is. Told by the tree, since a name is set a moment after a fork; a child
-/// that still is what the launcher is runs an errand for it.
+/// The role of a process, found by its place in the process tree, since its name is set only after
+/// the fork. A child of the launcher that has the launcher's command line is a helper and no agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Launcher,
@@ -35,12 +35,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Sends a signal; a process that has just ended does not mind.
+    /// Sends a signal; a process that has just exited is no error.
     pub(crate) fn signal(&self, signal: Signal) {
         signal_to(self.pid, signal);
     }
 
-    /// A line of `/proc/PID/status`, in KiB.
+    /// A field of `/proc/PID/status`, in KiB.
     #[track_caller]
     pub(crate) fn memory_kib(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("it lives");
@@ -55,12 +55,12 @@ impl Process {
     }
 }
 
-/// Sends a signal; a process that has just ended does not mind.
+/// Sends a signal; a process that has just exited is no error.
 pub(crate) fn signal_to(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Runs `end` while a process is stopped again whenever it has been continued.
+/// Runs `end` while a process is kept stopped: it is stopped again after each SIGCONT.
 pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T {
     const PAUSE: Duration = Duration::from_millis(1);
     let is_over = AtomicBool::new(false);
@@ -78,7 +78,7 @@ pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T 
     })
 }
 
-/// Every living process that carries the marker, the launcher's role given by its pid.
+/// Every living process with the marker; `launcher` is the pid of the launcher.
 pub(crate) fn marked(mark: &str, launcher: Pid) -> Vec<Process> {
     let mut found: Vec<Process> = pids().filter_map(|pid| look(pid, mark)).collect();
     let parents: Vec<(i32, i32)> =
@@ -94,7 +94,7 @@ pub(crate) fn marked(mark: &str, launcher: Pid) -> Vec<Process> {
     found
 }
 
-/// By the number of steps up to the launcher.
+/// The role, from the number of steps up to the launcher.
 fn role(mut pid: i32, launcher: i32, parents: &[(i32, i32)]) -> Role {
     let mut steps = 0;
     while pid != launcher {
@@ -113,7 +113,7 @@ fn role(mut pid: i32, launcher: i32, parents: &[(i32, i32)]) -> Role {
     }
 }
 
-/// Waits until nobody alive carries the marker.
+/// Waits until no living process has the marker.
 #[track_caller]
 pub(crate) fn assert_clean(mark: &str, launcher: Pid) {
     let left = || marked(mark, launcher);
@@ -132,7 +132,7 @@ fn look(pid: Pid, mark: &str) -> Option<Process> {
     let (name, state, parent) = read_stat(pid)?;
     let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    // The dead wait for whoever inherits them.
+    // A zombie waits to be reaped by its parent and is not alive.
     (!matches!(state, 'Z' | 'X')).then_some(Process {
         pid,
         role: Role::Other,
@@ -142,7 +142,7 @@ fn look(pid: Pid, mark: &str) -> Option<Process> {
     })
 }
 
-/// Name, state, parent.
+/// The name, the state and the parent of a process.
 fn read_stat(pid: Pid) -> Option<(String, char, i32)> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);

@@ -1,13 +1,14 @@
-//! What proofs share: how many cases, random numbers with a seed that is printed, and tests that could
-//! not run.
+//! Shared code of the proofs: the number of cases, random numbers with a printed seed, and reports
+//! of tests that could not run.
 
-/// How many cases a proof tries: `PROVE_COUNT`, else the few of every test run.
+/// The number of cases of a proof: `PROVE_COUNT`, else `few`, the number of a normal test run.
 pub(crate) fn proof_cases(few: usize) -> usize {
     let count = remuda::base::env_vars::get_text("PROVE_COUNT");
     count.map_or(few, |count| count.parse().expect("PROVE_COUNT is a number"))
 }
 
-/// Random numbers for a proof, from `PROVE_SEED` or a fixed seed; the seed is printed when it fails.
+/// A random number generator for a proof, seeded from `PROVE_SEED` or with a fixed seed; the seed
+/// is printed when the proof fails.
 pub(crate) struct Random {
     seed: u64,
     state: u64,
@@ -43,7 +44,8 @@ fn panic_note(seed: u64) {
     eprintln!("seed: PROVE_SEED={seed}");
 }
 
-/// Whether a component of `scripts/test` is there: it is, unless `--without` named it. A skip is noted.
+/// Whether a component of `scripts/test` is available: it is, unless `--without` names it. A skip
+/// is reported.
 pub(crate) fn has(component: &str, test: &str) -> bool {
     let without = remuda::base::env_vars::get_text("REMUDA_TEST_WITHOUT").unwrap_or_default();
     let is_without = without.split(',').any(|name| name == component);
@@ -53,7 +55,7 @@ pub(crate) fn has(component: &str, test: &str) -> bool {
     !is_without
 }
 
-/// Notes that a test could not run here, for `scripts/test` to print and count.
+/// Reports that a test could not run here; `scripts/test` prints and counts the reports.
 pub(crate) fn skip(component: &str, test: &str) {
     use std::io::Write;
     let Some(path) = remuda::base::env_vars::get("REMUDA_TEST_SKIPS") else {

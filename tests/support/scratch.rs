@@ -1,4 +1,4 @@
-//! A directory of its own for a test, in which a command of the real program runs.
+//! A directory of one test, in which it runs a command of the real program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use remuda::base::env_vars;
 #[path = "delays.rs"]
 mod delays;
 
-/// Removed with the value.
+/// The directory of a test and a command, removed when dropped.
 pub(crate) struct Scratch {
     command: &'static str,
     dir: PathBuf,
 }
 
 impl Scratch {
-    /// For `remuda COMMAND`.
+    /// Creates a directory for `remuda COMMAND`.
     pub(crate) fn new(command: &'static str, name: &str) -> Self {
         let name = format!("{command}-{name}-{}", std::process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -32,7 +32,7 @@ impl Scratch {
         fs::write(self.path(name), content).expect("it can be written");
     }
 
-    /// `remuda COMMAND LINE`, words parted by blanks.
+    /// Runs `remuda COMMAND LINE`, with the words of the line split at blanks.
     #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
     pub(crate) fn run(&self, line: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_remuda"));
@@ -41,7 +41,7 @@ impl Scratch {
         command.stdin(Stdio::null()).output().expect("it starts")
     }
 
-    /// The same where it succeeds; returns what it wrote to standard output.
+    /// The same, and checks that it succeeds; returns standard output.
     #[track_caller]
     pub(crate) fn succeed(&self, line: &str) -> String {
         let output = self.run(line);
@@ -51,8 +51,8 @@ impl Scratch {
         stdout
     }
 
-    /// Every line with its screen, as `shown` makes it, and its exit status. None says anything on
-    /// standard output.
+    /// Runs every line and returns it with its screen, formatted by `shown`, and its exit status.
+    /// Standard output must be empty.
     pub(crate) fn screens(&self, lines: &[&str], shown: impl Fn(&str) -> String) -> String {
         let screen = |line: &&str| {
             let output = self.run(line);
@@ -71,7 +71,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Standard error for comparisons of the whole.
+/// Standard error, for comparison with a whole screen.
 pub(crate) fn screen_of(output: &Output) -> String {
     delays::without_delays(&text(&output.stderr))
 }
@@ -80,7 +80,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// Compares with a file, which `UPDATE_EXPECTED=1` rewrites.
+/// Compares a text with a file, which `UPDATE_EXPECTED=1` rewrites.
 #[track_caller]
 pub(crate) fn check_expected(file: &str, found: &str) {
     if env_vars::get("UPDATE_EXPECTED").is_some() {

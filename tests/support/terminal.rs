@@ -13,10 +13,10 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::wait_for_or;
 
-/// How wide terminals of these tests are unless they say.
+/// Default width of the terminals of these tests.
 const WIDTH: u16 = 80;
 
-/// The two ends of one: ours, and the one that a program takes for its terminal.
+/// Opens a pseudo-terminal: the test's end, and the end that is the terminal of a program.
 pub(crate) fn open() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
     grantpt(&ours).expect("granted");
@@ -28,13 +28,13 @@ pub(crate) fn open() -> (OwnedFd, OwnedFd) {
     (ours, theirs.into())
 }
 
-/// Makes a terminal so many columns wide.
+/// Sets the width of a terminal in columns.
 pub(crate) fn set_width(terminal: impl AsFd, columns: u16) {
     let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(terminal, size).expect("it has a size");
 }
 
-/// Everything that is written to a terminal until nobody has its other end.
+/// A recording of everything written to a terminal, until its other end is closed.
 pub(crate) struct Recording {
     sent: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
@@ -46,7 +46,7 @@ impl Recording {
         let shared = Arc::clone(&sent);
         let thread = std::thread::spawn(move || {
             let (mut ours, mut buffer) = (File::from(ours), [0; 4096]);
-            // Reading fails once nobody has the other end.
+            // Reading fails once the other end is closed.
             while let Ok(length @ 1..) = ours.read(&mut buffer) {
                 shared.lock().expect("no panic").extend_from_slice(&buffer[..length]);
             }
@@ -58,7 +58,7 @@ impl Recording {
         String::from_utf8_lossy(&self.sent.lock().expect("no panic")).into_owned()
     }
 
-    /// Waits until the terminal has been sent `text`.
+    /// Waits until `text` was written to the terminal.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
         let came = || self.so_far().contains(text).then_some(());
@@ -67,7 +67,7 @@ impl Recording {
         wait_for_or(|| format!("`{text}` in {:?}", newest()), came);
     }
 
-    /// All of it, the terminal's own line ends taken away.
+    /// The whole recording, with each CRLF of the terminal replaced by a newline.
     pub(crate) fn end(self) -> String {
         self.thread.join().expect("reads to the end");
         let sent = std::mem::take(&mut *self.sent.lock().expect("no panic"));
@@ -75,8 +75,8 @@ impl Recording {
     }
 }
 
-/// The lines of a terminal of endless height that was sent this, colours left out. `frames` sees the
-/// line of the cursor whenever it is about to change.
+/// The lines on a terminal of unlimited height after this output, without colours. `frames` gets
+/// the line of the cursor before each change of it.
 pub(crate) fn play(sent: &str, mut frames: impl FnMut(&str)) -> Vec<String> {
     let (mut lines, mut row, mut column) = (vec![Vec::<char>::new()], 0, 0);
     let mut rest = sent.chars();

@@ -1,7 +1,7 @@
-//! What a reader of a manifest wonders about: a short line above a field. Pure.
+//! Comments of a manifest: a short line above a field. Pure.
 
-/// The end of the path of a field, and the line above it. An item of a list that has a name is a part
-/// of a path by it.
+/// Field path suffixes, each with its comment. A list item that has a name is in a path by this
+/// name.
 const COMMENTS: [(&str, &str); 29] = [
     ("publishNotReadyAddresses", "pods find each other by name before they are ready"),
     ("spec.clusterIP", "headless: every pod has a DNS name of its own"),
@@ -38,7 +38,7 @@ const COMMENTS: [(&str, &str); 29] = [
     ("args", "words after `remuda pod`"),
 ];
 
-/// Comments that were not written yet: each stands in a text once.
+/// Comments that were not written yet: each is written once in a text.
 #[derive(Clone, Debug)]
 pub(super) struct Comments(Vec<(&'static str, &'static str)>);
 
@@ -47,7 +47,7 @@ impl Comments {
         Self(COMMENTS.to_vec())
     }
 
-    /// The line above the field of this path, the first time.
+    /// The comment for the field of this path, at its first occurrence.
     pub(super) fn take(&mut self, path: &str) -> Option<&'static str> {
         let is_it = |(end, _): &(&str, &str)| {
             path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))

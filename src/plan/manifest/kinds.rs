@@ -6,12 +6,12 @@ use super::kubeflow;
 use super::pod_spec::{PEER_EXIT, PodOptions, metadata, pod_template};
 use super::spec::{Controller, ManifestError, ManifestSpec};
 
-/// Exit statuses of a line, a file or a program that no restart would mend.
+/// Exit statuses of errors in a command line, a file or a program, which no restart fixes.
 const HOPELESS: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
-/// Label by which Kueue knows the queue of a job.
+/// Label with the Kueue queue of a job.
 const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 
-/// The objects, in the order in which they are to be made.
+/// The objects, in the order in which they must be created.
 pub fn manifest(wanted: &ManifestSpec) -> Result<Vec<Value>, ManifestError> {
     wanted.check()?;
     let mut objects = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn object(
 ) -> Value {
     let mut metadata = metadata(wanted);
     metadata["name"] = json!(name);
-    // A runtime of the Trainer is the whole cluster's.
+    // A runtime of the Trainer belongs to the whole cluster.
     if let Some(namespace) = wanted.namespace.as_ref().filter(|_| kind != "ClusterTrainingRuntime")
     {
         metadata["namespace"] = json!(namespace);
@@ -52,8 +52,8 @@ pub(super) fn object(
     json!({"apiVersion": version, "kind": kind, "metadata": metadata, content: value})
 }
 
-/// Puts an object into its queue of Kueue, which starts it by ending its suspension; `suspended` is the
-/// part of it that has such a field.
+/// Puts an object into its Kueue queue; Kueue starts the object when it clears its `suspend` field.
+/// `suspended` is the part of the object that has this field.
 pub(super) fn enqueue(wanted: &ManifestSpec, object: &mut Value, suspended: Option<&str>) {
     let Some(queue) = &wanted.scheduling.queue else { return };
     object["metadata"]["labels"][QUEUE_NAME] = json!(queue);
@@ -62,7 +62,7 @@ pub(super) fn enqueue(wanted: &ManifestSpec, object: &mut Value, suspended: Opti
     }
 }
 
-/// Writes the seconds that a job may take, and those that it is kept behind its end.
+/// Writes the limit of the job's run time, and how long the job is kept after its end, in seconds.
 pub(super) fn write_times(wanted: &ManifestSpec, policy: &mut Value) {
     write_deadline(wanted, policy);
     if let Some(ttl) = wanted.ttl_s {
@@ -76,7 +76,8 @@ fn write_deadline(wanted: &ManifestSpec, policy: &mut Value) {
     }
 }
 
-/// Names of pods exist before the pods are ready: they are ready once they have found each other.
+/// A headless Service. It publishes the names of pods that are not ready: they are ready only once
+/// they have found each other.
 fn service(wanted: &ManifestSpec) -> Value {
     let spec = json!({
         "clusterIP": "None",
@@ -132,8 +133,8 @@ fn job_set(wanted: &ManifestSpec) -> Value {
             "publishNotReadyAddresses": true,
             "subdomain": wanted.name,
         },
-        // Without a `failurePolicy` a Job that failed is the end: its own rules have said that no
-        // other start would help, or that there were enough.
+        // Without a `failurePolicy` a failed Job fails the set: the Job's own rules have already
+        // decided that another start would not help, or that the limit is reached.
         "replicatedJobs": [
             {"name": "node", "replicas": 1, "template": {"spec": job}},
         ],
@@ -152,7 +153,7 @@ fn leader_worker_set(wanted: &ManifestSpec) -> Value {
         "replicas": 1,
         "leaderWorkerTemplate": {
             "size": wanted.nodes,
-            // A pod that is lost is replaced alone. Of the API's values (`RestartPolicyType` in
+            // A lost pod is replaced alone. Of the API's values (`RestartPolicyType` in
             // api/leaderworkerset/v1) the others recreate the group, and `Default` is deprecated.
             "restartPolicy": "None",
             "workerTemplate": pod_template(wanted, &PodOptions::new(None, Some("Always"))),
@@ -160,13 +161,13 @@ fn leader_worker_set(wanted: &ManifestSpec) -> Value {
     });
     let of = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet");
     let mut set = object(wanted, of, &wanted.name, ("spec", spec));
-    // Kueue holds back its pods, one by one.
+    // Kueue holds back the pods of the set, one by one.
     enqueue(wanted, &mut set, None);
     set
 }
 
 fn trainer(wanted: &ManifestSpec) -> Value {
-    // The name by which a TrainJob finds the container that it may change.
+    // The container name by which a TrainJob selects the container to change.
     let options = PodOptions { container: "node", ..PodOptions::new(None, Some("Never")) };
     let mut job = json!({"template": pod_template(wanted, &options)});
     write_deadline(wanted, &mut job);
@@ -178,14 +179,15 @@ fn trainer(wanted: &ManifestSpec) -> Value {
         },
     });
     let spec = json!({
-        // With `torch` pods are given PET_NNODES and who they are. Workers of a pod are no field of a
-        // runtime since version 2.2 (`TorchMLPolicySource` in pkg/apis/trainer/v1alpha1).
+        // With `torch` pods get PET_NNODES and their number. The number of workers of a pod is not
+        // a field of a runtime since version 2.2 (`TorchMLPolicySource` in
+        // pkg/apis/trainer/v1alpha1).
         "mlPolicy": {"numNodes": wanted.nodes, "torch": {}},
         "template": {"spec": {"replicatedJobs": [node]}},
     });
     let of = ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime");
     let mut runtime = object(wanted, of, &wanted.name, ("spec", spec));
-    // By which clients of the Trainer find runtimes.
+    // The label by which clients of the Trainer find runtimes.
     runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] = json!("torch");
     runtime
 }
@@ -196,7 +198,7 @@ fn volcano(wanted: &ManifestSpec) -> Value {
     let mut spec = json!({
         "schedulerName": "volcano",
         "minAvailable": wanted.nodes,
-        // The Job fails once it has restarted so often, and 0 stands for the default.
+        // The Job fails after this number of restarts, and 0 selects the default.
         "maxRetry": wanted.restarts_max + 1,
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
         "policies": volcano_policies(wanted),
@@ -216,8 +218,8 @@ fn volcano(wanted: &ManifestSpec) -> Value {
     object(wanted, ("batch.volcano.sh/v1alpha1", "Job"), &wanted.name, ("spec", spec))
 }
 
-/// The first that fits is taken. `RestartPod` (bus/v1alpha1) replaces the pod alone; `RestartTask` would
-/// replace all of them.
+/// Policies of a task; the first that matches applies. `RestartPod` (bus/v1alpha1) replaces the pod
+/// alone; `RestartTask` would replace all of them.
 fn volcano_policies(wanted: &ManifestSpec) -> Vec<Value> {
     let hopeless = |status: &u8| json!({"exitCode": status, "action": "TerminateJob"});
     let mut policies: Vec<_> = HOPELESS.iter().map(hopeless).collect();

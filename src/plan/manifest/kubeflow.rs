@@ -1,4 +1,5 @@
-//! Jobs of Kubeflow's operators whose pods are of two kinds: one is node 0, the others follow. Pure.
+//! Jobs of Kubeflow's operators with two kinds of pods: one is node 0, the others are the other
+//! nodes. Pure.
 
 use serde_json::{Value, json};
 
@@ -6,10 +7,11 @@ use super::kinds::{enqueue, object, write_times};
 use super::pod_spec::{PodOptions, pod_template};
 use super::spec::ManifestSpec;
 
-/// An `MPIJob` whose launcher is node 0. Its pods run no sshd: they find each other as those of a Job do.
+/// An `MPIJob` whose launcher is node 0. Its pods run no sshd: they find each other like those of a
+/// Job.
 pub(super) fn mpi_job(wanted: &ManifestSpec) -> Value {
     let address = format!("{0}-launcher.{0}", wanted.name);
-    // A name of a pod that is not ready may not exist yet, and node 0 waits for its own.
+    // A pod that is not ready may have no DNS name yet, and node 0 waits for its own name.
     let options = PodOptions { ready_path: "/livez", ..PodOptions::new(Some(address), None) };
     let spec = json!({
         "slotsPerWorker": wanted.slots,
@@ -23,10 +25,10 @@ pub(super) fn mpi_job(wanted: &ManifestSpec) -> Value {
     job
 }
 
-/// A `PyTorchJob` whose master is node 0: `RANK` and `WORLD_SIZE` of its pods are those of nodes.
+/// A `PyTorchJob` whose master is node 0: `RANK` and `WORLD_SIZE` of its pods count nodes.
 pub(super) fn pytorch_job(wanted: &ManifestSpec) -> Value {
     let address = format!("{}-master-0", wanted.name);
-    // The name by which the operator finds the container (`PytorchJobDefaultContainerName`).
+    // The container name that the operator requires (`PytorchJobDefaultContainerName`).
     let options = PodOptions {
         container: "pytorch",
         ready_path: "/livez",
@@ -49,8 +51,8 @@ fn run_policy(wanted: &ManifestSpec) -> Value {
 
 /// Node 0 and the others, if there are any.
 fn replicas(wanted: &ManifestSpec, first: &str, template: &Value) -> Value {
-    // A container that is started again has the name, and so the part, of the one before. `ExitCode`
-    // would take every status below 128 for one that no restart mends.
+    // A restarted container has the name, and therefore the node number, of the one before.
+    // `ExitCode` would treat every status below 128 as one that no restart fixes.
     let restart = if wanted.restarts_max == 0 { "Never" } else { "OnFailure" };
     let replica =
         |number: u32| json!({"replicas": number, "restartPolicy": restart, "template": template});

@@ -1,9 +1,9 @@
-//! Objects of Kubernetes that start `remuda pod` in every pod of a job: values of JSON, and their text
-//! as YAML. Pure.
+//! Kubernetes objects that start `remuda pod` in every pod of a job: JSON values, and their text as
+//! YAML. Pure.
 //!
-//! `spec` is what is wanted, `quantity`, `resources`, `names` and `scheduling` its parts; `pod_spec` makes
-//! the template of a pod, `kinds` and `kubeflow` the object of each controller around it; `comments` and
-//! `yaml` write them.
+//! `spec` is the input, and `quantity`, `resources`, `names` and `scheduling` are its parts;
+//! `pod_spec` creates the template of a pod, `kinds` and `kubeflow` the object of each controller
+//! around it; `comments` and `yaml` write them.
 
 mod comments;
 mod kinds;

@@ -1,35 +1,35 @@
-//! Names and labels as the API of Kubernetes checks them. Pure.
+//! Checks of names and labels, with the rules of the Kubernetes API. Pure.
 
-/// Letters of a name in DNS, of a label's name and of its value.
+/// Limit of the characters of a DNS name, of a label's name and of its value.
 pub(super) const LABEL_CHARS_MAX: usize = 63;
-/// Letters of the domain before a label's name.
+/// Limit of the characters of the domain before a label's name.
 const DOMAIN_CHARS_MAX: usize = 253;
 
-/// Why a text is no `KEY=VALUE` of a label or an annotation.
+/// Why a text is not `KEY=VALUE` of a label or an annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {
-    /// No `=`.
+    /// The text has no `=`.
     #[error("expected KEY=VALUE")]
     NoValue,
-    /// The key.
+    /// The key is invalid.
     #[error(
         "`{0}` is not a key: letters, digits, `-`, `_` and `.`, with a domain and `/` before it if any"
     )]
     Key(String),
-    /// The value of a label.
+    /// The value of a label is invalid.
     #[error(
         "`{0}` is not a value of a label: at most {LABEL_CHARS_MAX} letters, digits, `-`, `_` and `.`"
     )]
     Value(String),
 }
 
-/// `KEY=VALUE` of a label, or of a selector of nodes.
+/// Parses `KEY=VALUE` of a label, or of a node selector.
 pub fn parse_label(text: &str) -> Result<(String, String), PairError> {
     let (key, value) = parse_annotation(text)?;
     if is_label_value(&value) { Ok((key, value)) } else { Err(PairError::Value(value)) }
 }
 
-/// `KEY=VALUE` of an annotation, whose value is any text.
+/// Parses `KEY=VALUE` of an annotation, whose value is any text.
 pub fn parse_annotation(text: &str) -> Result<(String, String), PairError> {
     let (key, value) = text.split_once('=').ok_or(PairError::NoValue)?;
     if !is_qualified_name(key) {
@@ -38,7 +38,7 @@ pub fn parse_annotation(text: &str) -> Result<(String, String), PairError> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// `name`, or `domain.example/name`.
+/// Whether a text is `name` or `domain.example/name`.
 pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((domain, name)) => is_subdomain(domain) && is_name(name),
@@ -46,7 +46,8 @@ pub fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// The name of a Secret, an account or a class: small letters, digits, `-` and `.`.
+/// Whether a text is a valid name of a Secret, an account or a class: lower-case letters, digits,
+/// `-` and `.`.
 pub fn is_subdomain(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -57,7 +58,7 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= DOMAIN_CHARS_MAX && text.split('.').all(is_part)
 }
 
-/// The value of a label; it may be empty.
+/// Whether a text is a valid value of a label; it may be empty.
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }

@@ -5,30 +5,31 @@ use serde_json::{Value, json};
 use super::spec::{Controller, ManifestSpec};
 use crate::base::env_vars;
 
-/// How long pods wait for each other: the default of `remuda pod`, where it can be seen and changed.
+/// How long pods wait for each other: the default of `remuda pod`, written out so that it can be
+/// changed.
 const JOIN_TIMEOUT: &str = "30m";
-/// User of the pods, and the group to which volumes are given.
+/// User id of the pods, and the group id that owns their volumes.
 const USER: u32 = 10001;
-/// Where the key is mounted.
+/// Directory where the key is mounted.
 const KEY_DIR: &str = "/etc/remuda";
-/// Exit status of pods that are stopped because of another one: the Job does not count them.
+/// Exit status of pods that are stopped because another one failed: the Job does not count them.
 pub(super) const PEER_EXIT: u8 = 99;
-/// Where a pod of an Indexed Job has its number, as the Trainer takes it.
+/// Field with the number of a pod of an Indexed Job, the same that the Trainer reads.
 const COMPLETION_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
-/// Where a pod of an `MPIJob` has its number; with `runLauncherAsWorker` the launcher's is 0 (`newWorker`
-/// in pkg/controller/mpi_job_controller.go).
+/// Field with the number of a pod of an `MPIJob`; with `runLauncherAsWorker` the launcher's is 0
+/// (`newWorker` in pkg/controller/mpi_job_controller.go).
 const REPLICA_INDEX: &str = "metadata.labels['training.kubeflow.org/replica-index']";
 
-/// What differs between the pods of one controller and of another.
+/// The differences between the pods of the controllers.
 #[derive(Clone, Debug)]
 pub(super) struct PodOptions {
-    /// Where node 0 is, unless pods find that by themselves.
+    /// Address of node 0, unless pods determine it themselves.
     pub(super) address: Option<String>,
-    /// When the kubelet starts the container again; `None`: the controller says so.
+    /// Restart policy of the container; `None`: the controller sets it.
     pub(super) restart: Option<&'static str>,
     /// Name of the container.
     pub(super) container: &'static str,
-    /// Path that is asked whether the pod is ready.
+    /// Path of the readiness probe.
     pub(super) ready_path: &'static str,
 }
 
@@ -59,7 +60,8 @@ pub(super) fn metadata(wanted: &ManifestSpec) -> Value {
     metadata
 }
 
-/// A pod of the job. Which node it is, and where node 0 is if its platform says so, it finds by itself.
+/// Template of a pod of the job. The pod determines its node number itself, and the address of node
+/// 0 if its platform provides it.
 pub(super) fn pod_template(wanted: &ManifestSpec, options: &PodOptions) -> Value {
     let mut spec = json!({
         "terminationGracePeriodSeconds": wanted.grace_s,
@@ -88,7 +90,7 @@ pub(super) fn pod_template(wanted: &ManifestSpec, options: &PodOptions) -> Value
 
 fn write_volumes(wanted: &ManifestSpec, spec: &mut Value) {
     if !wanted.volumes.is_empty() {
-        // A volume is root's until it is given to a group of the pod's.
+        // A volume belongs to root unless the pod has a group for it.
         spec["securityContext"]["fsGroup"] = json!(USER);
         spec["securityContext"]["fsGroupChangePolicy"] = json!("OnRootMismatch");
     }
@@ -99,7 +101,7 @@ fn write_volumes(wanted: &ManifestSpec, spec: &mut Value) {
     }
 }
 
-/// A token of the API is given to pods that name an account of theirs, and to no others.
+/// Writes account and pull secrets. Only pods with an account of their own get a token of the API.
 fn write_access(wanted: &ManifestSpec, spec: &mut Value) {
     let access = &wanted.access;
     match &access.service_account {
@@ -170,10 +172,10 @@ fn environment(wanted: &ManifestSpec, address: Option<&str>) -> Value {
         (env_vars::REMUDA_JOIN_TIMEOUT, JOIN_TIMEOUT.to_owned()),
         (env_vars::REMUDA_PEER_EXIT, PEER_EXIT.to_string()),
         (env_vars::REMUDA_STATUS_ADDR, format!("0.0.0.0:{}", wanted.status_port)),
-        // The root is read-only, and an arbitrary user has no home.
+        // The root file system is read-only, and an arbitrary user has no home.
         ("HOME", "/tmp".to_owned()),
     ];
-    // A TrainJob may want another number of pods than its runtime, and tells them by this name.
+    // A TrainJob may set another number of pods than its runtime, and passes it in this variable.
     variables.push(match wanted.controller {
         Controller::Trainer => (env_vars::PET_NNODES, wanted.nodes.to_string()),
         _ => (env_vars::REMUDA_NODES, wanted.nodes.to_string()),
@@ -184,7 +186,8 @@ fn environment(wanted: &ManifestSpec, address: Option<&str>) -> Value {
     let mut variables: Vec<Value> =
         variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     let index = match wanted.controller {
-        // A TrainJob without a `trainer` tells its pods nothing; what it tells replaces what is here.
+        // A TrainJob without a `trainer` sets no variables in its pods; those that it sets replace
+        // these.
         Controller::Trainer => Some((env_vars::PET_NODE_RANK, COMPLETION_INDEX)),
         Controller::MpiJob => Some((env_vars::REMUDA_NODE_RANK, REPLICA_INDEX)),
         Controller::Job

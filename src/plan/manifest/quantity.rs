@@ -1,4 +1,4 @@
-//! Amount of a resource as Kubernetes writes it: `500m`, `1.5`, `16Gi`. Pure.
+//! Amount of a resource in Kubernetes' notation: `500m`, `1.5`, `16Gi`. Pure.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ const MILLI: u128 = NANOS / 1000;
 /// Kubernetes keeps an amount in 63 bits.
 const NANOS_MAX: u128 = i64::MAX as u128 * NANOS;
 
-/// Every unit, in billionths. A word in another case is taken for the first that fits.
+/// Every unit, in billionths. For a unit in another case, the first that fits is suggested.
 const UNITS: [(&str, u128); 15] = [
     ("k", NANOS * 1000),
     ("M", NANOS * 1_000_000),
@@ -38,35 +38,35 @@ pub struct Quantity {
 /// Why a text is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// No number at its beginning.
+    /// The text does not begin with a number.
     #[error("expected a quantity")]
     NotANumber,
-    /// Less than nothing.
+    /// The number is negative.
     #[error("a quantity is not negative")]
     Negative,
-    /// Nothing.
+    /// The number is 0.
     #[error("a quantity is greater than 0")]
     Zero,
-    /// A number with something else behind it.
+    /// The number has an unknown unit.
     #[error("`{unit}` is not a unit of Kubernetes")]
     Unit {
-        /// What stands behind the number.
+        /// The text after the number.
         unit: String,
-        /// Where it stands in the text.
+        /// Its position in the text.
         range: Range<usize>,
-        /// The whole quantity with the unit that was probably meant.
+        /// The whole quantity with the unit that was probably intended.
         near: Option<String>,
     },
-    /// More than Kubernetes can keep.
+    /// The amount exceeds Kubernetes' limit.
     #[error("the quantity is too large")]
     TooLarge,
-    /// Finer than a billionth.
+    /// The amount is finer than a billionth.
     #[error("the quantity is finer than `1n`")]
     TooFine,
 }
 
 impl QuantityError {
-    /// What to type instead.
+    /// A correction for the user.
     pub fn help(&self) -> String {
         match self {
             Self::Unit { near: Some(near), .. } => format!("did you mean `{near}`?"),
@@ -79,7 +79,7 @@ impl QuantityError {
         }
     }
 
-    /// The part of a text of this length that the error is about.
+    /// The part of a text of this length to which the error applies.
     pub fn range(&self, length: usize) -> Range<usize> {
         match self {
             Self::Unit { range, .. } => range.clone(),
@@ -143,7 +143,7 @@ impl Quantity {
     }
 }
 
-/// What a unit or an exponent multiplies by; `None`: it is neither.
+/// The factor of a unit or an exponent; `None`: it is neither.
 fn scale(unit: &str) -> Option<Result<u128, QuantityError>> {
     if unit.is_empty() {
         return Some(Ok(NANOS));
@@ -171,7 +171,7 @@ fn nanos(digits: &str, behind_point: usize, scale: u128) -> Result<u128, Quantit
     }
 }
 
-/// `GB`, `gi` and `K` are units in another spelling.
+/// The unit that another spelling, such as `GB`, `gi` or `K`, stands for.
 fn near(unit: &str) -> Option<&'static str> {
     let bare = unit.trim_end_matches(['b', 'B']).to_lowercase();
     UNITS.iter().map(|(name, _)| *name).find(|name| name.to_lowercase() == bare)

@@ -1,4 +1,4 @@
-//! Resources that a pod is given: what the scheduler reserves, and the most that it gets. Pure.
+//! Resources of a pod: the amount that the scheduler reserves, and the limit. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::names::is_qualified_name;
 use super::quantity::Quantity;
 use crate::pool::nearest;
 
-/// Resources of Kubernetes itself; those of devices have a domain.
+/// Resources of Kubernetes itself; the names of device resources have a domain.
 const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE_PAGES: &str = "hugepages-";
-/// Words in the names of network devices whose memory is locked.
+/// Words in the resource names of network devices that need locked memory.
 const RDMA: [&str; 5] = ["rdma", "hca", "roce", "infiniband", "efa"];
 
 /// Resources of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(BTreeMap<String, Amounts>);
 
-/// Of one resource; at least one of the two is there.
+/// The amounts of one resource; at least one of the two is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Amounts {
     limit: Option<Quantity>,
@@ -28,7 +28,7 @@ struct Amounts {
 /// Why a container cannot be given a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceError {
-    /// A name with letters that none has.
+    /// A name with invalid characters.
     #[error("`{0}` is not the name of a resource")]
     Name(String),
     /// A name without a domain that Kubernetes does not know.
@@ -36,32 +36,32 @@ pub enum ResourceError {
     Unknown {
         /// The name.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably intended.
         near: Option<&'static str>,
     },
-    /// The same resource a second time.
+    /// The same resource twice.
     #[error("`{0}` is given twice")]
     Twice(String),
     /// A request above its limit.
     #[error("a request of {request} is more than the limit of {limit}")]
     AboveLimit {
-        /// What is to be reserved.
+        /// The amount to reserve.
         request: Quantity,
-        /// The most that there is.
+        /// The limit.
         limit: Quantity,
     },
-    /// Devices are reserved as many as are used.
+    /// A request for devices without a limit, or one that differs from it.
     #[error("of `{0}` as many are requested as are used")]
     Devices(String),
-    /// A part of a device.
+    /// A fraction of a device.
     #[error("`{0}` is counted in whole numbers")]
     Whole(String),
-    /// A part of a byte.
+    /// A fraction of a byte.
     #[error("`{name}` is counted in whole bytes")]
     Bytes {
         /// The name.
         name: String,
-        /// A quantity that was probably meant.
+        /// A quantity that was probably intended.
         near: Option<String>,
     },
     /// Less than a thousandth of a processor.
@@ -70,7 +70,7 @@ pub enum ResourceError {
 }
 
 impl ResourceError {
-    /// What to type instead.
+    /// A correction for the user.
     pub fn help(&self) -> String {
         match self {
             Self::Name(_) => {
@@ -93,14 +93,14 @@ impl ResourceError {
         }
     }
 
-    /// Whether it is about the name, not about the quantity behind it.
+    /// Whether the error is in the name, not in the quantity after it.
     pub fn is_about_name(&self) -> bool {
         matches!(self, Self::Name(_) | Self::Unknown { .. } | Self::Twice(_) | Self::Devices(_))
     }
 }
 
 impl Resources {
-    /// Adds a limit, which is also what is requested unless that is said.
+    /// Adds a limit, which is also the request unless one is set.
     pub fn add_limit(&mut self, name: &str, limit: Quantity) -> Result<(), ResourceError> {
         check_name(name)?;
         check_amount(name, &limit)?;
@@ -111,7 +111,7 @@ impl Resources {
         Ok(())
     }
 
-    /// Adds a request that is less than the limit. All limits are known.
+    /// Adds a request, which may not exceed the limit. All limits must have been added before.
     pub fn add_request(&mut self, name: &str, request: Quantity) -> Result<(), ResourceError> {
         check_name(name)?;
         check_amount(name, &request)?;
@@ -130,7 +130,7 @@ impl Resources {
         Ok(())
     }
 
-    /// Whether this resource is asked for.
+    /// Whether this resource has a request or a limit.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -141,7 +141,7 @@ impl Resources {
         names.any(|name| RDMA.iter().any(|word| name.to_lowercase().contains(word)))
     }
 
-    /// As a container has them; `None` if nothing is asked for.
+    /// The `resources` of a container; `None` if there are none.
     pub(super) fn to_json(&self) -> Option<Value> {
         let map = |of: fn(&Amounts) -> Option<&Quantity>| -> Map<String, Value> {
             let present = self.0.iter().filter_map(|(name, amounts)| Some((name, of(amounts)?)));
@@ -192,7 +192,7 @@ fn check_amount(name: &str, amount: &Quantity) -> Result<(), ResourceError> {
     if name.contains('/') {
         return Err(ResourceError::Whole(name.to_owned()));
     }
-    // Half a byte is what `500m` of memory is, and never meant.
+    // `500m` of memory is half a byte, which is certainly a mistake.
     let near = amount.to_string().strip_suffix('m').map(|number| format!("{number}Mi"));
     Err(ResourceError::Bytes { name: name.to_owned(), near })
 }
@@ -201,7 +201,7 @@ fn check_amount(name: &str, amount: &Quantity) -> Result<(), ResourceError> {
 mod tests {
     use super::*;
 
-    /// `NAME=LIMIT` and `NAME<REQUEST`, with blanks in between.
+    /// Parses `NAME=LIMIT` and `NAME<REQUEST`, separated by blanks.
     fn resources(text: &str) -> Result<Resources, ResourceError> {
         let mut resources = Resources::default();
         let quantity = |text: &str| Quantity::parse(text).expect("a quantity");

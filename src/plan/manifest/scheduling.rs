@@ -1,53 +1,55 @@
-//! Where the scheduler may place the pods of a job. Pure.
+//! Placement of the pods of a job by the scheduler. Pure.
 
 use serde_json::{Value, json};
 
 use super::names::{is_label_value, is_qualified_name};
 
-/// What a taint does to pods that do not tolerate it.
+/// Effects of a taint on pods that do not tolerate it.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// A taint of nodes that pods tolerate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toleration {
     key: String,
-    /// Any value without one.
+    /// The value; `None`: any.
     value: Option<String>,
-    /// Every effect without one.
+    /// The effect; `None`: every effect.
     effect: Option<&'static str>,
 }
 
-/// Why a text is no toleration.
+/// Why a text is not a toleration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TolerationError {
-    /// Its key.
+    /// The key is invalid.
     #[error("`{0}` is not the key of a taint")]
     Key(String),
-    /// Its value.
+    /// The value is invalid.
     #[error("`{0}` is not the value of a taint")]
     Value(String),
-    /// Its effect.
+    /// The effect is invalid.
     #[error("`{0}` is not an effect of a taint")]
     Effect(String),
 }
 
-/// Where the scheduler may place pods, and before whom.
+/// Placement and priority of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scheduling {
     /// Taints that the pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// Labels of the nodes on which they may run.
+    /// Labels of the nodes on which the pods may run.
     pub node_selector: Vec<(String, String)>,
-    /// A label of nodes, such as that of a rack: pods are placed where it has one value, if possible.
+    /// A label of nodes, such as that of a rack: all pods are placed on nodes with one value of it,
+    /// if possible.
     pub topology_key: Option<String>,
-    /// Class of priority.
+    /// Priority class.
     pub priority_class: Option<String>,
     /// Queue of Kueue, or of Volcano.
     pub queue: Option<String>,
 }
 
 impl Toleration {
-    /// Reads `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, as `kubectl taint` writes taints.
+    /// Parses `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, the notation of `kubectl
+    /// taint`.
     pub fn parse(text: &str) -> Result<Self, TolerationError> {
         let (pair, effect) = match text.split_once(':') {
             Some((pair, effect)) => (pair, Some(effect)),
@@ -85,7 +87,7 @@ fn parse_effect(text: &str) -> Result<&'static str, TolerationError> {
 }
 
 impl Scheduling {
-    /// Writes it into the `spec` of a pod, whose job has this name.
+    /// Writes the fields into the `spec` of a pod; `name` is the job's.
     pub(super) fn write(&self, spec: &mut Value, name: &str) {
         if !self.tolerations.is_empty() {
             spec["tolerations"] = self.tolerations.iter().map(Toleration::to_json).collect();
@@ -97,7 +99,7 @@ impl Scheduling {
             spec["priorityClassName"] = json!(class);
         }
         if let Some(key) = &self.topology_key {
-            // Preferred, not required: a job whose pods do not fit in one rack starts all the same.
+            // Preferred, not required: a job whose pods do not fit in one rack starts anyway.
             spec["affinity"]["podAffinity"] = json!({
                 "preferredDuringSchedulingIgnoredDuringExecution": [{
                     "weight": 100,

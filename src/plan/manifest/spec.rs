@@ -1,4 +1,4 @@
-//! What a manifest is made from, and which parts of it each controller understands. Pure.
+//! The input of a manifest, and the options that each controller supports. Pure.
 
 use super::names::{LABEL_CHARS_MAX, is_subdomain};
 use super::quantity::Quantity;
@@ -8,7 +8,7 @@ use super::scheduling::Scheduling;
 /// Controller that starts the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// An Indexed Job with a headless Service; nothing but Kubernetes is needed.
+    /// An Indexed Job with a headless Service; it needs no operator.
     Job,
     /// `jobset.x-k8s.io`.
     JobSet,
@@ -24,33 +24,33 @@ pub enum Controller {
     PyTorchJob,
 }
 
-/// Which of the options that not every controller understands one does.
+/// Which of the optional features a controller supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// It waits in a queue.
+    /// The job can wait in a queue.
     pub queue: bool,
-    /// It is deleted some time after its end.
+    /// The job can be deleted some time after its end.
     pub ttl: bool,
-    /// It is ended after some time.
+    /// The job can be stopped after some time.
     pub deadline: bool,
 }
 
 impl Controller {
-    /// Options that it understands.
+    /// The options that the controller supports.
     pub fn support(self) -> Support {
         let all = Support { queue: true, ttl: true, deadline: true };
         match self {
             Self::Job | Self::JobSet | Self::MpiJob | Self::PyTorchJob => all,
-            // It runs until it is deleted.
+            // A LeaderWorkerSet runs until it is deleted.
             Self::LeaderWorkerSet => Support { ttl: false, deadline: false, ..all },
-            // Both are of the TrainJob that refers to the runtime.
+            // Both are fields of the TrainJob that refers to the runtime.
             Self::Trainer => Support { queue: false, ttl: false, ..all },
-            // A pod that has had its time would be restarted.
+            // Volcano would restart a pod that has reached its deadline.
             Self::Volcano => Support { deadline: false, ..all },
         }
     }
 
-    /// Name of the longest pod of a job.
+    /// The longest name of a pod of a job.
     pub(super) fn last_pod(self, name: &str, nodes: u32) -> String {
         let last = nodes.saturating_sub(1);
         match self {
@@ -65,10 +65,10 @@ impl Controller {
     }
 }
 
-/// What a manifest is made from.
+/// The input of a manifest.
 #[derive(Clone, Debug)]
 pub struct ManifestSpec {
-    /// What starts the pods.
+    /// The controller that starts the pods.
     pub controller: Controller,
     /// Name of the job and of everything that belongs to it.
     pub name: String,
@@ -76,17 +76,18 @@ pub struct ManifestSpec {
     pub namespace: Option<String>,
     /// Image with remuda and the program in it.
     pub image: String,
-    /// Pods.
+    /// Number of pods.
     pub nodes: u32,
-    /// Workers of each.
+    /// Workers of each pod.
     pub slots: u32,
-    /// What a slot is, as `--accelerator` names it; `None`: NVIDIA's GPUs, or what the words say.
+    /// The device of a slot, as `--accelerator` names it; `None`: NVIDIA's GPUs, or the device in
+    /// `words`.
     pub accelerator: Option<&'static str>,
     /// The Secret whose entry `key` is the key of the job.
     pub secret: String,
-    /// The key, to be printed with the rest.
+    /// The key, to be printed with the other objects.
     pub key: Option<String>,
-    /// Port of rank 0; the next two are of remuda.
+    /// Port of rank 0; remuda uses the next two ports.
     pub port: u16,
     /// Port of the probes.
     pub status_port: u16,
@@ -98,9 +99,9 @@ pub struct ManifestSpec {
     pub resources: Resources,
     /// Claims on volumes, and where each is mounted.
     pub volumes: Vec<(String, String)>,
-    /// Where pods may be placed.
+    /// Placement of the pods.
     pub scheduling: Scheduling,
-    /// What pods may read.
+    /// The account and the secrets of the pods.
     pub access: PodAccess,
     /// Labels of the job and of its pods.
     pub labels: Vec<(String, String)>,
@@ -108,39 +109,39 @@ pub struct ManifestSpec {
     pub annotations: Vec<(String, String)>,
     /// Seconds from the end of the job until it is deleted.
     pub ttl_s: Option<u64>,
-    /// Seconds that the job may take.
+    /// Limit of the run time of the job, in seconds.
     pub deadline_s: Option<u64>,
-    /// How often workers are restarted.
+    /// How often the workers are restarted.
     pub restarts_max: u32,
     /// Words after `remuda pod`.
     pub words: Vec<String>,
 }
 
-/// Accounts and secrets with which a pod is started.
+/// Account and secrets with which a pod is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodAccess {
-    /// Account of the pods, whose token they are given; `None`: they are given none.
+    /// Account of the pods, whose token they get; `None`: they get no token.
     pub service_account: Option<String>,
     /// Secrets with which the image is pulled.
     pub image_pull_secrets: Vec<String>,
 }
 
-/// Why there is no such job.
+/// Why a manifest cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Names of pods are names of machines.
+    /// The job's name is invalid: pod names are host names.
     #[error("`{0}` is no name of an object: letters a-z, digits and `-`, a letter first")]
     Name(String),
-    /// The last pod would have a name that no resolver finds.
+    /// The name of the last pod would be too long for a resolver.
     #[error("the names of pods, such as `{0}`, would be longer than {LABEL_CHARS_MAX} letters")]
     Long(String),
-    /// Names of Secrets may have dots.
+    /// The Secret's name is invalid; it may have dots.
     #[error("`{0}` is no name of a Secret: letters a-z, digits, `-` and `.`")]
     Secret(String),
 }
 
 impl ManifestSpec {
-    /// Names that the API server refuses are refused here.
+    /// Checks the names that the API server would refuse.
     pub(super) fn check(&self) -> Result<(), ManifestError> {
         let is_label = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_lowercase())

@@ -1,4 +1,4 @@
-//! Objects as documents of YAML, with comments. Pure.
+//! Writer of objects as YAML documents, with comments. Pure.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::comments::Comments;
 
-/// The objects as documents of YAML.
+/// The text of the objects as YAML documents.
 pub fn show_yaml(objects: &[Value]) -> String {
     let mut writer = Writer { text: String::new(), comments: Comments::new() };
     for object in objects {
@@ -22,7 +22,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// What stands behind a key or a dash, below it.
+    /// Writes an object or a list on the lines below its key or dash.
     fn value(&mut self, value: &Value, depth: usize, path: &str) {
         match value {
             Value::Object(map) => {
@@ -53,7 +53,7 @@ impl Writer {
         }
     }
 
-    /// The first line of an item stands behind its dash.
+    /// Writes an item of a list, whose first line follows the dash.
     fn item(&mut self, item: &Value, depth: usize, path: &str) {
         let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
         let path = format!("{path}[{name}]");
@@ -65,7 +65,7 @@ impl Writer {
         };
         let mut fields = map.iter();
         if let Some((key, value)) = fields.next() {
-            // A comment would stand between the dash and what belongs to it.
+            // A comment would be between the dash and the text that follows it.
             let inner = format!("{path}.{key}");
             self.comment(depth, &inner);
             let _ = write!(self.text, "{:depth$}- ", "");
@@ -89,7 +89,7 @@ fn is_below(value: &Value) -> bool {
     }
 }
 
-/// JSON is YAML; only what cannot be mistaken for anything else goes without quotes.
+/// Formats a scalar as JSON, which is YAML; only a text that is unambiguous has no quotes.
 fn scalar(value: &Value) -> String {
     let is_plain = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')

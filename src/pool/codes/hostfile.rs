@@ -46,7 +46,7 @@ pub const NO_HOST: &str = "H020";
 pub const UNEXPECTED_TEXT: &str = "H021";
 /// A line that begins with `slots=`.
 pub const HOST_MISSING: &str = "H022";
-/// A space character that is not a space.
+/// A blank character that looks like a space and is not one.
 pub const ODD_BLANK: &str = "H023";
 /// A directory or a device.
 pub const NOT_A_FILE: &str = "H024";
@@ -68,7 +68,7 @@ pub const MIXED_DIALECTS: &str = "H031";
 pub const SCATTERED_HOST: &str = "H032";
 /// A limit below the slots.
 pub const MAX_BELOW_SLOTS: &str = "H033";
-/// A setting of another launcher that remuda does not have.
+/// A setting of another launcher that remuda does not support.
 pub const NOT_FOR_US: &str = "H034";
 /// The numbers of counts and of nodes differ.
 pub const COUNTS_DIFFER: &str = "H035";

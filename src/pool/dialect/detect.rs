@@ -1,4 +1,4 @@
-//! Which dialect a text is in: the one for which most lines speak.
+//! Detection of a text's dialect: the dialect that fits most lines.
 
 use std::collections::HashSet;
 
@@ -9,25 +9,25 @@ use crate::pool::parse::lines;
 use super::Dialect;
 use super::shape::LineShape;
 
-/// A dialect other than DeepSpeed's, and what speaks for it.
+/// A dialect other than DeepSpeed's, and the evidence for it.
 pub(super) struct Detected {
     pub(super) dialect: Dialect,
     pub(super) evidence: Span,
-    /// Whether more lines are DeepSpeed's own than are this dialect's own.
+    /// Whether more lines are characteristic of DeepSpeed than of this dialect.
     pub(super) is_minority: bool,
 }
 
 #[derive(Default)]
 struct Votes([Vote; Dialect::ALL.len()]);
 
-/// What speaks for one of [`Dialect::ALL`].
+/// The evidence for one dialect of [`Dialect::ALL`].
 #[derive(Clone, Copy, Default)]
 struct Vote {
-    /// Lines that are at home in it.
+    /// Number of lines that are valid in it.
     lines: usize,
-    /// Those of them that are at home there before all.
+    /// Number of those lines whose form belongs to this dialect first.
     own: usize,
-    /// The first of these.
+    /// The first of the lines counted in `own`.
     evidence: Option<Span>,
 }
 
@@ -44,7 +44,8 @@ impl Votes {
         }
     }
 
-    /// The most lines; among equals the most that are its own, then the earlier dialect.
+    /// The dialect with the most lines; of equal ones, that with the most lines of its own, then
+    /// the earlier dialect.
     fn winner(&self) -> Option<Detected> {
         let candidates = Dialect::ALL.into_iter().zip(&self.0);
         let best = candidates.filter(|(_, vote)| 0 < vote.own).rev();
@@ -55,7 +56,7 @@ impl Votes {
     }
 }
 
-/// Lets the lines vote. `None`: DeepSpeed's, or nobody's.
+/// Detects the dialect by counting lines. `None`: DeepSpeed's, or undecided.
 pub(super) fn detect(source: &Source) -> Option<Detected> {
     let mut votes = Votes::default();
     let mut bare = Bare::default();
@@ -71,7 +72,7 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
             }
         }
     }
-    // A list of hosts says no slots, unless some come more than once.
+    // A list of bare hosts has no slot counts, unless a host is repeated.
     if let Some(repeated) = bare.repeated
         && others == 0
     {
@@ -80,7 +81,7 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
     let is_bare = !bare.seen.is_empty();
     votes.winner().filter(|detected| match detected.dialect {
         Dialect::DeepSpeed => false,
-        // `host` beside `host 4` is a number that was forgotten.
+        // `host` beside `host 4` is a host whose count was forgotten.
         Dialect::Lsf => !is_bare,
         _ => true,
     })

@@ -1,4 +1,4 @@
-//! Files that were never meant to be hostfiles.
+//! Detection of files that are not hostfiles at all.
 
 use crate::base::Diagnostic;
 use crate::pool::codes;
@@ -7,7 +7,7 @@ const LINES: &str = "a hostfile has a line for each host: `worker-0 slots=8`";
 const INVENTORY: &str = "`ansible all --list-hosts` prints the hosts of an inventory; write \
                          `slots=8` behind each";
 
-/// What a text is that has errors in every dialect, where that is beyond doubt.
+/// The error for a text that has errors in every dialect and is certainly not a hostfile.
 pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next()?;
@@ -25,7 +25,8 @@ pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
     Some(Diagnostic::whole(codes::NO_HOSTFILE, message).help(help))
 }
 
-/// One of a hundred, where a slip of the keyboard makes one.
+/// Whether at least 8 characters, and at least 1 in 100, are control or replacement characters; a
+/// typing error produces one.
 fn is_binary(text: &str) -> bool {
     let start = text.chars().take(4096);
     let is_odd = |c: &char| {
@@ -39,7 +40,7 @@ fn is_json(first: &str) -> bool {
     first.starts_with('{') || first == "[" || first.starts_with("[{") || first.starts_with("[\"")
 }
 
-/// `hosts:`, `- name: a`; `n1: 4` may be a host and its slots.
+/// Whether a line is `hosts:` or `- name: a`; `n1: 4` may be a host and its slots.
 fn is_yaml_key(first: &str) -> bool {
     let item = first.strip_prefix("- ");
     let (key, value) = item.unwrap_or(first).split_once(':').unwrap_or_default();
@@ -47,7 +48,7 @@ fn is_yaml_key(first: &str) -> bool {
     is_word && (value.is_empty() || item.is_some() && value.starts_with(' '))
 }
 
-/// `[workers]`, but no address.
+/// Whether a line is a section such as `[workers]`, and not an address.
 fn is_section(first: &str) -> bool {
     let inside = first.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     inside.is_some_and(|name| {

@@ -1,4 +1,4 @@
-//! Horovod: `h1:4,h2:4`.
+//! The dialect of Horovod: `h1:4,h2:4`.
 
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
@@ -40,7 +40,7 @@ fn empty_item(span: Span) -> Diagnostic {
         .help("a list is `h1:4,h2:4`, without blanks and without a comma at its end")
 }
 
-/// A host without its number.
+/// The error for a host without a slot count.
 pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
     let message = format!("the number of slots of `{}` is missing", host.text.escape_debug());
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)

@@ -1,4 +1,5 @@
-//! MPICH and Intel MPI: `host[:count] [attribute=value]…`; a host that comes again adds its count.
+//! The dialect of MPICH and Intel MPI: `host[:count] [attribute=value]…`; the counts of a repeated
+//! host are added.
 
 use crate::base::{Diagnostic, Severity, UserName};
 use crate::pool::codes;
@@ -24,10 +25,10 @@ pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[Host
     reader.take(place, line, RepeatedHost::Added);
 }
 
-/// `host:4` in its parts; the colons of an IPv6 address stand in brackets.
+/// Splits `host:4` into host and count; an IPv6 address is in brackets because of its colons.
 pub(super) fn split_count(word: HostToken<'_>) -> (HostToken<'_>, Option<HostToken<'_>>) {
     let from = match (word.text.starts_with('['), word.text.rfind(']')) {
-        // An address without its bracket, or without both, is told how to have them.
+        // The caller reports an address without one or both brackets.
         (true, None) => return (word, None),
         (_, end) => end.unwrap_or(0),
     };
@@ -67,7 +68,7 @@ fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
     );
 }
 
-/// As whom the host is reached: `user=ada`, or `username=ada` in Open MPI's words.
+/// Reads the login user of a host: `user=ada`, or `username=ada` in Open MPI's hostfiles.
 pub(super) fn user(name: HostToken<'_>, line: &mut HostLine) {
     match UserName::parse(name.text) {
         Ok(user) => line.user = Some(user),

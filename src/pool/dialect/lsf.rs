@@ -1,4 +1,5 @@
-//! LSF: `LSB_MCPU_HOSTS="a 2 b 2"`, `LSB_HOSTS="a a b b"`, and files with `host [slots]` a line.
+//! The dialect of LSF: `LSB_MCPU_HOSTS="a 2 b 2"`, `LSB_HOSTS="a a b b"`, and files with `host
+//! [slots]` on each line.
 
 use crate::base::{Source, Span};
 use crate::pool::host_word::read_host;
@@ -18,14 +19,14 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
             Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) => {
                 hosts(reader, place, &words(value.text, value.span.start));
             }
-            // Other variables of LSF say nothing of hosts.
+            // Other variables of LSF do not name hosts.
             Some(_) => {}
             None => hosts(reader, place, found),
         }
     });
 }
 
-/// A host and its number, or a host for each slot.
+/// Reads hosts, each followed by its slot count or repeated once for each slot.
 fn hosts(reader: &mut Reader, place: LinePosition, mut rest: &[HostToken<'_>]) {
     while let Some((&host, after)) = rest.split_first() {
         let mut line = HostLine::default();

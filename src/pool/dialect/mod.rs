@@ -1,8 +1,9 @@
-//! Everybody's ways of writing down hosts and slots → one typed pool, and back.
+//! Hostfile formats (dialects) of all launchers and schedulers: parsed into one typed pool, and
+//! written from it.
 //!
-//! One file for each dialect: what a line of it means, and how hosts are written in it. Which dialect
-//! a text is in is found by its lines (`detect`); nothing that DeepSpeed reads without a complaint is
-//! ever taken for another one.
+//! One file for each dialect: the meaning of its lines, and how hosts are written in it. `detect`
+//! finds the dialect of a text by its lines; a text that DeepSpeed reads without an error is never
+//! taken for another dialect.
 
 mod detect;
 mod foreign;
@@ -33,34 +34,36 @@ use super::text::decode;
 pub(super) use self::openmpi::comment_at as slashes_at;
 pub use self::write::{HostfileFormat, Written, lost_limits, write};
 
-/// Bytes of a line of other dialects than DeepSpeed's: some have all hosts on one.
+/// Limit of the bytes of a line in dialects other than DeepSpeed's: some have all hosts on one
+/// line.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
-/// Who writes hosts and slots that way.
+/// A format of hosts and slots, named after the program that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dialect {
-    /// `host slots=4`.
+    /// The format `host slots=4`.
     DeepSpeed,
-    /// `host slots=4 max_slots=8 // comment`; a bare host, once for each slot.
+    /// The format `host slots=4 max_slots=8 // comment`; a bare host is repeated once for each
+    /// slot.
     OpenMpi,
-    /// `host:4`, of MPICH and Intel MPI.
+    /// The format `host:4` of MPICH and Intel MPI.
     Hydra,
-    /// `SLURM_JOB_NODELIST=n[1-4]`, `SLURM_TASKS_PER_NODE=2(x4)`.
+    /// The variables `SLURM_JOB_NODELIST=n[1-4]` and `SLURM_TASKS_PER_NODE=2(x4)`.
     Slurm,
-    /// A line for each slot.
+    /// One line for each slot.
     Pbs,
-    /// `host 4`, `a 2 b 2`, or a host for each slot.
+    /// The format `host 4` or `a 2 b 2`, or a host repeated once for each slot.
     Lsf,
-    /// `host 4 queue@host <NULL>`.
+    /// The format `host 4 queue@host <NULL>`.
     Sge,
-    /// `a:4,b:4`.
+    /// The format `a:4,b:4`.
     Horovod,
-    /// `n[1-4]:8`, `n[1-4] slots=8`, as pdsh and ClusterShell name hosts.
+    /// The format `n[1-4]:8` or `n[1-4] slots=8`, with host names as in pdsh and ClusterShell.
     Ranges,
 }
 
 impl Dialect {
-    /// All of them; where lines fit several, the earlier one is meant.
+    /// All dialects; for lines that fit several, the earlier one is chosen.
     pub const ALL: [Self; 9] = [
         Self::DeepSpeed,
         Self::OpenMpi,
@@ -73,7 +76,7 @@ impl Dialect {
         Self::Slurm,
     ];
 
-    /// As it is typed: `--from openmpi`.
+    /// The name of the dialect on a command line: `--from openmpi`.
     pub fn name(self) -> &'static str {
         match self {
             Self::DeepSpeed => "deepspeed",
@@ -88,7 +91,7 @@ impl Dialect {
         }
     }
 
-    /// Other names by which people know it.
+    /// Other accepted names of the dialect.
     pub fn aliases(self) -> &'static [&'static str] {
         match self {
             Self::DeepSpeed => &["ds"],
@@ -102,7 +105,7 @@ impl Dialect {
     }
 }
 
-/// As it is said: `Open MPI`.
+/// The name of the dialect in messages: `Open MPI`.
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -119,38 +122,40 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What is known about a text beforehand.
+/// Options for reading a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Its dialect; `None`: find out.
+    /// The dialect; `None`: detect it.
     pub dialect: Option<Dialect>,
-    /// Slots of hosts of which it says nothing.
+    /// Slots of hosts without a slot count.
     pub slots: Option<SlotCount>,
 }
 
-/// A text that was read, whatever is wrong with it.
+/// A text that was read, with or without errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// As what it was read.
+    /// The dialect in which the text was read.
     pub dialect: Dialect,
-    /// The words that speak for the dialect; `None` when it was named, or is DeepSpeed's.
+    /// The words that identify the dialect; `None` when the caller named it, or for DeepSpeed's.
     pub evidence: Option<Span>,
-    /// The hosts of the good lines.
+    /// The hosts of the valid lines.
     pub hostfile: Hostfile,
-    /// The text and what is wrong with it.
+    /// The text and its problems.
     pub findings: Findings,
-    /// What was understood and has no place in a pool, such as a `queue`, and how often.
+    /// Settings that were understood and have no place in a pool, such as a `queue`, and how often
+    /// each occurs.
     pub unused: BTreeMap<&'static str, usize>,
 }
 
 impl Reading {
-    /// No host.
+    /// A reading without a host.
     fn of_nothing(dialect: Dialect, findings: Findings) -> Self {
         let (hostfile, unused) = (Hostfile::default(), BTreeMap::new());
         Self { dialect, evidence: None, hostfile, findings, unused }
     }
 
-    /// `Open MPI hostfile: "max_slots=8" on line 3`; `None` for DeepSpeed's, and when it was named.
+    /// The dialect and its evidence, `Open MPI hostfile: "max_slots=8" on line 3`; `None` for
+    /// DeepSpeed's, and when the caller named the dialect.
     pub fn said_by(&self) -> Option<String> {
         let span = self.evidence?;
         let text = &self.findings.source.text;
@@ -166,7 +171,7 @@ impl Reading {
     }
 }
 
-/// Letters of the evidence that are shown.
+/// Limit of the characters of the evidence that are shown.
 const EVIDENCE_CHARS_MAX: usize = 40;
 
 fn article(dialect: Dialect) -> &'static str {
@@ -176,7 +181,7 @@ fn article(dialect: Dialect) -> &'static str {
     }
 }
 
-/// `an Open MPI hostfile`.
+/// The dialect with its article: `an Open MPI hostfile`.
 pub(super) fn a_hostfile(dialect: Dialect) -> String {
     match dialect {
         Dialect::Ranges => "a hostfile with host ranges".to_owned(),
@@ -184,10 +189,10 @@ pub(super) fn a_hostfile(dialect: Dialect) -> String {
     }
 }
 
-/// Reads the bytes of a hostfile called `name` in any dialect.
+/// Reads the bytes of a hostfile named `name` in any dialect.
 pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
     let (source, diagnostics) = decode(name, bytes);
-    // What is wrong with all of the file is said once: its lines were guessed.
+    // A problem of the whole file is reported once: the content of its lines was guessed.
     if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
         let findings = Findings { source, diagnostics };
         return Reading::of_nothing(options.dialect.unwrap_or(Dialect::DeepSpeed), findings);
@@ -207,7 +212,8 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         && let Some(detected) = detect::detect(&source)
     {
         let other = parse_as(&source, detected.dialect, options.slots);
-        // A few odd lines do not make another file of all others, unless more lines are right then.
+        // A few lines of another dialect do not decide for it, unless it has at most as many
+        // errors.
         if !detected.is_minority || other.errors() <= parsed.errors() {
             parsed = other;
             evidence = Some(detected.evidence);
@@ -221,7 +227,8 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
     Reading { dialect, evidence, hostfile, findings, unused }
 }
 
-/// Where nobody writes `key=value`, a number is perhaps no slot count.
+/// Whether a line has a `key=value` setting; without any, a number may be something else than a
+/// slot count.
 fn has_setting(text: &str) -> bool {
     text.lines().any(|line| line.split('#').next().is_some_and(|line| line.contains('=')))
 }
@@ -244,7 +251,7 @@ impl Parsed {
         self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
-    /// Whether it may be another dialect.
+    /// Whether the text may be in another dialect.
     fn is_doubtful(&self) -> bool {
         self.problems.iter().any(|problem| {
             problem.severity == Severity::Error || problem.code == codes::OTHER_DIALECT
@@ -275,7 +282,8 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
     Parsed { dialect, hostfile, problems, unused }
 }
 
-/// Hands the words of every line to a dialect, but for lines that are plainly another one's.
+/// Parses the words of every line in a dialect, except lines that clearly belong to another
+/// dialect.
 fn by_line(
     source: &Source,
     reader: &mut Reader,

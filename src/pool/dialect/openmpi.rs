@@ -1,5 +1,6 @@
-//! Open MPI and PRRTE: `[user@]host [slots=N] [max_slots=N]`, blanks around `=`, `#` and `//` comments;
-//! a host without a number has one slot for every line that names it.
+//! The dialect of Open MPI and PRRTE: `[user@]host [slots=N] [max_slots=N]`, with blanks around
+//! `=`, and `#` and `//` comments; a host without a number has one slot for every line that names
+//! it.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ use super::hydra::user;
 use super::shape::{foreign, mixed};
 use super::{Dialect, LIST_BYTES_MAX};
 
-/// A host of which a line says no slots: how often, and where first.
+/// Hosts on lines without a slot count, each with its number of lines and its first place.
 #[derive(Default)]
 struct Bare {
     lines: HashMap<HostName, (usize, Span)>,
@@ -37,7 +38,7 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
             None => host(first, rest, &mut bare, reader, place),
         }
     });
-    // The count of processors of another machine is not known here.
+    // The number of processors of another machine is not known here.
     let mut once: Vec<Span> =
         bare.lines.values().filter(|(lines, _)| *lines == 1).map(|(_, span)| *span).collect();
     once.sort_unstable();
@@ -47,7 +48,7 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
     }
 }
 
-/// Where a `//` comment begins.
+/// The byte where a `//` comment begins.
 pub(in crate::pool) fn comment_at(line: &str) -> usize {
     let is_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
     line.match_indices("//").map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(line.len())
@@ -153,7 +154,7 @@ impl Settings {
     }
 }
 
-/// A limit that the slots exceed.
+/// The error for a limit that is below the slots.
 fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
     let message = format!("`max_slots` is {}, below the {} slots", max.get(), slots.get());
     Diagnostic::warning(codes::MAX_BELOW_SLOTS, span, message)
@@ -161,7 +162,7 @@ fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
         .help("correct one of the two; Open MPI 5 can wait for ever on such a host")
 }
 
-/// `key=value`, with blanks around the sign or without: the words that it takes.
+/// Reads `key=value`, with or without blanks around the sign; returns the number of words too.
 fn setting<'a>(words: &[HostToken<'a>]) -> Option<(HostToken<'a>, HostToken<'a>, usize)> {
     let first = *words.first()?;
     if let Some(at) = first.text.find('=').filter(|at| 0 < *at) {
@@ -200,7 +201,7 @@ fn port(key: HostToken<'_>, value: HostToken<'_>) -> Diagnostic {
         .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
 }
 
-/// Relative names and exclusions: filters on an allocation, not hosts.
+/// The error for relative names and exclusions: they filter an allocation and are not hosts.
 fn not_for_us(first: HostToken<'_>) -> Option<Diagnostic> {
     let (message, help) = if first.text.starts_with('^') {
         ("`^` leaves a host out of another list", "remove the line, or use --exclude")

@@ -1,4 +1,4 @@
-//! PBS and Torque: the node file has a line for each slot.
+//! The dialect of PBS and Torque: the node file has one line for each slot.
 
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;

@@ -1,5 +1,5 @@
-//! Host ranges, as pdsh and ClusterShell write them, with slots: `n[01-16]:8,login:1`, or `slots=8` for
-//! the whole line.
+//! The dialect of host ranges as in pdsh and ClusterShell, with slots: `n[01-16]:8,login:1`, or
+//! `slots=8` for the whole line.
 
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
@@ -53,7 +53,7 @@ pub(super) fn parse_line(
     }
 }
 
-/// `slots=8` for all hosts of the line.
+/// Reads `slots=8`, which applies to all hosts of the line.
 fn line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     let at = word.text.find('=').unwrap_or(0);
     if &word.text[..at] == "slots" {
@@ -68,7 +68,7 @@ fn line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     ))
 }
 
-/// Parts at the commas that stand outside of brackets.
+/// Splits a list at the commas outside brackets.
 fn items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
     let mut found = Vec::new();
     let (mut from, mut is_inside) = (0, false);
@@ -112,7 +112,7 @@ fn take_item(
     }
 }
 
-/// Every name of a pattern; what is wrong with the line is said of the first.
+/// Adds every name of a pattern; the problems of the line are reported for the first name.
 fn take_all(
     reader: &mut Reader,
     place: LinePosition,

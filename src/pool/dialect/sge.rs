@@ -1,4 +1,5 @@
-//! Grid Engine: `host slots queue@host processors`; a host may come once for each queue.
+//! The dialect of Grid Engine: `host slots queue@host processors`; a host may occur once for each
+//! queue.
 
 use crate::base::Diagnostic;
 use crate::pool::codes;

@@ -1,4 +1,4 @@
-//! What a line looks like, before anybody asks what it means.
+//! The form of a line, determined before its content is parsed.
 
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
@@ -7,10 +7,10 @@ use crate::pool::nodeset::is_pattern;
 
 use super::{Dialect, a_hostfile, article, variables};
 
-/// Forms of lines that say something about their dialect.
+/// A form of a line that is evidence for a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineShape {
-    /// `host slots=4`, and what was meant to be that.
+    /// `host slots=4`, or a misspelling of it.
     Slots,
     /// `max_slots=`, `//`, `^host`, `+n1`.
     OpenMpi,
@@ -28,12 +28,12 @@ pub(super) enum LineShape {
     Queue,
     /// `SLURM_…=`, `LSB_…=`.
     Variable(Dialect),
-    /// Anything else: no line speaks for a dialect only because it is wrong in another one.
+    /// Anything else: an error in one dialect is no evidence for another.
     Other,
 }
 
 impl LineShape {
-    /// Dialects in which lines of that form are at home, the one that they speak for first.
+    /// Dialects in which lines of this form are valid, the most likely one first.
     pub(super) fn dialects(self) -> &'static [Dialect] {
         match self {
             Self::Slots => &[Dialect::DeepSpeed, Dialect::OpenMpi, Dialect::Ranges],
@@ -58,7 +58,7 @@ impl LineShape {
         if let Some(word) = words.iter().copied().find(|word| is_open_mpi(*word, first)) {
             return Some((Self::OpenMpi, word));
         }
-        // A comma at the end of a host is a typing error, and makes no list of it.
+        // A comma at the end of a host is a typing error and does not make it a list.
         let host = first.text.strip_suffix(',').unwrap_or(first.text);
         let shape = match rest {
             _ if is_list(first.text) && rest.len() <= 1 => list_shape(first.text),
@@ -86,7 +86,8 @@ fn is_open_mpi(word: HostToken<'_>, first: HostToken<'_>) -> bool {
     }
 }
 
-/// Several hosts in one word. A range that a comma cuts into two leaves brackets in both.
+/// Whether a word holds several hosts. A range that a comma cuts in two leaves brackets in both
+/// parts.
 fn is_list(text: &str) -> bool {
     let is_host_and_comma = text.strip_suffix(',').is_some_and(is_host);
     text.contains(',') && !is_host_and_comma || is_pattern(text)
@@ -110,12 +111,12 @@ pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `host:4`, but no IPv6 address without brackets.
+/// Whether a word is `host:4`; an IPv6 address without brackets is not.
 fn is_counted(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, count)| is_host(host) && is_number(count))
 }
 
-/// `slots=4`, `Slots`, `lots=4`; not what MPICH says of a host.
+/// Whether a word is `slots=4`, `Slots` or `lots=4`; the attributes of MPICH are not.
 fn is_setting(text: &str) -> bool {
     let key = text.split('=').next().unwrap_or_default();
     let is_mpich = matches!(key, "ifname" | "user" | "binding");
@@ -126,16 +127,16 @@ fn is_pair(words: &[HostToken<'_>]) -> bool {
     matches!(words, [host, count, ..] if is_host(host.text) && is_number(count.text))
 }
 
-/// The dialect for which a line speaks, if it is not this one.
+/// The dialect for which a line is evidence, if it is not this one.
 pub(super) fn foreign(words: &[HostToken<'_>], dialect: Dialect) -> Option<Dialect> {
     let (shape, _) = LineShape::of(words)?;
     let dialects = shape.dialects();
-    // Bare hosts are at home nearly everywhere.
+    // Bare hosts are valid in nearly every dialect.
     let is_at_home = shape == LineShape::Bare || dialects.contains(&dialect);
     dialects.first().copied().filter(|_| !is_at_home)
 }
 
-/// Two dialects in one file.
+/// The error for two dialects in one file.
 pub(super) fn mixed(words: &[HostToken<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
     let (first, last) = (words[0].span, words[words.len() - 1].span);
     let span = Span::new(first.start, last.end);
@@ -149,7 +150,7 @@ pub(super) fn mixed(words: &[HostToken<'_>], dialect: Dialect, other: Dialect) -
         ))
 }
 
-/// How a line of the dialect looks.
+/// An example of a line of the dialect.
 fn example(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::DeepSpeed | Dialect::OpenMpi => "`host slots=4`",

@@ -1,4 +1,4 @@
-//! Slurm: what `env | grep SLURM` prints in a job, or a node list with its counts,
+//! The dialect of Slurm: the output of `env | grep SLURM` in a job, or a node list with its counts,
 //! `n[1-4] 2(x3),1`.
 
 use crate::base::{Diagnostic, Source};
@@ -14,9 +14,9 @@ use super::LIST_BYTES_MAX;
 use super::shape::is_number;
 use super::variables::variable;
 
-/// Variables that name the nodes, the better one first: a step may have fewer than its job.
+/// Variables that name the nodes, in order of preference: a step may have fewer nodes than its job.
 const LISTS: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
-/// Variables that say how many workers a node takes: devices, then tasks.
+/// Variables that hold the number of workers of a node: devices, then tasks.
 const COUNTS: [&str; 4] = [
     "SLURM_GPUS_PER_NODE",
     "SLURM_GPUS_ON_NODE",
@@ -24,16 +24,16 @@ const COUNTS: [&str; 4] = [
     "SLURM_TASKS_PER_NODE",
 ];
 
-/// How nodes and their counts are written.
+/// The form in which nodes and their counts are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Beside each other.
+    /// Both on one line.
     Line,
-    /// Each in its variable.
+    /// Each in its own variable.
     Variables,
 }
 
-/// The best variable so far of each kind, by its place in the list.
+/// The best variable found of each kind, by its index in the list.
 #[derive(Default)]
 struct Found<'a> {
     list: Option<(usize, LinePosition, HostToken<'a>)>,
@@ -43,7 +43,7 @@ struct Found<'a> {
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     let mut found = Found::default();
     each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
-        // The same letters, but with the lifetime of the source.
+        // The same text, but with the lifetime of the source.
         let line = &source.text[place.span.start..place.span.start + line.len()];
         if let Some((name, value)) = variable(line, place.span.start) {
             found.take(name, value, place);
@@ -121,7 +121,8 @@ fn take_nodes(
     }
 }
 
-/// `2(x3),1`: 2, 2, 2, 1. A single number, also behind a type (`a100:8`), is every node's.
+/// Parses `2(x3),1` into 2, 2, 2, 1. A single number, also after a type (`a100:8`), applies to
+/// every node.
 fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
     if let Some(every) = of_every_node(word) {
         let count = parse_count(every)?;
@@ -150,7 +151,7 @@ fn of_every_node(word: HostToken<'_>) -> Option<HostToken<'_>> {
     is_number(number.text).then_some(number)
 }
 
-/// `2(x3)`.
+/// Parses one item, `2(x3)`.
 fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic>> {
     let Some(at) = item.text.find('(') else { return Ok((item, 1)) };
     let times = item.text[at..].strip_prefix("(x").and_then(|rest| rest.strip_suffix(')'));
@@ -196,7 +197,7 @@ fn unexpected(word: HostToken<'_>) -> Diagnostic {
         .help("a line is a node list and its counts: `n[1-4] 2(x4)`")
 }
 
-/// Values in the form of `SLURM_TASKS_PER_NODE`.
+/// Formats counts like the values of `SLURM_TASKS_PER_NODE`.
 pub(super) fn show_counts(counts: &[u32]) -> String {
     let runs = counts.chunk_by(|left, right| left == right).map(|run| match run {
         [only] => only.to_string(),

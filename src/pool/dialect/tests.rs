@@ -4,7 +4,7 @@ use super::*;
 use crate::pool::SLOTS_MAX;
 use crate::pool::hosts::Host;
 
-/// `a:2 b:1`, then what is wrong.
+/// Formats the hosts as `a:2 b:1`, then the problems.
 fn show(reading: &Reading) -> String {
     let hosts = reading.hostfile.hosts().iter();
     let mut out: Vec<String> =
@@ -190,7 +190,7 @@ fn hosts() -> impl Strategy<Value = Vec<(String, u32)>> {
     })
 }
 
-/// Lines of all dialects, right and wrong, mixed.
+/// Valid and invalid lines of all dialects, mixed.
 fn any_text() -> impl Strategy<Value = Vec<u8>> {
     let word = proptest::sample::select(vec![
         "a",

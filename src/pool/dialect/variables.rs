@@ -1,11 +1,11 @@
-//! `NAME=value` lines, as `env` prints them and as shells set them.
+//! Parser of `NAME=value` lines in the form of `env` and of shells.
 
 use crate::base::Span;
 use crate::pool::line::HostToken;
 
 use super::Dialect;
 
-/// Whose variable a word sets.
+/// The dialect to which the variable of a word belongs.
 pub(super) fn owner(word: &str) -> Option<Dialect> {
     let (name, _) = word.split_once('=')?;
     if name.starts_with("SLURM_") {
@@ -17,7 +17,7 @@ pub(super) fn owner(word: &str) -> Option<Dialect> {
     }
 }
 
-/// A variable and its value, which ends with its line and may stand in quotes.
+/// Splits a line into a variable and its value, which ends with the line and may be in quotes.
 pub(super) fn variable(line: &str, start: usize) -> Option<(&str, HostToken<'_>)> {
     let trimmed = line.trim_start();
     let trimmed = trimmed.strip_prefix("export ").unwrap_or(trimmed).trim_start();

@@ -1,4 +1,4 @@
-//! Hosts → a text of a dialect.
+//! Writer of hosts as a text in a dialect.
 
 use std::fmt::Write as _;
 
@@ -7,25 +7,25 @@ use crate::pool::nodeset::{fold, fold_before_suffix};
 
 use super::{Dialect, slurm};
 
-/// What hosts can be written as.
+/// A format in which hosts can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostfileFormat {
-    /// A dialect that says hosts and slots.
+    /// A dialect with hosts and slots.
     Dialect(Dialect),
     /// The names alone, folded: `n[01-16],login`.
     Nodeset,
 }
 
-/// A text, and what the hosts have that it does not say.
+/// The text, and the properties of the hosts that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Ends with a line end.
+    /// The text, which ends with a newline.
     pub text: String,
     /// One sentence for each loss, lower case, no full stop.
     pub losses: Vec<String>,
 }
 
-/// Writes hosts in their order.
+/// Writes the hosts in their order.
 pub fn write(hosts: &[Host], target: HostfileFormat) -> Written {
     let HostfileFormat::Dialect(dialect) = target else {
         let text = fold(names(hosts)) + "\n";
@@ -69,7 +69,7 @@ pub fn write(hosts: &[Host], target: HostfileFormat) -> Written {
     Written { text, losses: lost_users(hosts, dialect).into_iter().chain(limits).collect() }
 }
 
-/// Limits of Open MPI, where they cannot be said.
+/// The loss message for Open MPI's limits in a dialect that cannot express them.
 pub fn lost_limits(hosts: &[Host]) -> Option<String> {
     let limits = hosts.iter().filter(|host| host.max_slots.is_some()).count();
     let hosts = if limits == 1 { "host" } else { "hosts" };
@@ -80,7 +80,7 @@ fn with_slots(host: &Host) -> String {
     format!("{}{} slots={}", login(host), host.name, host.slots.get())
 }
 
-/// `ada@`, where the host is reached as somebody.
+/// The prefix `ada@` of a host that has a login user.
 fn login(host: &Host) -> String {
     host.user.as_ref().map_or(String::new(), |user| format!("{user}@"))
 }
@@ -99,7 +99,7 @@ fn lines(hosts: &[Host], show: impl Fn(&Host) -> String) -> String {
     hosts.iter().map(|host| show(host) + "\n").collect()
 }
 
-/// A line for neighbours with as many slots.
+/// Writes one line for each run of adjacent hosts with the same number of slots.
 fn ranges(hosts: &[Host]) -> String {
     let mut out = String::new();
     for group in hosts.chunk_by(|left, right| left.slots == right.slots) {

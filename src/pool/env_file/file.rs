@@ -1,4 +1,4 @@
-//! A whole file, and two files against each other.
+//! Parser of a whole environment file, and comparison of two files.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,26 @@ use crate::pool::codes;
 use crate::pool::parse::lines;
 use crate::pool::text::decode;
 
-/// Variables of a file; reading stops beyond.
+/// Limit of the variables of a file; reading stops there.
 const VARIABLES_MAX: usize = 4096;
 
 /// One variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Letters, digits and `_`.
+    /// Its name: letters, digits and `_`.
     pub name: String,
-    /// Literal.
+    /// Its value, literal.
     pub value: String,
-    /// Where it stands, from 1.
+    /// Its line, counted from 1.
     pub line: usize,
-    /// Where its name stands.
+    /// The position of its name.
     pub span: Span,
 }
 
-/// The variables of the good lines, in the order of the text, each name once: the last wins.
+/// The variables of the valid lines, in the order of the text, each name once: the last wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFile {
-    /// See the type.
+    /// The variables.
     pub variables: Vec<Variable>,
 }
 
@@ -39,7 +39,7 @@ impl EnvFile {
     }
 }
 
-/// Reads the bytes of a file called `name`.
+/// Reads the bytes of a file named `name`.
 pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
     let (source, decoded) = decode(name, bytes);
     let mut diagnostics: Vec<_> = decoded.into_iter().map(not_text).collect();
@@ -54,7 +54,8 @@ pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
     (EnvFile { variables }, Findings { source, diagnostics })
 }
 
-/// The decoder speaks of hostfiles; here any text may stand, as long as it is text.
+/// Rewrites a decoder problem, whose message is about hostfiles: an environment file may hold any
+/// text in UTF-8.
 fn not_text(found: Diagnostic) -> Diagnostic {
     let help = match found.span {
         Some(_) => "save the file as UTF-8; other bytes can be given with `--env`".to_owned(),
@@ -65,14 +66,14 @@ fn not_text(found: Diagnostic) -> Diagnostic {
 
 #[derive(Default)]
 struct Reader {
-    /// A variable that is set again further down leaves its place.
+    /// The variables; one that is set again further down leaves `None` at its first place.
     variables: Vec<Option<Variable>>,
     places: HashMap<String, usize>,
     entries: usize,
 }
 
 impl Reader {
-    /// `None` at the limit: nothing more is read.
+    /// Adds the variable of a line; `None` at the limit, where reading stops.
     fn take(&mut self, number: usize, line: EnvLine, problems: &mut Vec<Diagnostic>) -> Option<()> {
         let EnvLine { name, value, problems: mut found } = line;
         let Some((name, span)) = name else {
@@ -112,7 +113,8 @@ fn too_many(span: Span) -> Diagnostic {
         .help("is this a file of variables?")
 }
 
-/// What `file` sets differently from `other`, a file called `name` that it outranks.
+/// Warnings for variables that `file` sets to another value than `other`, a file named `name` with
+/// lower precedence.
 pub fn shadowed(file: &EnvFile, other: &EnvFile, name: &str) -> Vec<Diagnostic> {
     let differs = |variable: &&Variable| {
         other.get(&variable.name).is_some_and(|found| found.value != variable.value)

@@ -1,4 +1,4 @@
-//! One line: `NAME=value`, perhaps after `export`, and what people write instead.
+//! Parser of one line: `NAME=value`, optionally after `export`, and common mistakes.
 
 use crate::base::env_vars::{self, RESERVED};
 use crate::base::{Diagnostic, Span};
@@ -6,19 +6,19 @@ use crate::base::{Diagnostic, Span};
 use super::value;
 use crate::pool::codes;
 
-/// What Linux accepts as one `NAME=value`, without its final NUL.
+/// Limit of Linux for one `NAME=value`, without its final NUL.
 const VARIABLE_BYTES_MAX: usize = 131_071;
-/// What decides which code a worker runs, whatever its command says.
+/// Variables that select which code a worker runs, whatever its command is.
 const LOADS_CODE: [&str; 4] = ["LD_AUDIT", "LD_PRELOAD", "PATH", "PYTHONHOME"];
 
-/// What a line says, as far as it can be understood.
+/// The content of a line, as far as it can be parsed.
 #[derive(Debug, Default)]
 pub(super) struct EnvLine {
-    /// The name and its place; `None` on a line that sets nothing.
+    /// The name and its position; `None` on a line that sets nothing.
     pub(super) name: Option<(String, Span)>,
-    /// Set where it could be read.
+    /// The value, if it could be read.
     pub(super) value: Option<String>,
-    /// Everything that is wrong with the line.
+    /// All problems of the line.
     pub(super) problems: Vec<Diagnostic>,
 }
 
@@ -42,8 +42,8 @@ pub(super) fn parse(line: &str, start: usize) -> EnvLine {
     EnvLine { name: Some((name.text.to_owned(), name.span())), value, problems }
 }
 
-/// Warns of variables that a file of the working directory should rather not set: it may have come
-/// with somebody else's code.
+/// Warns of variables that a file in the working directory should not set: the file may belong to
+/// code from another author.
 pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
     LOADS_CODE.contains(&name).then(|| {
         let message = format!("`{name}` comes from the working directory");
@@ -53,7 +53,7 @@ pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
     })
 }
 
-/// A part of the text and where it begins.
+/// A part of the text and its start byte.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EnvText<'a> {
     pub(super) text: &'a str,
@@ -80,7 +80,7 @@ impl<'a> EnvText<'a> {
     }
 }
 
-/// `export A=1`: the word says nothing, and shells want it.
+/// Removes `export` from `export A=1`: the word has no effect here, and shells need it.
 fn without_export(line: EnvText<'_>) -> EnvText<'_> {
     match line.text.strip_prefix("export") {
         Some(rest) if rest.starts_with([' ', '\t']) => {
@@ -90,7 +90,8 @@ fn without_export(line: EnvText<'_>) -> EnvText<'_> {
     }
 }
 
-/// A NUL cannot be in a variable; a carriage return inside a line was not meant.
+/// Reports a NUL, which a variable cannot contain, and a carriage return inside a line, which is a
+/// mistake.
 fn control_bytes(line: EnvText<'_>) -> Vec<Diagnostic> {
     let spoilt = line.text.char_indices().find(|(_, c)| matches!(c, '\0' | '\r'));
     let tell = |(at, c): (usize, char)| {
@@ -112,7 +113,7 @@ fn no_equals(line: EnvText<'_>, word: EnvText<'_>) -> Diagnostic {
     problem.help("a comment begins with `#`; commands are not run")
 }
 
-/// `equals` is where the sign stands.
+/// The problem of a name; `equals` is the position of the sign.
 fn name_problem(name: EnvText<'_>, equals: usize) -> Option<Diagnostic> {
     if RESERVED.contains(&name.text) {
         let message = format!("`{}` is set by remuda itself", name.text);

@@ -1,7 +1,7 @@
-//! The text of a `.deepspeed_env` → variables and everything that is wrong with it.
+//! Parser of a `.deepspeed_env`: its text becomes variables and all problems.
 //!
-//! Values are literal: nothing is expanded and nothing is executed, whatever a value looks like. Blank
-//! lines, comments, `export` and one pair of quotes around a value are understood.
+//! Values are literal: nothing is expanded and nothing is executed, whatever a value looks like.
+//! Blank lines, comments, `export` and one pair of quotes around a value are understood.
 
 mod file;
 mod line;

@@ -1,11 +1,11 @@
-//! What stands after the `=`.
+//! Parser of the value after the `=`.
 
 use crate::base::Diagnostic;
 
 use super::line::EnvText;
 use crate::pool::codes;
 
-/// The value, literal; `None` when its quotes cannot be understood.
+/// The value, literal; `None` when its quotes are invalid.
 pub(super) fn read(typed: EnvText<'_>, problems: &mut Vec<Diagnostic>) -> Option<String> {
     let Some(quote) = typed.text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         problems.extend(comment_inside(typed));
@@ -41,7 +41,7 @@ fn after_quote(rest: EnvText<'_>, quote: char) -> Diagnostic {
         .help(format!("for a {quote} inside a value use {other} around it, or no quotes at all"))
 }
 
-/// DeepSpeed lets the remote shell do it, commands included.
+/// Warns of a value that DeepSpeed passes to the remote shell for expansion, commands included.
 fn not_expanded(value: EnvText<'_>) -> Option<Diagnostic> {
     let bytes = value.text.as_bytes();
     let begins = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'{' | b'(');

@@ -1,41 +1,41 @@
-//! Sets of hosts in ClusterShell's operators: `hosts & rack[1-3] ! n7`.
+//! Set expressions in ClusterShell's operators: `hosts & rack[1-3] ! n7`.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
 use crate::base::Span;
 
-/// How two sets become one.
+/// An operator that joins two sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `,` or a blank: what is in either.
+    /// `,` or a blank: members of either set.
     Union,
-    /// `!`: what is in the left one alone.
+    /// `!`: members of the left set alone.
     Difference,
-    /// `&`: what is in both.
+    /// `&`: members of both sets.
     Intersection,
-    /// `^`: what is in exactly one.
+    /// `^`: members of exactly one set.
     Either,
 }
 
-/// A word between operators: a list, or whatever the caller takes it for.
+/// A word between operators: a list, or another kind of operand that the caller defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOperand<'a> {
     /// The word.
     pub text: &'a str,
-    /// Where it stands.
+    /// Its position.
     pub span: Span,
 }
 
-/// Operands and what stands before each; computed from left to right, as ClusterShell does it.
+/// Operands, each with the operator before it; evaluated from left to right, as in ClusterShell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression<'a> {
-    /// The first operand is united with nothing.
+    /// The terms; the operator of the first one is a union with the empty set.
     pub terms: Vec<(Operator, SetOperand<'a>)>,
 }
 
 impl<'a> Expression<'a> {
-    /// Reads an expression; the place of an operator that has no operand is the error.
+    /// Parses an expression; the error is the position of an operator without its operand.
     pub fn read(text: &'a str) -> Result<Self, Span> {
         let mut terms: Vec<(Operator, SetOperand<'a>)> = Vec::new();
         let mut pending = None;
@@ -78,7 +78,7 @@ fn operator(c: char) -> Option<Operator> {
     }
 }
 
-/// Bytes until an operator or a blank that stands outside of brackets.
+/// Number of bytes up to an operator or a blank outside brackets.
 fn operand_length(text: &str) -> usize {
     let mut is_inside = false;
     let ends = |c: char| {
@@ -93,7 +93,7 @@ fn operand_length(text: &str) -> usize {
 }
 
 impl Operator {
-    /// Joins two sets. What stays keeps the order of the left set, then that of the right one.
+    /// Joins two sets. The result keeps the order of the left set, then that of the right one.
     pub fn join<T, K: Hash + Eq>(
         self,
         left: Vec<T>,

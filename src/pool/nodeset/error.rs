@@ -1,34 +1,34 @@
-//! What can be wrong with a list of host names.
+//! Errors of a list of host names.
 
 use crate::base::ids::HostNameError;
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
 
-/// What is wrong, and where.
+/// An error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeProblem {
     /// The error.
     pub error: RangeError,
-    /// Position in the text.
+    /// Its position in the text.
     pub span: Span,
 }
 
-/// See the messages.
+/// An error of a list of host names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// Slurm and pdsh take the rest of the word for a name.
+    /// An open bracket. Slurm and pdsh treat the rest of the word as a name.
     #[error("`[` is not closed")]
     Unclosed,
-    /// A bracket too many.
+    /// A closing bracket without an opening one.
     #[error("`]` without `[`")]
     Unopened,
-    /// `[]`, `[1,,2]`.
+    /// A missing number: `[]`, `[1,,2]`.
     #[error("a number is missing in the range")]
     EmptyItem,
-    /// `[a-c]`.
+    /// A word in place of a number: `[a-c]`.
     #[error("`{}` is not a number", .0.escape_debug())]
     NotANumber(String),
-    /// `[3-1]`.
+    /// A descending range: `[3-1]`.
     #[error("the range runs backwards: {last} comes before {first}")]
     Reversed {
         /// As written.
@@ -36,7 +36,7 @@ pub enum RangeError {
         /// As written.
         last: String,
     },
-    /// `[01-3]`: Slurm makes 01, 02, 03 of it, others refuse it.
+    /// Ends with different padding: for `[01-3]` Slurm makes 01, 02, 03; other tools refuse it.
     #[error("`{first}` and `{last}` are padded differently")]
     Padding {
         /// As written.
@@ -44,28 +44,28 @@ pub enum RangeError {
         /// As written.
         last: String,
     },
-    /// `[1-9/0]`, `[1/2]`.
+    /// An invalid step: `[1-9/0]`, `[1/2]`.
     #[error("a step stands behind a range, and is at least 1")]
     BadStep,
-    /// More than 18 digits.
+    /// A number of more than 18 digits.
     #[error("the number is too large")]
     TooLarge,
     /// More ranges than any naming scheme has.
     #[error("more than {max} ranges in one name", max = super::Pattern::RANGES_MAX)]
     TooManyRanges,
-    /// A slip of the finger can name billions.
+    /// Too many hosts: a typing error can name billions.
     #[error("{0} hosts are more than the limit {max}", max = super::NAMES_MAX)]
     TooManyNames(u64),
-    /// Nothing between two commas.
+    /// An empty name between two commas.
     #[error("a host name is missing")]
     EmptyName,
-    /// The names would not be names.
+    /// A pattern whose names are not host names.
     #[error(transparent)]
     BadName(#[from] HostNameError),
 }
 
 impl RangeProblem {
-    /// For the screen.
+    /// The diagnostic for the user.
     pub fn diagnostic(&self) -> Diagnostic {
         let code = match self.error {
             RangeError::TooManyNames(_) => codes::RANGE_TOO_LONG,

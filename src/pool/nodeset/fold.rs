@@ -1,15 +1,15 @@
-//! Names → a list that stands for them.
+//! Folding of names into a list with ranges.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
-/// Folds names so that the list stands for exactly these, in this order: `n[1-3,7],login`.
+/// Folds names into a list that expands to exactly these, in this order: `n[1-3,7],login`.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     fold_split(names.into_iter().map(Split::of))
 }
 
-/// The same for readers that take nothing behind a bracket, as Slurm does: `n1-ib,n2-ib`.
+/// The same for readers that accept no text after a bracket, such as Slurm: `n1-ib,n2-ib`.
 pub fn fold_before_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let split = |name| Some(Split::of(name)).filter(|split| split.suffix.is_empty());
     fold_split(names.into_iter().map(|name| split(name).unwrap_or(Split::whole(name))))
@@ -33,7 +33,8 @@ fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
     out
 }
 
-/// Folds a set of names: each once, numbers in order, groups in the order in which they first come.
+/// Folds a set of names: each once, numbers in ascending order, groups in the order of their first
+/// name.
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<(Split<'a>, Vec<Number<'a>>)> = Vec::new();
     let mut places: HashMap<(&str, &str, bool), usize> = HashMap::new();
@@ -58,7 +59,7 @@ pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     out
 }
 
-/// Those of the names that differ from one in nothing but their last number.
+/// The names that differ from a name only in their last number.
 pub fn kin<'a>(
     name: &str,
     names: impl IntoIterator<Item = &'a str>,
@@ -67,7 +68,7 @@ pub fn kin<'a>(
     names.into_iter().filter(move |other| name.is_kin(&Split::of(other)))
 }
 
-/// A name around its last number.
+/// A name split around its last number.
 #[derive(Clone, Copy)]
 struct Split<'a> {
     prefix: &'a str,
@@ -86,7 +87,7 @@ impl<'a> Split<'a> {
         Self { prefix: name, number: None, suffix: "" }
     }
 
-    /// An address is not taken apart, nor is a number that no reader could hold.
+    /// Splits a name. An address is not split, nor is a number that is too large for readers.
     fn of(name: &'a str) -> Self {
         const DIGITS_MAX: usize = 18;
         let bytes = name.as_bytes();
@@ -128,7 +129,7 @@ impl<'a> Split<'a> {
     }
 }
 
-/// Numbers in their order: the first and the last of each row of neighbours.
+/// Numbers in ascending order: the first and the last of each run of adjacent ones.
 #[derive(Default)]
 struct Runs<'a>(Vec<(Number<'a>, Number<'a>)>);
 
@@ -161,8 +162,8 @@ impl fmt::Display for Runs<'_> {
 }
 
 impl Number<'_> {
-    /// Whether a run that begins here may hold the other: `08` goes on to `99`, `8` to any number
-    /// without zeros in front.
+    /// Whether a run that begins here may contain the other number: a run from `08` ends at `99`,
+    /// one from `8` contains any number without leading zeros.
     fn has_width_of(self, other: Number<'_>) -> bool {
         let is_padded =
             |number: Number<'_>| 1 < number.digits.len() && number.digits.starts_with('0');

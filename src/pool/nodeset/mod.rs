@@ -1,7 +1,7 @@
-//! Compressed lists of host names, as Slurm, pdsh and ClusterShell write them: `n[01-03,7]-ib`.
+//! Compressed lists of host names, in the syntax of Slurm, pdsh and ClusterShell: `n[01-03,7]-ib`.
 //!
-//! Pure. A list is read strictly, with the place of every mistake; it is expanded lazily and within a
-//! bound; and names fold back into a list that expands to them again, in their order.
+//! Pure. A list is parsed strictly, with the position of every error; it is expanded lazily and up
+//! to a limit; and names fold back into a list that expands to them again, in their order.
 
 mod algebra;
 mod error;
@@ -15,5 +15,5 @@ pub use fold::{fold, fold_before_suffix, fold_set, kin};
 pub use pattern::Pattern;
 pub use read::{is_pattern, read_list, read_pattern};
 
-/// Names that one list may stand for.
+/// Limit of the names in one list.
 pub const NAMES_MAX: u64 = 65_536;

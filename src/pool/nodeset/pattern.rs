@@ -1,12 +1,12 @@
-//! A host name with ranges in it, and the names that it stands for.
+//! A host name with ranges in it, and the names to which it expands.
 
 use std::fmt;
 
 use crate::base::HostName;
 
-/// Text and ranges in turn: `rack`, `[1-2]`, `n`, `[01-16]`.
+/// A host name pattern: text and ranges in turn, such as `rack`, `[1-2]`, `n`, `[01-16]`.
 ///
-/// Stands for at least one name, and for [`NAMES_MAX`](super::NAMES_MAX) at most.
+/// It expands to at least one name, and to at most [`NAMES_MAX`](super::NAMES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     pub(super) pieces: Vec<PatternPart>,
@@ -15,19 +15,19 @@ pub struct Pattern {
 /// A part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PatternPart {
-    /// Stands for itself.
+    /// Literal text.
     Text(String),
     /// One of these numbers.
     Numbers(Vec<Run>),
 }
 
-/// `first-last/step`; a single number is a run of one.
+/// A run of numbers, `first-last/step`; a single number is a run of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) step: u64,
-    /// Digits of every number, zeros in front; 0: as many as the number has.
+    /// Digits of every number, with leading zeros; 0: no padding.
     pub(super) width: usize,
 }
 
@@ -58,7 +58,7 @@ impl PatternPart {
         }
     }
 
-    /// Appends the choice of that index.
+    /// Appends the text or the number at that index.
     fn push(&self, mut index: u64, out: &mut String) {
         match self {
             Self::Text(text) => out.push_str(text),
@@ -74,7 +74,7 @@ impl PatternPart {
     }
 }
 
-/// What `{number:0width$}` writes, in a fifth of the time; no width is above 20.
+/// Writes the same as `{number:0width$}`, in a fifth of the time; no width is above 20.
 fn push_number(mut number: u64, width: usize, out: &mut String) {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();
@@ -88,17 +88,17 @@ fn push_number(mut number: u64, width: usize, out: &mut String) {
 }
 
 impl Pattern {
-    /// How many names it stands for, which says nothing about whether they are too many.
+    /// The number of names, without a check of the limit.
     pub(super) fn count_of(pieces: &[PatternPart]) -> u64 {
         pieces.iter().fold(1, |product: u64, piece| product.saturating_mul(piece.count()))
     }
 
-    /// How many names it stands for.
+    /// The number of names.
     pub fn count(&self) -> u64 {
         Self::count_of(&self.pieces)
     }
 
-    /// The names, one after the other; the last range turns fastest.
+    /// The names in order; the last range varies fastest.
     pub fn hosts(&self) -> impl Iterator<Item = HostName> {
         let mut name = String::new();
         (0..self.count()).map(move |index| {
@@ -108,7 +108,7 @@ impl Pattern {
         })
     }
 
-    /// Appends the name of that index.
+    /// Appends the name at that index.
     fn push_name(&self, mut index: u64, out: &mut String) {
         let mut choices = [0; Self::RANGES_MAX];
         let ranges = self.pieces.iter().filter(|piece| matches!(piece, PatternPart::Numbers(_)));
@@ -127,7 +127,7 @@ impl Pattern {
         }
     }
 
-    /// Ranges of one pattern; Slurm allows five.
+    /// Limit of the ranges of one pattern; Slurm allows five.
     pub(super) const RANGES_MAX: usize = 8;
 }
 

@@ -1,4 +1,4 @@
-//! Text → [`Pattern`]s.
+//! Parser of text into [`Pattern`]s.
 
 use crate::base::{HostName, Span};
 
@@ -6,7 +6,7 @@ use super::NAMES_MAX;
 use super::error::{RangeError, RangeProblem};
 use super::pattern::{Pattern, PatternPart, Run};
 
-/// Digits that always fit into a number.
+/// Number of digits that always fit into a `u64`.
 const DIGITS_MAX: usize = 18;
 
 /// Whether a word has ranges: `n[1-3]` and `[1-3]n` do, the address `[::1]` does not.
@@ -16,8 +16,8 @@ pub fn is_pattern(word: &str) -> bool {
     inside.split_once(']').is_some_and(|(inside, _)| is_range(inside))
 }
 
-/// Reads a list: names between commas, `n[1-3],login`. `start` is where it stands in its text. What is
-/// wrong is said of every name; all of them together stand for [`NAMES_MAX`] names at most.
+/// Parses a list: names between commas, `n[1-3],login`. `start` is its byte in the whole text. The
+/// errors of every name are reported; all names together expand to at most [`NAMES_MAX`] names.
 pub fn read_list(text: &str, start: usize) -> Result<Vec<(Pattern, Span)>, Vec<RangeProblem>> {
     let mut patterns = Vec::new();
     let mut problems = Vec::new();
@@ -39,7 +39,7 @@ pub fn read_list(text: &str, start: usize) -> Result<Vec<(Pattern, Span)>, Vec<R
     if problems.is_empty() { Ok(patterns) } else { Err(problems) }
 }
 
-/// Parts at the commas that stand outside of brackets, with their places.
+/// Splits a list at the commas outside brackets, with the positions of the parts.
 fn split_list(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_inside = false;
     let parts = text.split(move |c| {
@@ -53,7 +53,7 @@ fn split_list(text: &str) -> impl Iterator<Item = (usize, &str)> {
     parts.map(|part| (part.as_ptr() as usize - text.as_ptr() as usize, part))
 }
 
-/// Reads one name with ranges, which stands at byte `start` of its text.
+/// Parses one name with ranges, which begins at byte `start` of the text.
 pub fn read_pattern(word: &str, start: usize) -> Result<Pattern, RangeProblem> {
     let mut reader = Reader { word, start };
     let pieces = if is_pattern(word) { reader.pieces()? } else { reader.plain()? };
@@ -62,7 +62,7 @@ pub fn read_pattern(word: &str, start: usize) -> Result<Pattern, RangeProblem> {
         return Err(reader.problem(RangeError::TooManyNames(count), 0, word.len()));
     }
     let pattern = Pattern { pieces };
-    // Digits are fine anywhere, so the longest of the names speaks for all.
+    // Digits are valid anywhere in a name, so a check of the longest name covers all of them.
     let longest = pattern.longest();
     match HostName::parse(&longest) {
         Ok(_) => Ok(pattern),
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         Ok(pieces)
     }
 
-    /// What stands between two brackets.
+    /// Parses the text between two brackets.
     fn runs(&self, from: usize, to: usize) -> Result<Vec<Run>, RangeProblem> {
         let mut at = from;
         let mut runs = Vec::new();
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         Ok(runs)
     }
 
-    /// `7`, `01-03`, `1-9/2`.
+    /// Parses one item: `7`, `01-03`, `1-9/2`.
     fn run(&self, item: &'a str, at: usize) -> Result<Run, RangeProblem> {
         let end = at + item.len();
         let (range, step) = match item.split_once('/') {
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
             let (first, last) = as_written();
             return Err(self.problem(RangeError::Padding { first, last }, at, at + range.len()));
         }
-        // The last number that is reached, so that equal patterns are equal values.
+        // The last number that the run reaches, so that equal patterns are equal values.
         let last = run.first + (run.count() - 1) * run.step;
         Ok(Run { last, step: if last == run.first { 1 } else { step }, ..run })
     }
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `01`, `00`; not `0`.
+/// Whether a number has leading zeros: `01`, `00`; not `0`.
 fn is_padded(text: &str) -> bool {
     1 < text.len() && text.starts_with('0')
 }
