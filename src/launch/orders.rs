@@ -1,4 +1,4 @@
-//! Requests to agents, made from a plan. Pure: facts about the nodes are passed in as [`Found`].
+//! Requests to agents, made from a plan. Pure: facts about the nodes are passed in as [`PreparedNode`].
 
 use std::ffi::OsString;
 use std::ops::Range;

@@ -285,7 +285,7 @@ pub fn signal_child(child: Pid, number: i32) {
 }
 
 /// Waits for the end of a child that is about to exit. A child that is stopped by a signal, or that
-/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and [`KILLED_LIMIT`].
+/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
 pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;

@@ -37,7 +37,7 @@ pub fn send_to_self(signal: i32) {
     let _ = unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// Blocks requests until the returned value is dropped; see [`Waiting`].
+/// Blocks requests until the returned value is dropped; see [`SignalWatch`].
 pub fn let_requests_wait() -> SignalWatch {
     block_requests();
     SignalWatch(())

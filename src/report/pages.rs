@@ -103,7 +103,7 @@ struct StreamBuffer {
     is_kept: bool,
     /// Length of the stream when bytes of it were last hidden from the screen.
     hidden_until: u64,
-    /// Value of [`Pages::shown_bytes`] when bytes of it were last shown.
+    /// Value of [`OutputRouter::shown_bytes`] when bytes of it were last shown.
     shown_until: u64,
 }
 

@@ -23,7 +23,7 @@ use crate::runtime::shm_window::{Window, Workspace, fold_windows_into};
 use crate::runtime::traffic::Traffic;
 use crate::runtime::tree::{Fold, pieces};
 
-/// Limits of [`Across::is_short`]: the bytes that a node receives in total, and the number of other
+/// Limits of [`InterNode::is_short`]: the bytes that a node receives in total, and the number of other
 /// nodes, which must be lower.
 const SHORT_BYTES: usize = 1 << 14;
 const SHORT_NODES_MAX: usize = 16;
@@ -34,7 +34,7 @@ pub(crate) fn short_bytes_max(nodes: usize) -> Option<usize> {
     (0 < others && others < SHORT_NODES_MAX).then(|| SHORT_BYTES / others)
 }
 
-/// Serialized form of an [`Alarm`] in the store.
+/// Serialized form of an [`AbortRecord`] in the store.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AbortNotice {
     pub(crate) by: Rank,

@@ -16,7 +16,7 @@ pub(crate) struct BufferPool {
     free: Vec<Vec<u64>>,
 }
 
-/// Buffer of elements. [`Rooms::put`] returns it to the pool; a dropped one is freed instead.
+/// Buffer of elements. [`BufferPool::put`] returns it to the pool; a dropped one is freed instead.
 #[derive(Debug)]
 pub(crate) struct PooledBuffer<T> {
     words: Vec<u64>,

@@ -81,7 +81,7 @@ pub enum ToAgent {
     /// No process of this epoch is left on any node, and the next epoch begins: every later frame
     /// of this link belongs to it.
     Renew,
-    /// The nodes of the job, a packed [`super::Roster`]: the same bytes for all nodes, before
+    /// The nodes of the job, a packed [`super::NodeRoster`]: the same bytes for all nodes, before
     /// [`ToAgent::Start`].
     Roster(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Examine this node, and listen for the others. No job follows.

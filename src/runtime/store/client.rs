@@ -54,7 +54,7 @@ pub struct StoreIdentity {
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// See [`Identity::at`].
+    /// See [`StoreIdentity::at`].
     at: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,

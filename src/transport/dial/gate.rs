@@ -88,7 +88,7 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Starts the task; `say` prints lines. Must be called inside a runtime, whose `tasks` end some
-    /// time after [`Gate::close`].
+    /// time after [`Acceptor::close`].
     pub fn open(
         door: BoundListener,
         rules: Rules,
@@ -149,7 +149,7 @@ impl Acceptor {
     }
 
     /// Informs every node that another node 0 will continue the job; the task ends as after
-    /// [`Gate::close`].
+    /// [`Acceptor::close`].
     pub fn leave(&self) {
         let _ = self.asks.send(Ask::End(Control::Leaving));
     }

@@ -1,4 +1,4 @@
-//! Nodes that are started one by one: node 0 listens ([`Gate`]), the others connect to it
+//! Nodes that are started one by one: node 0 listens ([`Acceptor`]), the others connect to it
 //! ([`Dialer`]).
 //!
 //! ```text
