@@ -1,5 +1,5 @@
-//! L5: examination of the hosts of a hostfile. [`mod@visit`] collects facts from every node over the
-//! same link as a launch; [`mod@judge`] derives findings from them, and is pure. No job is started;
+//! L5: examination of the hosts of a hostfile. `visit` collects facts from every node over the
+//! same link as a launch; `judge` derives findings from them, and is pure. No job is started;
 //! `cli` decides what follows from the findings.
 
 mod case;
