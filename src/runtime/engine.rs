@@ -107,7 +107,7 @@ impl Engine {
         self.calls += 1;
         let since = clock::now();
         let deadline = clock::after(since, self.timeout);
-        let patience = Deadline { since, deadline, spin: self.spin };
+        let patience = Deadline { since, until: deadline, spin: self.spin };
         let earlier = self.failed.as_ref().and_then(|failed| failed.at);
         let outcome = match &self.failed {
             Some(failed) => Err(failed.cause.clone()),

@@ -455,7 +455,7 @@ fn connect(
 ) -> Result<TcpStream, Cause> {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
     loop {
-        let left = patience.deadline.saturating_duration_since(clock::now());
+        let left = patience.until.saturating_duration_since(clock::now());
         let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
             Ok(stream) => return Ok(stream),
             Err(error) => error,

@@ -108,7 +108,8 @@ impl RankRoster {
 pub(crate) struct Deadline {
     /// Start of the operation.
     pub(crate) since: Instant,
-    pub(crate) deadline: Instant,
+    /// End of the time within which it has to complete.
+    pub(crate) until: Instant,
     pub(crate) spin: Spin,
 }
 
@@ -213,7 +214,7 @@ impl LocalNode {
         {
             return Err(self.roster.lost(rank, how));
         }
-        if clock::now() < patience.deadline {
+        if clock::now() < patience.until {
             if let Some(waits) = &self.waits {
                 waits.tell(patience, || self.roster.names(&waiting_for()));
             }

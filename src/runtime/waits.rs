@@ -26,7 +26,7 @@ impl Waits {
 
     /// Publishes the ranks that this rank waits for, once it has waited long, and again when they change.
     pub(crate) fn tell(&self, patience: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
-        let long = LONG.min(patience.deadline.saturating_duration_since(patience.since) / 4);
+        let long = LONG.min(patience.until.saturating_duration_since(patience.since) / 4);
         if clock::now() < patience.since + long {
             return;
         }

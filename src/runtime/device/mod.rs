@@ -423,10 +423,8 @@ impl Drop for DeviceGroup {
         let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = way.take() {
             let limit = clock::now() + FINALIZE_MAX;
-            let patience = DeviceDeadline {
-                deadline: limit,
-                ..DeviceDeadline::new(&self.group, &self.stream)
-            };
+            let patience =
+                DeviceDeadline { until: limit, ..DeviceDeadline::new(&self.group, &self.stream) };
             let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();
             if is_over {
                 nccl.destroy();
@@ -443,12 +441,12 @@ fn ended() -> Trouble {
 pub(super) struct DeviceDeadline<'a> {
     group: &'a Group,
     stream: &'a Arc<CudaStream>,
-    deadline: Instant,
+    until: Instant,
 }
 
 impl<'a> DeviceDeadline<'a> {
     fn new(group: &'a Group, stream: &'a Arc<CudaStream>) -> Self {
-        Self { group, stream, deadline: clock::after(clock::now(), group.timeout()) }
+        Self { group, stream, until: clock::after(clock::now(), group.timeout()) }
     }
 
     /// This rank, and the number of ranks.
@@ -470,7 +468,7 @@ impl<'a> DeviceDeadline<'a> {
             if let Some(cause) = self.group.alarm() {
                 return Err(Trouble::Cause(cause));
             }
-            if self.deadline <= clock::now() {
+            if self.until <= clock::now() {
                 return Err(Trouble::Cause(Cause::Backend(late())));
             }
             looks += 1;
