@@ -64,6 +64,10 @@ pub struct Client {
 
 const CONNECT_RETRY: Duration = Duration::from_millis(20);
 
+/// Time for which a host that the kernel reports as unreachable is tried again: shortly after a link
+/// came up, the kernel may still remember that the neighbour did not answer.
+const UNREACHABLE_LIMIT: Duration = Duration::from_secs(5);
+
 impl Client {
     /// Connects; retries until `deadline` while the connection is refused, because the store may be starting.
     pub fn connect(
@@ -212,6 +216,7 @@ fn connect(
     from: Option<IpAddr>,
     deadline: Instant,
 ) -> Result<TcpStream, ClientError> {
+    let start = clock::now();
     loop {
         let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
@@ -224,6 +229,12 @@ fn connect(
         match called {
             Ok(stream) => return Ok(stream),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                std::thread::sleep(CONNECT_RETRY.min(left));
+            }
+            Err(error)
+                if error.kind() == std::io::ErrorKind::HostUnreachable
+                    && clock::now() < start + UNREACHABLE_LIMIT =>
+            {
                 std::thread::sleep(CONNECT_RETRY.min(left));
             }
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {}
