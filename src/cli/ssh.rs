@@ -41,17 +41,20 @@ struct SshFace {
     command: Vec<OsString>,
 }
 
-/// Refuses `remuda ssh n1 uptime`, the syntax of ssh: a name of a host in the place of the command.
+/// Refuses `remuda ssh n1 uptime` and `remuda ssh n1`, the syntax of ssh: a name of a host in the
+/// place of the command.
 fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliError> {
-    let [first, _, ..] = command else { return Ok(()) };
-    let Some(name) = first.to_str().filter(|name| !SHELLS_OWN.contains(name)) else {
+    let Some(name) = command[0].to_str().filter(|name| !SHELLS_OWN.contains(name)) else {
         return Ok(());
     };
     if HostName::parse(name).is_err() || lower::search_path(name).is_some() {
         return Ok(());
     }
     let place = typed.word(typed.words.len() - command.len());
-    let rest = command[1..].iter().map(quoted).collect::<Vec<_>>().join(" ");
+    let rest = match &command[1..] {
+        [] => "COMMAND".to_owned(),
+        rest => rest.iter().map(quoted).collect::<Vec<_>>().join(" "),
+    };
     Err(typed
         .refuse(&[place], |spans| {
             Diagnostic::error(
@@ -60,7 +63,7 @@ fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliErro
                 format!("there is no program `{name}` here"),
             )
             .label("taken for the command")
-            .help(format!("hosts are named with `-H`: `remuda ssh -H {name}:1 -- {rest}`"))
+            .help(format!("hosts are named with `-H`: `remuda ssh -H {name} -- {rest}`"))
         })
         .into())
 }
@@ -114,7 +117,9 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // The devices and slots of a host do not matter for a command.
     face.place.devices.oversubscribe = true;
     let names_hosts = face.place.hostfile.is_some();
-    face.place.slots = face.place.slots.or(SlotCount::new(1).filter(|_| names_hosts));
+    let one_slot = SlotCount::new(1).filter(|_| names_hosts);
+    face.place.slots = face.place.slots.or(one_slot);
+    face.place.slots_of_list = one_slot;
     face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
     let place = lower::place(&face.place, &typed, terminal)?;
     super::check::stdin(&face.watch, place.nodes.len(), &typed)?;

@@ -51,6 +51,21 @@ fn list_without_slots_is_enough_for_ssh_and_doctor() {
 }
 
 #[test]
+fn lone_name_is_a_host_where_slots_do_not_matter() {
+    let dir = scratch("lone");
+    let output = remuda(&dir, "ssh -H n1 --launcher local -- echo hello");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && shown.contains("n1") && shown.contains("hello"),
+        "{output:?}"
+    );
+    std::fs::write(dir.join("n1"), "other\n").expect("a hostfile");
+    let output = remuda(&dir, "ssh -H n1 --allow_insecure_files --launcher local -- echo hello");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("other"), "{output:?}");
+}
+
+#[test]
 fn file_named_like_a_list_wins() {
     let dir = scratch("file");
     std::fs::write(dir.join("n1:2,n2:2"), "other slots=1\n").expect("a hostfile");

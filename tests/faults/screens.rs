@@ -142,6 +142,20 @@ fn of_long_last_words_the_end_is_shown() {
 }
 
 #[test]
+fn python_that_is_not_first_in_path_is_named() {
+    let launch = python(1).option("--no_local_rank");
+    let (own, script) = (launch.dir().join("python"), launch.dir().join("train.py"));
+    std::os::unix::fs::symlink("/usr/bin/python3", &own).expect("a link");
+    std::fs::write(&script, "").expect("a script");
+    check_end(
+        launch.option("--python").option(own).program([script]),
+        0,
+        "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n    \
+         Python  DIR/python (--python)\n      Logs  DIR/runs/RUN\n  Finished  1 worker in TIME\n",
+    );
+}
+
+#[test]
 fn a_traceback_is_shown_whole() {
     let launch = python(1).options(["--quiet", "--no_local_rank"]);
     let script = launch.dir().join("deep.py");

@@ -324,13 +324,15 @@ fn a_job_of_volcano_is_one_of_its_api_and_replaces_pods_alone() {
 }
 
 #[test]
-fn the_pods_of_a_hostfile_are_its_hosts_and_must_be_alike() {
+fn manifest_of_a_hostfile_has_a_pod_for_each_host() {
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("manifest");
     std::fs::create_dir_all(&dir).expect("a directory");
     let even = dir.join("even");
     std::fs::write(&even, "a slots=4\nb slots=4\nc slots=4\n").expect("a hostfile");
     let documents = manifest(&["-H", even.to_str().expect("text")]);
     assert_eq!(documents[1]["spec"]["completions"], 3);
+    let documents = manifest(&["-H", "a:4,b:4"]);
+    assert_eq!(documents[1]["spec"]["completions"], 2);
     let uneven = dir.join("uneven");
     std::fs::write(&uneven, "a slots=4\nb slots=2\n").expect("a hostfile");
     let mut refused = command(REMUDA);

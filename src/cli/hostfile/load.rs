@@ -11,7 +11,7 @@ use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
 use crate::cli::check::host_with_slots;
 use crate::os::input_file::{InputReader, is_pipe, open, other_kind};
 use crate::pool::nodeset::is_pattern;
-use crate::pool::{self, ReadOptions, Reading, codes};
+use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
 use crate::report::diagnostic::{Paint, show_findings};
 
 /// Maximum size of a hostfile, in bytes; [`pool::HOSTS_MAX`] hosts with long names and comments
@@ -172,13 +172,13 @@ fn missing(error: &LoadError, path: &Path, help: &str) -> Findings {
 
 /// Returns a list of hosts that was given in place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. If
 /// a file of that name exists, it takes precedence.
-pub(in crate::cli) fn as_list(path: &Path) -> Option<&str> {
+pub(super) fn as_list(path: &Path) -> Option<&str> {
     let text = path.to_str().filter(|text| is_list(text))?;
     path.symlink_metadata().is_err().then_some(text)
 }
 
 /// Reads a list of hosts that was typed as the value of an option or as an argument.
-pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
+pub(super) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
     let mut reading = pool::read_any(name, text.as_bytes(), options);
     // The list was typed, so a note about its dialect is useless.
     reading.evidence = None;
@@ -232,6 +232,34 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
         }
         letter == ',' && depth == 0
     })
+}
+
+/// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
+///
+/// `slots` is for hosts without a number; `slots_of_list` is the same for hosts of a list only. With
+/// the latter, the slots of a host do not matter to the command, and a lone name is a list as well.
+pub(in crate::cli) fn load_value(
+    path: &Path,
+    trust: Trust,
+    slots: Option<SlotCount>,
+    slots_of_list: Option<SlotCount>,
+) -> Result<Reading, LoadError> {
+    let lone = || slots_of_list.and_then(|_| as_lone_host(path));
+    let Some(text) = as_list(path).or_else(lone) else {
+        return load(path, trust, ReadOptions { dialect: None, slots });
+    };
+    let options = ReadOptions { dialect: None, slots: slots.or(slots_of_list) };
+    let reading = read_typed(text, "--hostfile", options);
+    if reading.findings.has_errors() {
+        return Err(LoadError::Malformed(reading.findings));
+    }
+    Ok(reading)
+}
+
+/// Returns the name of a host that was given in place of a file, where a host needs no slots.
+fn as_lone_host(path: &Path) -> Option<&str> {
+    let name = path.to_str().filter(|name| HostName::parse(name).is_ok())?;
+    path.symlink_metadata().is_err().then_some(name)
 }
 
 /// Loads the hostfile of a launch; the result has no errors, but may have warnings.

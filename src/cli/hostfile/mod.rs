@@ -13,7 +13,7 @@ use crate::base::Status;
 use crate::report::diagnostic::Paint;
 
 pub use load::{LoadError, Trust, load};
-pub(super) use load::{as_list, is_foreign, read_typed};
+pub(super) use load::{is_foreign, load_value};
 pub(super) use write::{create, probe};
 
 /// Text after the list of options of every command.

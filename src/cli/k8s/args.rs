@@ -115,7 +115,7 @@ pub(super) struct ManifestArgs {
     /// Workers of each pod, without GPUs
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub(super) cpus: Option<u32>,
-    /// Take pods and workers from a hostfile: a pod for each host
+    /// Take pods and workers from a hostfile or a list, `n1:8,n2:8`: a pod for each host
     #[arg(short = 'H', long, value_name = "FILE", conflicts_with = "nodes")]
     pub(super) hostfile: Option<PathBuf>,
     /// Secret with an entry `key` [default: NAME-key]

@@ -17,7 +17,7 @@ use crate::cli::{check, lower, pod, pod_codes as codes};
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
 };
-use crate::pool::{ReadOptions, SelectorArgs, nearest, select};
+use crate::pool::{SelectorArgs, nearest, select};
 use crate::report::diagnostic::show_all;
 use crate::report::{Terminal, print, print_error};
 
@@ -310,7 +310,7 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
 /// Returns the number of hosts and of slots of each host: all pods of a job are equal.
 fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
     let paint = Terminal::look().paint;
-    let loaded = hostfile::load(file, Trust::Owner, ReadOptions::default());
+    let loaded = hostfile::load_value(file, Trust::Owner, None, None);
     let loaded = loaded
         .map_err(|error| CliError::Screen { status: error.status(), text: error.screen(paint) })?;
     print_error(&show_all([&loaded.findings], paint));

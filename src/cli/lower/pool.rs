@@ -15,7 +15,7 @@ use crate::cli::machine_codes::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{Pool, ReadOptions, Reading, SLOTS_MAX, count_to_make, python_int};
+use crate::pool::{Pool, Reading, SLOTS_MAX, count_to_make, python_int};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{count, paint_ours};
@@ -45,7 +45,8 @@ pub(super) fn find_pool(
 ) -> Result<(Pool, FoundPool), CliError> {
     let default = Path::new(DEFAULT_HOSTFILE);
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
-        let loaded = named(path, args).map_err(|error| unusable(&error, terminal))?;
+        let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
+        let loaded = loaded.map_err(|error| unusable(&error, terminal))?;
         let note = loaded.said_by().map(|said| format!("{}: {said}", path.display()));
         return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
@@ -71,20 +72,6 @@ pub(super) fn find_pool(
 
 fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
     CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
-}
-
-/// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
-fn named(path: &Path, args: &PlaceArgs) -> Result<Reading, hostfile::LoadError> {
-    let Some(text) = hostfile::as_list(path) else {
-        let options = ReadOptions { dialect: None, slots: args.slots };
-        return hostfile::load(path, trust(args), options);
-    };
-    let options = ReadOptions { dialect: None, slots: args.slots.or(args.slots_of_list) };
-    let reading = hostfile::read_typed(text, "--hostfile", options);
-    if reading.findings.has_errors() {
-        return Err(hostfile::LoadError::Malformed(reading.findings));
-    }
-    Ok(reading)
 }
 
 /// Whether an allocation contains only this machine: then its visible GPUs are read from this
