@@ -38,7 +38,7 @@ fn write(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
 const SAY: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
 
 #[test]
-fn values_arrive_as_they_stand_and_nothing_is_run() {
+fn env_values_are_literal_and_never_executed() {
     let Place { launch, here, .. } = place(workers(1));
     let text =
         "A=$(touch ran)\nB=`touch ran`; touch ran\nC='  two \"words\" '\nD=a=b==c\nE=$HOME\n";
@@ -51,7 +51,7 @@ fn values_arrive_as_they_stand_and_nothing_is_run() {
 }
 
 #[test]
-fn address_and_port_of_the_environment_are_noted() {
+fn master_address_in_environment_is_noted() {
     let job = || {
         let Place { launch, .. } = place(workers(1));
         let launch = launch.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "4321");
@@ -67,7 +67,7 @@ fn address_and_port_of_the_environment_are_noted() {
 }
 
 #[test]
-fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_us() {
+fn env_flag_outranks_cwd_then_home_then_launcher() {
     let Place { launch, home, here } = place(workers(1));
     write(&home, ".deepspeed_env", "B=home\nC=home\nD=home\n");
     write(&here, ".deepspeed_env", "C=here\nD=here\n");
@@ -79,7 +79,7 @@ fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_u
 }
 
 #[test]
-fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
+fn env_file_cannot_select_devices() {
     const DEVICES: &str = r#"echo "$CUDA_VISIBLE_DEVICES""#;
     let Place { launch, here, .. } = place(workers(1));
     write(&here, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
@@ -97,7 +97,7 @@ fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
 }
 
 #[test]
-fn another_name_is_looked_for_in_both_places_and_a_path_is_read_once() {
+fn env_file_name_has_two_directories_and_path_has_one() {
     let Place { launch, home, here } = place(workers(1));
     write(&here, ".deepspeed_env", "A=no\n");
     write(&home, "job.env", "A=home\nB=home\n");
@@ -112,7 +112,7 @@ fn another_name_is_looked_for_in_both_places_and_a_path_is_read_once() {
 }
 
 #[test]
-fn every_worker_of_every_simulated_node_gets_them() {
+fn workers_of_all_simulated_nodes_get_the_variables() {
     let Place { launch, here, .. } = place(hosts(&[("a", 2), ("b", 1)]));
     write(&here, ".deepspeed_env", "A=1\n");
     let launch = launch.env("MLFLOW_RUN", "m").env("PYTHONPATH", "/lib").options(["--prefix", ""]);
@@ -122,14 +122,14 @@ fn every_worker_of_every_simulated_node_gets_them() {
 }
 
 #[test]
-fn one_node_alone_keeps_our_pythonpath() {
+fn single_node_keeps_launcher_pythonpath() {
     let Place { launch, .. } = place(workers(1));
     let outcome = launch.env("PYTHONPATH", "/lib").sh(r#"echo "$PYTHONPATH""#).end().code(0);
     assert_eq!(outcome.stdout_text(), "/lib\n");
 }
 
 #[test]
-fn a_bad_file_ends_the_launch_with_everything_that_is_wrong() {
+fn bad_env_file_stops_launch_with_all_errors() {
     let Place { launch, home, here } = place(workers(1));
     write(&home, ".deepspeed_env", "FOO\n");
     write(&here, ".deepspeed_env", "A=1\nRANK=3\nLD_PRELOAD=./x.so\n");
@@ -161,7 +161,7 @@ fn check_refused(prepare: impl Fn(&Path), code: i32, screen: &str) {
 }
 
 #[test]
-fn files_that_cannot_be_trusted_or_read_are_refused() {
+fn untrusted_and_unreadable_env_files_are_refused() {
     let open_to_all = |path: &Path| {
         fs::write(path, "A=1\n").expect("written");
         fs::set_permissions(path, Permissions::from_mode(0o666)).expect("it is ours");
@@ -203,7 +203,7 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
 
 /// A pod begins in the root, and its home may be somebody else's.
 #[test]
-fn files_are_named_so_that_they_are_found() {
+fn env_file_errors_show_a_usable_path() {
     let check = |name: &str, home: &str, shown: &str| {
         let Place { launch, home: made, .. } = place(workers(1));
         fs::create_dir_all(made.join("file")).expect("a directory can be made");
@@ -224,7 +224,7 @@ fn files_are_named_so_that_they_are_found() {
 }
 
 #[test]
-fn a_working_directory_that_is_gone_is_named() {
+fn removed_working_directory_is_named() {
     let Place { launch, here, .. } = place(workers(1));
     let outcome = launch.under("rmdir \"$PWD\"").sh("echo started").end().code(66);
     assert_eq!(
@@ -239,11 +239,11 @@ fn a_working_directory_that_is_gone_is_named() {
 
 /// In a namespace in which we are an ordinary user, and nobody else is anybody we know.
 #[test]
-fn a_file_of_somebody_else_is_refused() {
+fn env_file_of_another_user_is_refused() {
     const STRANGER: u32 = 65533;
     let apart = ["unshare", "--user", "--map-user=1000"];
     if !command(apart[0]).args(&apart[1..]).arg("true").status().is_ok_and(|made| made.success()) {
-        return skip("user namespaces", "a_file_of_somebody_else_is_refused");
+        return skip("user namespaces", "env_file_of_another_user_is_refused");
     }
     let Place { launch, home, .. } = place(workers(1));
     // Only root can give a file away; everybody else meets one of root's.
@@ -269,7 +269,7 @@ fn a_file_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
+fn missing_env_file_warns_only_if_it_was_named() {
     let Place { launch, .. } = place(workers(1));
     launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
         "warning[E015]: there is no environment file `~/job.env` at home or here\n\
@@ -280,7 +280,7 @@ fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
 }
 
 #[test]
-fn a_dry_run_says_who_supplied_what() {
+fn dry_run_shows_source_of_each_variable() {
     let Place { launch, home, here } = place(hosts(&[("a", 1), ("b", 1)]));
     write(&home, ".deepspeed_env", "# who\nA=1\nHF_TOKEN=secret\n");
     write(&here, ".deepspeed_env", "OMP_NUM_THREADS=3\n");
@@ -310,7 +310,7 @@ fn kept(directory: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
+fn each_rank_log_replaces_output_on_screen() {
     let launch = workers(3);
     let directory = launch.dir().join("new/logs");
     let launch = launch.option("--enable_each_rank_log").option(&directory);
@@ -329,7 +329,7 @@ fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
 }
 
 #[test]
-fn a_failing_rank_is_shown_although_its_output_went_into_a_file() {
+fn failure_report_shows_output_written_to_a_file() {
     let launch = workers(2);
     let directory = launch.dir().join("logs");
     let launch = launch.option("--enable_each_rank_log").option(&directory);
@@ -339,7 +339,7 @@ fn a_failing_rank_is_shown_although_its_output_went_into_a_file() {
 }
 
 #[test]
-fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
+fn log_directory_must_be_a_directory_or_none() {
     let file = "--enable_each_rank_log=/etc/passwd";
     let refused = workers(1).option(file).sh("echo started").end().code(73);
     assert_eq!(
@@ -354,7 +354,7 @@ fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
 }
 
 #[test]
-fn the_pid_file_holds_the_launcher_and_goes_with_it() {
+fn pid_file_contains_launcher_and_is_removed() {
     for (script, code) in [("exit 0", 0), ("exit 5", 5)] {
         let script = format!("cat /tmp/*.deepspeed; {script}");
         let running = workers(1).option("--save_pid").sh(&script).start();
@@ -380,7 +380,7 @@ fn allowed(cpu: u32, threads: u32) -> String {
 }
 
 #[test]
-fn workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks() {
+fn workers_are_bound_to_core_list_by_rank() {
     let [first, .., last] = usable()[..] else { return };
     let list = format!("{first},{last}");
     let script = format!("sleep 0.$RANK; {ALLOWED}; echo $OMP_NUM_THREADS");
@@ -390,7 +390,7 @@ fn workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks()
 }
 
 #[test]
-fn without_a_list_each_worker_gets_cores_and_the_users_threads_win() {
+fn core_binding_without_list_keeps_omp_threads() {
     let script = format!("{ALLOWED}; echo $OMP_NUM_THREADS");
     let launch = workers(1).options(["--bind_cores_to_rank", "--env", "OMP_NUM_THREADS=9"]);
     let outcome = launch.sh(&script).end().code(0);
@@ -400,7 +400,7 @@ fn without_a_list_each_worker_gets_cores_and_the_users_threads_win() {
 }
 
 #[test]
-fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
+fn impossible_core_binding_stops_the_launch() {
     let bind = |count| workers(count).options(["--bind_cores_to_rank"]);
     let many = "processors 8190-8191 cannot be used on this node; ";
     let beyond = bind(1).options(["--bind_core_list", "8190-8191"]).sh("echo started");
@@ -422,7 +422,7 @@ fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
 }
 
 #[test]
-fn a_venv_script_is_read_on_the_node_before_the_workers_start() {
+fn venv_script_sets_environment_of_workers() {
     let Place { launch, here, .. } = place(workers(2));
     let bin = here.join("venv/bin");
     fs::create_dir_all(&bin).expect("made");
@@ -437,7 +437,7 @@ fn a_venv_script_is_read_on_the_node_before_the_workers_start() {
 }
 
 #[test]
-fn a_venv_script_that_fails_is_told_with_its_last_words() {
+fn failed_venv_script_shows_its_last_line() {
     let run = |text: Option<&str>| {
         let Place { launch, here, .. } = place(workers(1));
         if let Some(text) = text {
@@ -455,7 +455,7 @@ fn a_venv_script_that_fails_is_told_with_its_last_words() {
 }
 
 #[test]
-fn the_interpreter_is_that_of_the_venv_script() {
+fn venv_script_selects_the_interpreter() {
     let Place { launch, here, .. } = place(support::launch::python(1));
     let bin = here.join("bin");
     fs::create_dir_all(&bin).expect("made");

@@ -69,7 +69,7 @@ mod tests {
 
     /// No kernel has this many memory nodes: it refuses the binding, as in a container.
     #[test]
-    fn memory_that_is_denied_is_said_and_processors_are_bound_all_the_same() {
+    fn denied_memory_binding_is_a_note() {
         let bound = |memory| CoreShare { cpus: vec![0], memory };
         let mut shares = [bound(Some(MemoryFrom::Only(vec![8000]))), bound(None)];
         let notes = drop_denied_memory(&mut shares);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_job_is_refused_and_told_whose_the_gpu_is() {
+    fn second_job_gets_name_of_the_gpu_holder() {
         let dir = scratch("claim-second");
         let first = hold(&dir, "one", false);
         assert_eq!(refused(&dir, "two").as_deref(), Some("one"));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_is_in_the_way_of_who_does_not() {
+    fn shared_gpu_lock_blocks_exclusive_jobs() {
         let dir = scratch("claim-share");
         let first = hold(&dir, "one", false);
         let sharer = hold(&dir, "two", true);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_keeps_locked_is_passed_by_who_shares() {
+    fn share_skips_gpu_file_locked_by_another_process() {
         let dir = scratch("claim-foreign");
         let foreign = SharedFile::open(&dir.join(format!("remuda-{UUID}"))).expect("made");
         assert!(foreign.try_lock(Lock::Exclusive).expect("asked"));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_back_and_nothing_else_is() {
+    fn gpu_lock_record_is_parsed_strictly() {
         let own = Holder::this(&JobId("abcd2345".to_owned()));
         assert_eq!(Holder::parse(&own.record()), Some(own));
         for text in ["", "remuda 1 \n", "remuda 1 a b c d e\n", "remuda 2 a 1 2 3 ada\n", "\n"] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_that_is_a_path_opens_nothing() {
+    fn gpu_uuid_with_a_path_is_refused() {
         let own = Holder::this(&JobId("one".to_owned()));
         assert!(claim_one(Path::new("/tmp"), "../x", &own, false, clock::now()).is_err());
     }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_opens_to_who_knows_its_token() {
+    fn probe_listener_accepts_only_its_token() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         runtime.expect("a runtime").block_on(async {

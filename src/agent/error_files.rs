@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn long_error_file_is_cut_and_other_kinds_are_left_alone() {
+    fn error_file_is_truncated_and_must_be_regular() {
         let files = ErrorFiles::create().expect("there is memory");
         fs::write(files.path(Rank(0)), vec![b'x'; ERROR_FILE_BYTES_MAX + 1]).expect("a file");
         assert_eq!(files.take(Rank(0)).expect("cut").bytes.len(), ERROR_FILE_BYTES_MAX);

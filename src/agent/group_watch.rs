@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn group_is_watched_on_the_node_of_rank_0_of_several() {
+    fn group_watch_runs_only_on_node_of_rank_0() {
         assert_eq!(GroupWatch::of(&start("0", "2", 60_000)).expect("watched").master, "n1:29500");
         assert!(GroupWatch::of(&start("1", "2", 60_000)).is_none());
         assert!(GroupWatch::of(&start("0", "1", 60_000)).is_none());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn group_watch_warns_once_torch_was_there_for_the_limit() {
+    fn group_watch_warns_after_torch_limit() {
         check("4/4 4/4 4/4 4/4", &[(4, Decision::Ungrouped)]);
         check("4/0 4/2 4/4 4/4 4/4 4/4", &[(6, Decision::Ungrouped)]);
         check("4/4 4/4 4/4", &[]);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_node_is_where_its_sshd_was_reached() {
+    fn node_address_is_that_of_its_sshd() {
         check_address(Some("10.0.0.9 51000 10.0.0.1 22"), &["n1"], "10.0.0.1");
         check_address(Some("fd00::9 51000 fd00::1 22"), &["n1"], "fd00::1");
         check_address(Some("::ffff:10.0.0.9 1 ::ffff:10.0.0.1 22"), &["n1"], "10.0.0.1");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_loopback_is_no_address_for_others() {
+    fn loopback_is_not_an_address_for_other_nodes() {
         // Packets to this other node leave from its own address, so it is this machine.
         check_address(Some("127.0.0.1 51000 127.0.0.1 22"), &["127.0.0.2"], "127.0.0.1");
         check_address(None, &["127.0.0.2"], "127.0.0.1");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_and_one_that_knows_nothing() {
+    fn address_of_single_node_is_loopback() {
         check_address(None, &[], "127.0.0.1");
         check_address(Some("UNKNOWN 65535 UNKNOWN 65535"), &[], "127.0.0.1");
         let none = "no address is known at which the other nodes would reach this one";
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_somebody_else_is_refused() {
+    fn master_addr_of_another_machine_is_refused() {
         let problem = own_address("192.0.2.1").expect_err("reserved for documents");
         let why = "cannot listen on `192.0.2.1`: it is not an address of this node";
         assert_eq!(problem.message, why);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_steps_the_newest_is_passed_on_now_and_then() {
+    fn newest_step_is_forwarded_at_intervals() {
         let (mut sieve, now) = (NoteThrottle::default(), clock::now());
         assert_eq!(sieve.step_at(now), None);
         assert_eq!(sieve.push(&step(1)), None);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_passed_on_once() {
+    fn notes_other_than_steps_are_forwarded_once() {
         let mut sieve = NoteThrottle::default();
         assert_eq!(sieve.push(&Note::Ready), Some(WorkerNote::Ready));
         assert_eq!(sieve.push(&Note::Ready), None);

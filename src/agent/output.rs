@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_there_is_room_for() {
+    fn read_never_exceeds_room() {
         let (pipe, worker) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::write(&worker, b"abcdefghij").expect("it has room");
         let mut buffer = Vec::with_capacity(8);

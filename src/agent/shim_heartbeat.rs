@@ -102,7 +102,7 @@ mod tests {
     const NONE: Duration = Duration::ZERO;
 
     #[test]
-    fn a_stopped_shim_is_continued_once_and_then_killed() {
+    fn stopped_shim_is_continued_once_then_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         assert_eq!(heartbeat.beat(start, NONE, LEASE, true), ShimAction::Ping);
         assert_eq!(heartbeat.beat(start + LEASE, NONE, LEASE, true), ShimAction::Wait);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_is_stopped_again_at_once_is_killed() {
+    fn shim_stopped_again_at_once_is_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         heartbeat.beat(start, NONE, LEASE, true);
         let late = start + LEASE + BEAT;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_shim_has_time_for_its_turn() {
+    fn busy_shim_gets_time_to_answer() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         let lease = Duration::from_millis(100);
         heartbeat.beat(start, NONE, lease, false);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn time_for_which_the_agent_was_stopped_does_not_count() {
+    fn shim_timeout_excludes_time_agent_was_stopped() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         heartbeat.beat(start, NONE, LEASE, false);
         let hour = Duration::from_secs(3600);

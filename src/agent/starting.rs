@@ -258,7 +258,7 @@ mod tests {
     use crate::os::fds;
 
     #[test]
-    fn a_shim_that_died_before_it_read_everything_is_a_dead_one() {
+    fn shim_exit_with_unread_packets_is_a_disconnect() {
         let (ours, theirs) = fds::packet_pair().expect("a pair");
         fds::send_packet(&ours, b"unread", &[]).expect("it has room");
         drop(theirs);

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_has_delivered_nothing_takes_a_little() {
+    fn new_link_gets_the_minimum_window() {
         let (mut credit, now) = (open(), clock::now());
         assert_eq!(credit.reserve(now, 40 * KIB), Some(40 * KIB));
         assert_eq!(credit.reserve(now, 40 * KIB), Some(24 * KIB), "what is left");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_what_it_delivered_in_the_last_second() {
+    fn window_equals_bytes_of_the_last_second() {
         let (mut credit, now) = (open(), clock::now());
         let at = |ms| now + Duration::from_millis(ms);
         for _ in 0..4 {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_takes_more_than_the_launcher_allows() {
+    fn window_never_exceeds_launcher_limit() {
         let (mut credit, now) = (open(), clock::now());
         for _ in 0..100 {
             let granted = credit.reserve(now, u64::MAX).expect("a fast link");
@@ -203,7 +203,7 @@ mod tests {
         /// At all times, the bytes in transit are at most what the link delivered in the second
         /// before they were granted, or the minimum that is always allowed.
         #[test]
-        fn what_is_on_its_way_is_bounded_by_what_came(
+        fn bytes_in_flight_are_bounded_by_acknowledged_bytes(
             steps in proptest::collection::vec((0u64..400, 0u64..200_000, 0u64..200_000), 1..60),
         ) {
             let (mut credit, start) = (open(), clock::now());

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_holds_what_was_put_in() {
+    fn mask_returns_its_numbers() {
         assert_eq!(Mask::of(&[0, 63, 64, 8191, 8192]).numbers(), [0, 63, 64, 8191]);
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     /// A policy applies to one thread; this thread ends with the test.
     #[test]
-    fn a_policy_is_what_the_kernel_tells_of_it() {
+    fn memory_policy_equals_kernel_report() {
         let thread = std::thread::spawn(|| {
             if let Err(error) = MemoryPolicy::only(&[0]).apply() {
                 // A sandbox denies reading: then trying the policy is denied in the same way.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn we_may_use_a_processor() {
+    fn process_may_use_a_processor() {
         assert!(!processors(None).expect("the kernel tells").is_empty());
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_answers_or_it_is_said_why_not() {
+    fn command_output_is_text_or_reason() {
         check("sh", &["-c", "echo yes"], Ok("yes\n"));
         check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
         check("sh", &["-c", "exit 3"], Err("it failed"));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_ends_is_ended() {
+    fn command_is_killed_at_its_time_limit() {
         let limit = Duration::from_millis(50);
         let said = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
         assert!(said.is_err_and(|why| why.contains("did not end")));

@@ -60,7 +60,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn an_address_is_on_the_way_to_those_whom_its_interface_reaches() {
+    fn source_address_must_be_on_the_outgoing_interface() {
         let near = SocketAddr::from(([127, 0, 0, 3], 9));
         assert!(is_on_the_way(IpAddr::from([127, 0, 0, 9]), near));
         assert!(!is_on_the_way(IpAddr::from([192, 0, 2, 1]), near));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_sees_the_address_that_was_chosen() {
+    fn connect_from_uses_the_given_address() {
         let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
         let to = listener.local_addr().expect("bound");
         let from = IpAddr::from([127, 0, 0, 9]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_and_who_is_not_ours_are_told_apart() {
+    fn connect_from_tells_refused_from_foreign_address() {
         let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
         let nobody = listener.local_addr().expect("bound");
         drop(listener);

@@ -54,7 +54,7 @@ mod tests {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
     #[test]
-    fn what_was_unmapped_comes_back_and_what_was_written_stays() {
+    fn unmapped_text_pages_are_read_again() {
         WRITTEN.store(4711, Ordering::Relaxed);
         let formatted = format!("{RELOCATED:?}");
         for _ in 0..3 {
@@ -67,7 +67,7 @@ mod tests {
 
     /// Other tests run beside this one, but none of them touches these constants.
     #[test]
-    fn pages_that_were_needed_are_given_back() {
+    fn unmapped_text_pages_leave_memory() {
         static MANY: [u8; 4 << 20] = [9; 4 << 20];
         let touch = || std::hint::black_box(&MANY).iter().step_by(4096).map(|b| *b as u64).sum();
         let sum: u64 = touch();

@@ -77,7 +77,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn it_comes_back_with_what_the_kernel_said() {
+    fn io_in_child_returns_error_number() {
         assert!(run(LONG, || Ok(())).is_ok());
         let refused = run(LONG, || Err(io::Error::from_raw_os_error(libc::ENOSPC)));
         assert_eq!(refused.expect_err("refused").raw_os_error(), Some(libc::ENOSPC));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_ended_and_one_that_is_killed_is_run_by_ourselves() {
+    fn io_in_child_times_out_and_has_a_fallback() {
         let hung = run(Duration::from_millis(1), || {
             loop {
                 std::thread::park();

@@ -340,13 +340,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_brackets_and_blanks() {
+    fn process_name_may_contain_brackets_and_blanks() {
         let stat = parse_stat("12 (a) (b c) S 1 12 7 0 -1 4194560").expect("well formed");
         assert_eq!(stat, Stat { name: "a) (b c".to_owned(), state: 'S', parent: 1, session: 7 });
     }
 
     #[test]
-    fn only_a_child_can_be_held() {
+    fn process_ref_accepts_only_children() {
         let parent = rustix::process::getppid().map_or(1, Pid::as_raw_pid);
         let parent = Pid::from_raw(parent).expect("not 0");
         assert!(ProcessRef::child(getpid(), parent).is_some());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn we_can_read_ourselves() {
+    fn stat_reads_this_process() {
         let stat = Stat::of(getpid()).expect("we live");
         assert_eq!(stat.parent, rustix::process::getppid().map_or(0, Pid::as_raw_pid));
     }

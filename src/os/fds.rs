@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_pipe_has_no_room() {
+    fn full_pipe_has_no_room() {
         let (read, write) = pipe().expect("a pipe");
         assert!(has_room(&write));
         set_nonblocking(&write).expect("a pipe");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_carries_bytes_and_descriptors() {
+    fn packet_carries_bytes_and_descriptors() {
         let (a, b) = packet_pair().expect("a socket pair");
         let (read, write) = pipe().expect("a pipe");
         send_packet(&a, b"hello", &[write.as_fd()]).expect("sent");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn pipe_of_a_shell_may_be_written_before_it_is_read() {
+    fn pipe_written_before_the_read_is_read_whole() {
         let (ours, theirs) = std::io::pipe().expect("a pipe");
         let path = PathBuf::from(format!("/proc/self/fd/{}", ours.as_raw_fd()));
         (&theirs).write_all(b"hosts").expect("it has room");

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_a_loopback() {
+    fn machine_has_a_loopback_address() {
         let found = addresses().expect("the kernel tells everybody");
         assert!(found.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())), "{found:?}");
     }

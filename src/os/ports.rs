@@ -98,7 +98,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_port_is_claimed_once_even_after_its_socket_was_let_go() {
+    fn port_claim_excludes_claims_after_socket_release() {
         let mut claim = PortClaim::any().expect("there are ports");
         let again = || PortClaim::new(claim.port()).expect_err("taken").kind();
         assert_eq!(again(), io::ErrorKind::AddrInUse);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_listens_on_one_address_is_taken() {
+    fn port_in_use_on_one_address_cannot_be_claimed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let error = PortClaim::new(port).expect_err("taken");

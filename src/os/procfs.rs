@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn library_is_found_by_the_name_of_its_file() {
+    fn mapped_library_is_found_by_file_name() {
         let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fd:00 42        {path}\n");
         assert!(is_library(&line("/opt/my env/torch/lib/libtorch_cpu.so"), "libtorch"));
         assert!(is_library(&line("/lib/libtorch.so.2 (deleted)"), "libtorch"));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_found_by_either_port() {
+    fn tcp_socket_is_found_by_either_port() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there are ports");
         let port = listener.local_addr().expect("bound").port();
         assert!(has_tcp_socket(port).expect("mounted"));

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_plain_file_of_one_name_is_refused() {
+    fn shared_file_must_be_regular_with_one_name() {
         let dir = scratch("shared-file");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_two_openings_exclude_each_other_and_end_with_the_last_copy() {
+    fn file_lock_ends_with_its_last_descriptor() {
         let dir = scratch("shared-lock");
         let path = dir.join("lock");
         let first = SharedFile::open(&path).expect("made");

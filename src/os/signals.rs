@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a child that leads no group")]
-    fn a_child_that_leads_no_group_yet_is_signalled_alone() {
+    fn child_without_a_group_is_signalled_alone() {
         let mut child = Command::new("sleep").arg("1000").spawn().expect("started");
         send_to_group(Pid::from_child(&child), libc::SIGTERM);
         assert_eq!(child.wait().expect("ours").signal(), Some(libc::SIGTERM));

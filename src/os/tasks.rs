@@ -52,7 +52,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_panic_of_a_task_is_the_panic_of_whoever_watches() {
+    fn task_panic_reaches_its_owner() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let watched = AssertUnwindSafe(|| {
             runtime.block_on(async {

@@ -68,7 +68,7 @@ impl Numbers {
 }
 
 #[test]
-fn a_flag_that_is_raised_wakes_who_waits_and_shows_what_was_written() {
+fn raised_flag_wakes_waiter_and_publishes_writes() {
     check(3, || {
         let shared = Arc::new((Flag::default(), Numbers::default()));
         let owner = {
@@ -85,7 +85,7 @@ fn a_flag_that_is_raised_wakes_who_waits_and_shows_what_was_written() {
 }
 
 #[test]
-fn two_who_wait_for_one_flag_are_both_woken() {
+fn raised_flag_wakes_both_waiters() {
     check(2, || {
         let flag = Arc::new(Flag::default());
         let waiters = [0; 2].map(|_| {
@@ -145,7 +145,7 @@ fn run(ranks: usize, rank: impl Fn(&Node, usize) + Copy + Send + 'static) {
 }
 
 #[test]
-fn numbers_that_were_written_before_a_meeting_are_read_behind_it() {
+fn barrier_publishes_earlier_writes() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=2 {
@@ -160,7 +160,7 @@ fn numbers_that_were_written_before_a_meeting_are_read_behind_it() {
 }
 
 #[test]
-fn of_three_ranks_nobody_leaves_a_meeting_before_the_last_has_come() {
+fn barrier_of_three_waits_for_the_last_rank() {
     check(1, || {
         run(3, |node, me| {
             node.numbers[me].write(1);
@@ -173,7 +173,7 @@ fn of_three_ranks_nobody_leaves_a_meeting_before_the_last_has_come() {
 /// Short operations have one meeting: a rank can be one of them ahead of a peer that still reads, so
 /// two entries suffice.
 #[test]
-fn two_entries_are_enough_for_operations_of_one_meeting() {
+fn two_entries_suffice_for_one_barrier_operations() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=4 {
@@ -186,7 +186,7 @@ fn two_entries_are_enough_for_operations_of_one_meeting() {
 /// The proof that the test above can fail.
 #[test]
 #[should_panic(expected = "assertion `left == right` failed")]
-fn one_entry_would_not_be_enough() {
+fn one_entry_is_not_enough() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=4_u64 {
@@ -203,7 +203,7 @@ fn one_entry_would_not_be_enough() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn numbers_without_a_second_meeting_would_be_touched_by_two() {
+fn one_barrier_per_round_is_a_data_race() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=2 {
@@ -217,7 +217,7 @@ fn numbers_without_a_second_meeting_would_be_touched_by_two() {
 
 /// Two halves, used in turn: the sender writes one while the receiver still reads the other.
 #[test]
-fn a_message_in_pieces_arrives_whole() {
+fn message_in_pieces_arrives_whole() {
     check(2, || {
         let shared = Arc::new((Mailbox::default(), [Numbers::default(), Numbers::default()]));
         let sender = {
@@ -245,7 +245,7 @@ fn a_message_in_pieces_arrives_whole() {
 }
 
 #[test]
-fn of_two_alarms_one_is_seen_and_it_is_whole() {
+fn one_of_two_abort_records_wins_whole() {
     let alarm = |by: u32| AbortRecord {
         by: Rank(by),
         lost: Some(Loss { rank: Rank(9), how: Departure::Exited }),
@@ -269,7 +269,7 @@ fn of_two_alarms_one_is_seen_and_it_is_whole() {
 
 /// A rank that has come to a meeting and left is not taken for one that never came.
 #[test]
-fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
+fn departure_publishes_earlier_writes() {
     check(3, || {
         let line = Arc::new(RankCell::default());
         let leaver = {
@@ -287,7 +287,7 @@ fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
 }
 
 #[test]
-fn a_wait_that_is_given_up_and_a_flag_that_is_raised_agree() {
+fn abandoned_wait_agrees_with_raised_flag() {
     check(3, || {
         let flag = Arc::new(Flag::default());
         let owner = {
