@@ -450,7 +450,7 @@ fn failed_venv_script_shows_its_last_line() {
         .says("venv script `activate`: it failed (exit status: 1): no module\n");
     run(Some("exit 0\n"))
         .code(78)
-        .says("venv script `activate`: it ended the shell that read it\n");
+        .says("venv script `activate`: it exited the shell that sourced it\n");
     run(None).code(66).says("cannot read venv script `activate`: no such file or directory\n");
 }
 

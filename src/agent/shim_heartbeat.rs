@@ -1,9 +1,9 @@
 //! The heartbeat between agent and shim: decides when a shim that does not answer is continued, and
-//! when it is killed. Pure; the agent calls it at every beat.
+//! when it is killed. Pure; the agent calls it at every heartbeat of its own.
 
 use std::time::{Duration, Instant};
 
-/// Maximum time of a running shim for one turn of its loop: killing everything is the slowest, see
+/// Maximum time of a running shim for one pass of its loop: the slowest one kills everything, see
 /// [`crate::os::family::KILL_LIMIT`].
 const TURN_MAX: Duration = Duration::from_secs(10);
 
@@ -40,7 +40,7 @@ struct Ping {
 }
 
 impl ShimHeartbeat {
-    /// The shim sent something; `is_pong` if that was the answer to the ping.
+    /// Records a message of the shim; `is_pong` if it is the answer to the ping.
     pub(super) fn received(&mut self, now: Instant, is_pong: bool) {
         match &mut self.pending {
             Some(_) if is_pong => self.pending = None,
@@ -49,8 +49,8 @@ impl ShimHeartbeat {
         }
     }
 
-    /// One beat. `late`: the time for which the agent itself did not run. `is_suspended`: whether
-    /// the kernel lists the shim as stopped; a running one may need time for its turn.
+    /// Decides at a heartbeat of the agent. `late`: the time for which the agent itself did not run. `is_suspended`: whether
+    /// the kernel lists the shim as stopped; a running one may need time for its pass.
     pub(super) fn beat(
         &mut self,
         now: Instant,
@@ -81,7 +81,7 @@ impl ShimHeartbeat {
         ShimAction::Continue
     }
 
-    /// Records that the agent killed a stopped shim that was told to kill its workers.
+    /// Records that the agent killed a stopped shim that was asked to kill its workers.
     pub(super) fn killed(&mut self) {
         self.was_killed = true;
     }

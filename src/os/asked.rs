@@ -25,7 +25,7 @@ pub fn output_of(
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
         let mut child = tied_to_us(&mut command).spawn()?;
         Ok(match wait(&mut child, limit)? {
-            None => Err(format!("it did not end within {} s", limit.as_secs())),
+            None => Err(format!("it did not exit within {} s", limit.as_secs())),
             Some(status) if status.success() => {
                 Ok(String::from_utf8_lossy(&read(&mut out)?).into_owned())
             }
@@ -65,6 +65,6 @@ mod tests {
     fn command_is_killed_at_its_time_limit() {
         let limit = Duration::from_millis(50);
         let said = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
-        assert!(said.is_err_and(|why| why.contains("did not end")));
+        assert!(said.is_err_and(|why| why.contains("did not exit")));
     }
 }

@@ -16,7 +16,7 @@ const END_LIMIT: Duration = Duration::from_millis(200);
 
 /// Returns the error of an operation that exceeded its limit.
 pub fn hangs() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "its disk does not respond")
+    io::Error::new(io::ErrorKind::TimedOut, "the disk does not respond")
 }
 
 /// Runs an operation in a child process and waits at most `limit`; after that, the child is killed

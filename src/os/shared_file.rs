@@ -130,7 +130,7 @@ fn check(fd: &OwnedFd) -> io::Result<()> {
     if is_file && found.st_nlink == 1 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "something else has its name"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file with one name"))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub enum SourceError {
     #[error("cannot start a shell: {0}")]
     Os(#[from] io::Error),
     /// The script ran for too long.
-    #[error("it did not end within {} s", .0.as_secs())]
+    #[error("it did not exit within {} s", .0.as_secs())]
     TooLong(Duration),
     /// The script failed; with its last line of output.
     #[error("it failed ({status}){}", said(.last_line))]
@@ -42,7 +42,7 @@ pub enum SourceError {
         last_line: String,
     },
     /// The script ended the shell.
-    #[error("it ended the shell that read it")]
+    #[error("it exited the shell that sourced it")]
     Left,
 }
 

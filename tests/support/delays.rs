@@ -3,7 +3,7 @@
 /// Beginnings of lines that report a delay: the load of the machine decides whether they are
 /// printed.
 const DELAYS: [&str; 3] =
-    ["   Waiting  ", "   Stalled  ", "remuda agent: nothing heard from the launcher for "];
+    ["   Waiting  ", "   Stalled  ", "remuda agent: no message from the launcher for "];
 
 /// A screen as it is on a machine without delays, for comparisons of whole screens.
 pub(crate) fn without_delays(screen: &str) -> String {
