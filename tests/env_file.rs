@@ -1,5 +1,5 @@
-//! Every file of `env/` beside what is read from it and what is said about it, and files that only a
-//! test can make.
+//! Golden tests of environment files: every file of `env/` with its variables and findings, and files
+//! that only a test can create.
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test env_file` rewrites the expectations.
 
@@ -19,7 +19,7 @@ use remuda::base::Findings;
 use remuda::pool::{self, EnvFile, loads_code, read_env, shadowed};
 use remuda::report::diagnostic::{Paint, show_findings};
 
-/// What is said, then what is read.
+/// The findings, then the variables.
 fn screen(file: &EnvFile, findings: &Findings) -> String {
     let mut out = show_findings(findings, Paint::Plain);
     for variable in &file.variables {
@@ -48,15 +48,15 @@ fn invalid_env_files_match_expectations() {
     invalid.check(|path| screen_of(path, true));
 }
 
-/// Codes of what needs two files, a file of the disk, a large one, or an accelerator.
+/// Codes that need two files, a property of the file on disk, a large file, or an accelerator.
 const WITHOUT_FILE: &[&str] =
     &["E005", "E010", "E011", "E012", "E015", "E016", "E017", "E018", "E019", "E020", "E021"];
 
 #[test]
 fn every_env_file_code_has_a_golden_file() {
-    let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
-    let files = stories.filter(|found| found.code.starts_with('E'));
-    golden::check_codes(&["env/valid", "env/invalid"], files, WITHOUT_FILE);
+    let explanations = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let env_codes = explanations.filter(|found| found.code.starts_with('E'));
+    golden::check_codes(&["env/valid", "env/invalid"], env_codes, WITHOUT_FILE);
 }
 
 fn shown(text: &str) -> String {
@@ -120,7 +120,7 @@ fn variables_that_load_code_are_warned_about() {
     );
 }
 
-/// Bytes as they come in such files, mixed with all others.
+/// Typical pieces of such files, mixed with arbitrary bytes.
 fn env_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(b"A".to_vec()),

@@ -174,7 +174,8 @@ impl WorkerTable {
             if let Ok(copy) = socket.try_clone() {
                 tasks.spawn(rank_link::tell(copy, receiver));
             }
-            note_reader = NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
+            note_reader =
+                NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
         }
         if let Some(reader) = note_reader.clone() {
             tasks.spawn(async move { reader.listen().await });

@@ -73,8 +73,7 @@ pub(super) async fn knock_at(listeners: Vec<ProbeListener>) -> Vec<ProbeResult> 
 /// Connects to one listener, and resolves the name of its owner at the same time.
 async fn knock(listener: &ProbeListener) -> ProbeResult {
     let before = clock::now();
-    let connection =
-        tokio::time::timeout(KNOCK_LIMIT, be_let_in(listener.addr, listener.token));
+    let connection = tokio::time::timeout(KNOCK_LIMIT, be_let_in(listener.addr, listener.token));
     let (connected, resolved) = tokio::join!(connection, resolve(listener.name.as_deref()));
     let outcome = match connected {
         Ok(Ok(())) => Ok((clock::now() - before).as_micros() as u32),

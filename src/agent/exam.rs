@@ -107,7 +107,8 @@ pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
 
 /// Returns the version of the Python, and the directories of its packages.
 fn ask_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
-    let python = request.program.as_ref().filter(|_| request.is_python && request.depth == Depth::Full);
+    let python =
+        request.program.as_ref().filter(|_| request.is_python && request.depth == Depth::Full);
     let Some(python) = python else { return (None, Vec::new()) };
     let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
     let python = OsStr::from_bytes(python);

@@ -73,7 +73,9 @@ pub(super) fn claim_port(request: PortWish) -> Result<PortClaim, Problem> {
         PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "is taken".to_owned(),
-                io::ErrorKind::PermissionDenied => "needs root, as do all ports below 1024".to_owned(),
+                io::ErrorKind::PermissionDenied => {
+                    "needs root, as do all ports below 1024".to_owned()
+                }
                 _ => format!("cannot be used: {}", reason(&error)),
             };
             Problem::new(Status::Config, format!("master port {port} {why}"))
@@ -178,7 +180,9 @@ fn on_refused() -> OnRefused {
         let now = clock::now();
         if printed_at.get().is_none_or(|at| at + PAUSE <= now) {
             printed_at.set(Some(now));
-            print_error_now(&format!("remuda agent: the store rejected a connection from {address}: {why}\n"));
+            print_error_now(&format!(
+                "remuda agent: the store rejected a connection from {address}: {why}\n"
+            ));
         }
     })
 }

@@ -196,9 +196,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
                 problem.help(hint)
             } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
                 let line = format!("--no_python --no_local_rank remuda {name}");
-                problem.help(format!(
-                    "for the bundled program: `remuda {name}`; in pods: `{line}`"
-                ))
+                problem.help(format!("for the bundled program: `remuda {name}`; in pods: `{line}`"))
             } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
@@ -215,7 +213,10 @@ fn check_wish(cwd: &Path, required: &FileWish) -> Result<(), Problem> {
     match &required.state {
         FileState::Readable => readable(&file).map_err(|error| {
             let message = format!("cannot read `{shown}`: {}", reason(&error));
-            Problem { blame: required.blame, ..Problem::new(Status::NoInput, message).help(&required.help) }
+            Problem {
+                blame: required.blame,
+                ..Problem::new(Status::NoInput, message).help(&required.help)
+            }
         }),
         FileState::Without(suffix) => match newest_with(&file, suffix) {
             None => Ok(()),

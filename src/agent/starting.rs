@@ -31,10 +31,7 @@ pub(super) enum AgentPhase {
     /// The preflight checks have passed.
     Ready(Box<(Prepare, Prepared)>),
     /// The workers were started. The listeners of node 0 stay open as long as a worker may run.
-    Started {
-        welcomes: Box<Welcomes>,
-        _listening: Option<Listening>,
-    },
+    Started { welcomes: Box<Welcomes>, _listening: Option<Listening> },
 }
 
 impl Agent {
@@ -42,9 +39,7 @@ impl Agent {
     /// running.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
-            self.not_understood(
-                "new epoch while workers of the previous one are running",
-            );
+            self.not_understood("new epoch while workers of the previous one are running");
             return;
         }
         self.begin_epoch(self.outbox.epoch().next());
@@ -266,7 +261,8 @@ mod tests {
         fds::send_packet(&agent_end, b"unread", &[]).expect("it has room");
         drop(shim_end);
         for _ in 0..2 {
-            let error = fds::send_packet(&agent_end, b"workers", &[]).expect_err("the other end is closed");
+            let error =
+                fds::send_packet(&agent_end, b"workers", &[]).expect_err("the other end is closed");
             assert!(is_of_the_dead(&error), "{error:?}");
         }
     }

@@ -180,7 +180,11 @@ mod tests {
         }
         assert_eq!(credit.reserve(at(900), 1024 * KIB), Some(256 * KIB));
         assert!(credit.acknowledge(at(950), 128 * KIB));
-        assert_eq!(credit.reserve(at(1000), 64 * KIB), None, "128 are in flight, 128 were acknowledged");
+        assert_eq!(
+            credit.reserve(at(1000), 64 * KIB),
+            None,
+            "128 are in flight, 128 were acknowledged"
+        );
         assert!(credit.acknowledge(at(1000), 100 * KIB));
         assert_eq!(credit.reserve(at(1000), 1024 * KIB), Some(200 * KIB));
         assert_eq!(credit.reserve(at(5000), 1024 * KIB), None, "the link has become slow");

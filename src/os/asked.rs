@@ -18,7 +18,7 @@ pub fn output_of(
     cwd: &Path,
     limit: Duration,
 ) -> Result<String, String> {
-    let asked = || -> io::Result<Result<String, String>> {
+    let run = || -> io::Result<Result<String, String>> {
         let (mut out, mut err) = (memory()?, memory()?);
         let mut command = Command::new(program);
         command.args(arguments).current_dir(cwd).stdin(Stdio::null());
@@ -35,7 +35,7 @@ pub fn output_of(
             },
         })
     };
-    asked().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
+    run().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
 }
 
 #[cfg(test)]
@@ -45,11 +45,11 @@ mod tests {
     #[track_caller]
     fn check(program: &str, arguments: &[&str], expect: Result<&str, &str>) {
         let limit = Duration::from_secs(20);
-        let said = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
-        match (&said, expect) {
-            (Ok(said), Ok(expect)) => assert_eq!(said, expect),
-            (Err(said), Err(expect)) => assert!(said.contains(expect), "{said}"),
-            _ => panic!("{said:?}"),
+        let result = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
+        match (&result, expect) {
+            (Ok(output), Ok(expect)) => assert_eq!(output, expect),
+            (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
+            _ => panic!("{result:?}"),
         }
     }
 
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn command_is_killed_at_its_time_limit() {
         let limit = Duration::from_millis(50);
-        let said = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
-        assert!(said.is_err_and(|why| why.contains("did not exit")));
+        let result = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
+        assert!(result.is_err_and(|why| why.contains("did not exit")));
     }
 }

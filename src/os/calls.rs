@@ -1,4 +1,4 @@
-//! Connections from a chosen source address, which the standard library leaves to the kernel.
+//! Connections from a given source address; the standard library lets the kernel choose it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -18,8 +18,8 @@ pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Whether packets to a peer leave by the interface that has this address. On another interface it
-/// would be a foreign address, to which no answer may be routed.
+/// Whether packets to a peer are sent through the interface that has this address. On another
+/// interface the address would be foreign, and answers to it may not be routed.
 pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
     let Some(source) = source_to(to) else { return false };
     if source == from || (source.is_loopback() && from.is_loopback()) {
@@ -41,8 +41,8 @@ pub fn connect_from(from: IpAddr, to: SocketAddr, limit: Duration) -> io::Result
         Err(error) => return Err(error.into()),
     }
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut waited = [PollFd::new(&socket, PollFlags::OUT)];
-    if retry_on_intr(|| poll(&mut waited, Some(&limit)))? == 0 {
+    let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+    if retry_on_intr(|| poll(&mut polled, Some(&limit)))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
     sockopt::socket_error(&socket)??;
@@ -73,7 +73,7 @@ mod tests {
         let to = listener.local_addr().expect("bound");
         let from = IpAddr::from([127, 0, 0, 9]);
         let stream = connect_from(from, to, SOON).expect("it listens");
-        let (_, caller) = listener.accept().expect("it was called");
+        let (_, caller) = listener.accept().expect("a connection");
         assert_eq!(caller, stream.local_addr().expect("bound"));
         assert_eq!(caller.ip(), from);
     }
@@ -81,13 +81,13 @@ mod tests {
     #[test]
     fn connect_from_tells_refused_from_foreign_address() {
         let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
-        let nobody = listener.local_addr().expect("bound");
+        let closed = listener.local_addr().expect("bound");
         drop(listener);
         let kind = |from: [u8; 4], to| {
-            let called = connect_from(from.into(), to, SOON);
-            called.expect_err("nobody is there").kind()
+            let result = connect_from(from.into(), to, SOON);
+            result.expect_err("not reachable").kind()
         };
-        assert_eq!(kind([127, 0, 0, 9], nobody), io::ErrorKind::ConnectionRefused);
-        assert_eq!(kind([192, 0, 2, 1], nobody), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(kind([127, 0, 0, 9], closed), io::ErrorKind::ConnectionRefused);
+        assert_eq!(kind([192, 0, 2, 1], closed), io::ErrorKind::AddrNotAvailable);
     }
 }

@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn machine_has_a_loopback_address() {
-        let found = addresses().expect("the kernel tells everybody");
+        let found = addresses().expect("the kernel reports them");
         assert!(found.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())), "{found:?}");
     }
 }

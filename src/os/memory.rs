@@ -87,7 +87,8 @@ impl Mapping {
                 0,
             )
         }?;
-        let base = NonNull::new(base.cast()).expect("mmap never returns address zero unasked");
+        let base =
+            NonNull::new(base.cast()).expect("mmap without a hint never returns address zero");
         Ok(Self { fd, base, bytes })
     }
 
@@ -101,7 +102,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Returns the file behind the mapping.
+    /// Returns the file that is mapped.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn name_lock_has_one_holder() {
         let name = format!("test/{}", std::process::id());
-        let held = claim(&name).expect("nobody has it");
+        let held = claim(&name).expect("free");
         assert_eq!(claim(&name).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
         drop(held);
         claim(&name).expect("free again");

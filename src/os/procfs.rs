@@ -30,7 +30,8 @@ pub fn has_tcp_socket(port: u16) -> io::Result<bool> {
     }
 }
 
-fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool> {
+/// Whether any line of a file matches; an error if the file is longer than the limit.
+fn any_line(path: &str, mut matches: impl FnMut(&str) -> bool) -> io::Result<bool> {
     let mut lines = BufReader::new(File::open(path)?.take(FILE_BYTES_MAX));
     let mut line = Vec::new();
     loop {
@@ -38,7 +39,7 @@ fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool>
         if lines.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if is_it(&String::from_utf8_lossy(&line)) {
+        if matches(&String::from_utf8_lossy(&line)) {
             return Ok(true);
         }
     }
@@ -58,11 +59,11 @@ fn has_port(line: &str, port: u16) -> bool {
     let (Some(own), Some(peer), Some(state)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
-    let is_it = |address: &str| {
+    let matches = |address: &str| {
         let (_, hex) = address.rsplit_once(':')?;
         Some(u16::from_str_radix(hex, 16) == Ok(port))
     };
-    state != TIME_WAIT && [own, peer].into_iter().filter_map(is_it).any(|found| found)
+    state != TIME_WAIT && [own, peer].into_iter().filter_map(matches).any(|found| found)
 }
 
 #[cfg(test)]
@@ -80,8 +81,8 @@ mod tests {
         assert!(!is_library(&line("/libtorch/libc.so.6"), "libtorch"));
         assert!(!is_library(&line("[heap]"), "libtorch"));
         let own = rustix::process::getpid();
-        assert!(maps_library(own, "libc").expect("it is ours"));
-        assert!(!maps_library(own, "libtorch").expect("it is ours"));
+        assert!(maps_library(own, "libc").expect("readable"));
+        assert!(!maps_library(own, "libtorch").expect("readable"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut look: impl FnMut() -
         if let Some(answer) = look() {
             return answer;
         }
-        assert!(clock::now() < deadline, "waited in vain for {}", what());
+        assert!(clock::now() < deadline, "timed out waiting for {}", what());
         std::thread::sleep(PAUSE);
     }
 }

@@ -76,8 +76,8 @@ impl ShimHandle {
     }
 
     /// Makes the shim hold descriptors that the agent holds.
-    pub(in crate::agent) fn hold(&self, fds: &[OwnedFd]) {
-        for chunk in fds.chunks(fds::PACKET_FDS_MAX) {
+    pub(in crate::agent) fn hold(&self, descriptors: &[OwnedFd]) {
+        for chunk in descriptors.chunks(fds::PACKET_FDS_MAX) {
             let chunk: Vec<_> = chunk.iter().map(AsFd::as_fd).collect();
             // The exit of the shim is detected by [`Self::recv`].
             let _ =
