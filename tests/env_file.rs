@@ -1,5 +1,5 @@
-//! Golden tests of environment files: every file of `env/` with its variables and findings, and files
-//! that only a test can create.
+//! Golden tests of environment files: every file of `env/` with its variables and findings, and
+//! files that only a test can create.
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test env_file` rewrites the expectations.
 

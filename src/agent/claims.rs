@@ -2,12 +2,12 @@
 //! its UUID.
 //!
 //! Agent and shim hold a lock together; it is released when both have exited. Agents of one job do
-//! not exclude each other: if one machine simulates several hosts, these share its GPUs. So the file
-//! is locked exclusively to write its owner into it, and then stays locked as shared, together with
-//! other agents of the same job or with jobs that use `--share`.
+//! not exclude each other: if one machine simulates several hosts, these share its GPUs. So the
+//! file is locked exclusively to write its owner into it, and then stays locked as shared, together
+//! with other agents of the same job or with jobs that use `--share`.
 //!
-//! A lock is advisory between jobs of remuda and no protection: any user who may run programs on the
-//! machine may hold such a file for ever, and `--share` ignores it.
+//! A lock is advisory between jobs of remuda and no protection: any user who may run programs on
+//! the machine may hold such a file for ever, and `--share` ignores it.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,5 @@
-//! Handlers of the shim's messages: workers start, exit and leave processes behind, until no process
-//! of the job is left.
+//! Handlers of the shim's messages: workers start, exit and leave processes behind, until no
+//! process of the job is left.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -104,8 +104,8 @@ impl Agent {
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }
 
-    /// Sends the last message of the epoch once no process of the job is left here and all its output
-    /// was sent.
+    /// Sends the last message of the epoch once no process of the job is left here and all its
+    /// output was sent.
     pub(super) fn report_if_idle(&mut self) {
         let is_streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
         if let (false, Some(unkillable)) = (is_streaming, &self.undead) {

@@ -67,7 +67,8 @@ pub(super) async fn next_message(
 }
 
 impl Agent {
-    /// Handles the heartbeat timer, which was due at this time: sends a heartbeat and checks the lease.
+    /// Handles the heartbeat timer, which was due at this time: sends a heartbeat and checks the
+    /// lease.
     pub(super) fn beat(&mut self, due: Instant) {
         let now = clock::now();
         self.alarms.set(now + self.terms.beat, Timer::Beat);
@@ -108,8 +109,8 @@ impl Agent {
     pub(super) fn launcher_gone(&mut self) {
         let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
         self.crew.discard_output();
-        // A launcher that responds late must not attribute the exits that the agent now causes to the
-        // workers.
+        // A launcher that responds late must not attribute the exits that the agent now causes to
+        // the workers.
         self.outbox.close();
         self.signal_workers(libc::SIGTERM);
         if was_paused {

@@ -56,8 +56,8 @@ pub(super) fn arrange(
     Ok(Some(Listening { addr, port, store }))
 }
 
-/// Returns the address at which the other nodes connect to this node: as the user gave it, and as an
-/// IP address.
+/// Returns the address at which the other nodes connect to this node: as the user gave it, and as
+/// an IP address.
 pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String, IpAddr), Problem> {
     if let Some(address) = given {
         return Ok((address.to_owned(), own_address(address)?));

@@ -159,8 +159,8 @@ impl Forward {
         }
     }
 
-    /// Reads the bytes that are in the pipe after the worker's exit, without waiting for later writes
-    /// of other processes.
+    /// Reads the bytes that are in the pipe after the worker's exit, without waiting for later
+    /// writes of other processes.
     async fn read_rest(
         &self,
         pipe: &AsyncFd<OwnedFd>,
@@ -178,8 +178,8 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until bytes may be sent, and sends the content of the pipe, up to that limit. Returns the
-    /// number of bytes; 0 at the end of the stream.
+    /// Waits until bytes may be sent, and sends the content of the pipe, up to that limit. Returns
+    /// the number of bytes; 0 at the end of the stream.
     async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
         let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);

@@ -243,7 +243,8 @@ fn newest_with(dir: &Path, suffix: &str) -> Option<PathBuf> {
     names.filter(|name| name.extension().is_some_and(|extension| extension == suffix)).max()
 }
 
-/// Whether this is the name of a module such as `pkg.train`: names with dots between them, and not a file name.
+/// Whether this is the name of a module such as `pkg.train`: names with dots between them, and not
+/// a file name.
 fn is_module(script: &OsStr) -> bool {
     let is_name = |part: &str| {
         !part.starts_with(|c: char| c.is_ascii_digit())

@@ -1,5 +1,5 @@
-//! The socket between the agent and one worker: it carries the welcome to the worker, and notes from
-//! it. A program that does not use the protocol ignores the socket.
+//! The socket between the agent and one worker: it carries the welcome to the worker, and notes
+//! from it. A program that does not use the protocol ignores the socket.
 
 use std::io;
 use std::net::SocketAddr;

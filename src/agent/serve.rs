@@ -1,5 +1,5 @@
-//! The agent's event loop: waits for one event and handles it. The handlers are in the other files of
-//! this module.
+//! The agent's event loop: waits for one event and handles it. The handlers are in the other files
+//! of this module.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,8 +34,8 @@ use crate::wire::{
     Examine, FrameError, FromAgent, Leftover, NodeRoster, Prepare, Problem, ToAgent,
 };
 
-/// Time limit for the exit of a helper process that was killed. A process that is blocked by its file
-/// system is not waited for any longer.
+/// Time limit for the exit of a helper process that was killed. A process that is blocked by its
+/// file system is not waited for any longer.
 const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
 
 /// What started this agent.

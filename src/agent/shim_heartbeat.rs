@@ -49,8 +49,9 @@ impl ShimHeartbeat {
         }
     }
 
-    /// Decides at a heartbeat of the agent. `late`: the time for which the agent itself did not run. `is_suspended`: whether
-    /// the kernel lists the shim as stopped; a running one may need time for its pass.
+    /// Decides at a heartbeat of the agent. `late`: the time for which the agent itself did not
+    /// run. `is_suspended`: whether the kernel lists the shim as stopped; a running one may need
+    /// time for its pass.
     pub(super) fn beat(
         &mut self,
         now: Instant,

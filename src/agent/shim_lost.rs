@@ -106,8 +106,8 @@ impl Agent {
         self.bury();
     }
 
-    /// Kills and reaps once what the shim left, and sets the timer of the next attempt if processes are
-    /// left.
+    /// Kills and reaps once what the shim left, and sets the timer of the next attempt if processes
+    /// are left.
     pub(super) fn bury(&mut self) {
         let ShimState::Buried(shim, reaper) = &self.shim else {
             return;
@@ -127,8 +127,8 @@ impl Agent {
         self.report_if_idle();
     }
 
-    /// Makes the shim exit and waits for it, so that no other process inherits it. A stopped shim is
-    /// killed with all its descendants.
+    /// Makes the shim exit and waits for it, so that no other process inherits it. A stopped shim
+    /// is killed with all its descendants.
     pub(super) fn dismiss_shim(&mut self) {
         if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();

@@ -67,8 +67,8 @@ impl MemoryPolicy {
         Self { mode: libc::MPOL_PREFERRED, nodes: Mask::of(&[node]) }
     }
 
-    /// Checks whether the kernel allows this policy, which containers often may not set. The policy of
-    /// this process is the default one afterwards.
+    /// Checks whether the kernel allows this policy, which containers often may not set. Afterwards
+    /// this thread has the default policy.
     pub fn try_out(&self) -> io::Result<()> {
         self.apply()?;
         let usual = Self { mode: libc::MPOL_DEFAULT, nodes: Mask::of(&[]) };

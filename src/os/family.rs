@@ -211,8 +211,8 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
     }
 }
 
-/// Clean-up of descendants: kills and reaps them, except excluded ones, in one scan per call, so that
-/// a process with its own event loop does not block.
+/// Clean-up of descendants: kills and reaps them, except excluded ones, in one scan per call, so
+/// that a process with its own event loop does not block.
 pub struct Reaper {
     /// Whether a child is left alone, together with its descendants.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
@@ -284,8 +284,8 @@ pub fn signal_child(child: Pid, number: i32) {
     signals::send(child, number);
 }
 
-/// Waits for a child that is about to exit. A child that is stopped by a signal, or that takes longer
-/// than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
+/// Waits for a child that is about to exit. A child that is stopped by a signal, or that takes
+/// longer than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
 pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;

@@ -27,9 +27,9 @@ pub fn block_requests() {
 const REQUESTS: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Guard that blocks the signals of [`block_requests`] until it is dropped, so that their handler also
-/// cleans up resources that were created meanwhile. Threads that are started meanwhile never receive
-/// these signals.
+/// Guard that blocks the signals of [`block_requests`] until it is dropped, so that their handler
+/// also cleans up resources that were created meanwhile. Threads that are started meanwhile never
+/// receive these signals.
 pub struct SignalWatch(());
 
 /// Sends a signal to this process.

@@ -34,7 +34,7 @@ pub enum SourceError {
     #[error("it did not exit within {} s", .0.as_secs())]
     TooLong(Duration),
     /// The script failed.
-    #[error("it failed ({status}){}", said(.last_line))]
+    #[error("it failed ({status}){}", show_last_line(.last_line))]
     Failed {
         /// Exit status of the shell.
         status: ExitStatus,
@@ -46,7 +46,7 @@ pub enum SourceError {
     Left,
 }
 
-fn said(line: &str) -> String {
+fn show_last_line(line: &str) -> String {
     if line.is_empty() { String::new() } else { format!(": {line}") }
 }
 

@@ -20,7 +20,8 @@ impl Tasks {
         self.0.spawn_blocking(task);
     }
 
-    /// Waits for ever, unless a task panics: then this panics too. Meant as one branch of a `select!`.
+    /// Waits for ever, unless a task panics: then this panics too. Meant as one branch of a
+    /// `select!`.
     pub async fn watch(&mut self) -> Infallible {
         loop {
             match self.0.join_next().await {

@@ -1,5 +1,5 @@
-//! Request and report of a node's examination by `remuda doctor`. These types exist for the wire only:
-//! the report carries its version and contains facts, no judgement.
+//! Request and report of a node's examination by `remuda doctor`. These types exist for the wire
+//! only: the report carries its version and contains facts, no judgement.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! Messages between launcher and agent. These types exist for the wire only: they are append-only, and
-//! golden bytes pin their encoding.
+//! Messages between launcher and agent. These types exist for the wire only: they are append-only,
+//! and golden bytes pin their encoding.
 
 use std::net::SocketAddr;
 
@@ -88,8 +88,8 @@ pub enum ToAgent {
     Examine(Box<Examine>),
     /// Connect to these test listeners. Each connection succeeds or fails within a time limit.
     Dial(Vec<ProbeListener>),
-    /// This launcher replaces one that has already begun epochs. No worker was started on this link,
-    /// and every later frame of it belongs to this epoch.
+    /// This launcher replaces one that has already begun epochs. No worker was started on this
+    /// link, and every later frame of it belongs to this epoch.
     Skip(Epoch),
     /// Report the workers that are suspended, with [`FromAgent::Suspended`].
     Look,

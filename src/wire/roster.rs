@@ -1,5 +1,6 @@
-//! List of the nodes of a job. It is the same for all nodes, so the launcher packs it only once. The encoding omits the common prefix of successive names, and counts runs
-//! of nodes with equally many workers.
+//! List of the nodes of a job. It is the same for all nodes, so the launcher packs it only once.
+//! The encoding omits the common prefix of successive names, and counts runs of nodes with equally
+//! many workers.
 
 use serde::{Deserialize, Serialize};
 

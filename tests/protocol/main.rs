@@ -120,8 +120,8 @@ impl Node {
         let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
     }
 
-    /// Opens an operation as the engine does: publishes the entry of this rank, meets the other ranks,
-    /// and reads their entries.
+    /// Opens an operation as the engine does: publishes the entry of this rank, meets the other
+    /// ranks, and reads their entries.
     fn enter(&self, me: usize, meeting: u32, round: u64) {
         let place = BufferPlace::Direct(me);
         self.lines[me].entry(round).write([round, 7, 7], place);
@@ -173,8 +173,8 @@ fn barrier_of_three_waits_for_the_last_rank() {
     });
 }
 
-/// Short operations have one barrier: a rank can be one operation ahead of a peer that still reads, so
-/// two entries suffice.
+/// Short operations have one barrier: a rank can be one operation ahead of a peer that still reads,
+/// so two entries suffice.
 #[test]
 fn two_entries_suffice_for_one_barrier_operations() {
     check(3, || {

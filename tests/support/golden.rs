@@ -38,8 +38,8 @@ impl Golden {
     }
 }
 
-/// Checks that every code of `explanations` is on a screen of these directories, except the codes that
-/// need more than a file in the repository.
+/// Checks that every code of `explanations` is on a screen of these directories, except the codes
+/// that need more than a file in the repository.
 #[track_caller]
 pub(crate) fn check_codes(
     directories: &[&str],

@@ -21,8 +21,8 @@ pub(super) const LEFTOVERS_MAX: usize = 64;
 pub(in crate::agent) enum ToShim {
     /// Fork the workers described in the first descriptor; a second one is their shared memory.
     Spawn,
-    /// Hold the descriptors until the shim exits: locks, which are released when agent and shim have
-    /// exited.
+    /// Hold the descriptors until the shim exits: locks, which are released when agent and shim
+    /// have exited.
     Hold,
     /// Signal the process group of every running worker.
     Signal(i32),

@@ -277,9 +277,9 @@ impl Shim {
         self.say(&FromShim::Leftovers { worker: index as u32 }, &[])
     }
 
-    /// Sends SIGTERM to the processes that a worker left behind, and reports them to the agent. A scan
-    /// may miss processes that fork and exit fast, so there are several; if none finds a process, the
-    /// next exit of a child causes another.
+    /// Sends SIGTERM to the processes that a worker left behind, and reports them to the agent. A
+    /// scan may miss processes that fork and exit fast, so there are several; if none finds a
+    /// process, the next exit of a child causes another.
     fn sweep(&mut self, worker: usize, unless_busy: bool) -> Result<(), AgentGone> {
         let mut scans = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
         let leftovers = scans.find(|found| !found.is_empty()).unwrap_or_default();
@@ -332,8 +332,9 @@ impl Shim {
         }
     }
 
-    /// Returns the processes that a worker left behind when it exited: orphans that have its rank or its
-    /// session, and all their descendants. When no worker runs, every orphan is the last worker's.
+    /// Returns the processes that a worker left behind when it exited: orphans that have its rank
+    /// or its session, and all their descendants. When no worker runs, every orphan is the last
+    /// worker's.
     fn strays_of(&self, index: usize) -> Vec<ProcessRef> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
@@ -381,8 +382,8 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills the processes that a worker left behind, until a scan finds none or the maximum of scans
-    /// is reached; returns the result of the last scan.
+    /// Kills the processes that a worker left behind, until a scan finds none or the maximum of
+    /// scans is reached; returns the result of the last scan.
     fn kill_strays_of(&self, worker: usize) -> Vec<ProcessRef> {
         let mut leftovers = Vec::new();
         for _ in 0..SWEEPS_MAX {
