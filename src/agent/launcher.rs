@@ -90,7 +90,8 @@ impl Agent {
             self.launcher_gone();
             let lease = duration(lease);
             announce(&format!(
-                "no message from the launcher for {lease} (--lease); stopping the workers"
+                "lease expired: no message from the launcher for {lease} (--lease); stopping the \
+                 workers"
             ));
         } else if SILENCE_WARNING < silence {
             announce(&format!("no message from the launcher for {} s", silence.as_secs()));
