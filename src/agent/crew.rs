@@ -258,8 +258,9 @@ impl WorkerTable {
     pub(super) fn stream_ended(&mut self, ended: &StreamEnded) {
         let worker = &mut self.workers[ended.worker];
         worker.streams.remove(&ended.stream);
-        let (rank, held) = (worker.rank, ended.end == StreamEnd::Held);
-        self.outbox.send(&FromAgent::OutputEnd { rank, stream: ended.stream, held });
+        let (rank, is_held_open) = (worker.rank, ended.end == StreamEnd::Held);
+        let end = FromAgent::OutputEnd { rank, stream: ended.stream, held: is_held_open };
+        self.outbox.send(&end);
     }
 
     /// Stops waiting for the end of streams that other processes hold open after the worker's exit.

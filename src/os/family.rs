@@ -107,12 +107,12 @@ pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     (listener()? == pid).then_some(ProcessRef { pid, fd: Some(fd) })
 }
 
-/// Returns the direct children of a process, held.
+/// Opens the direct children of a process.
 pub fn hold_children(parent: Pid) -> Vec<ProcessRef> {
     children_of(parent).into_iter().filter_map(|pid| ProcessRef::child(pid, parent)).collect()
 }
 
-/// Adds all descendants of these processes, deepest last.
+/// Opens all descendants of these processes and appends them, deepest last.
 pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
     let mut next = 0;
     while let Some(parent) = of.get(next).map(ProcessRef::pid) {

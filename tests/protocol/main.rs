@@ -105,29 +105,29 @@ fn raised_flag_wakes_both_waiters() {
 /// Shared memory of a node: the cell and the data of each rank.
 #[derive(Default)]
 struct Node {
-    lines: Vec<RankCell>,
+    cells: Vec<RankCell>,
     numbers: Vec<Numbers>,
 }
 
 impl Node {
     fn of(ranks: usize) -> Arc<Self> {
-        let lines = (0..ranks).map(|_| RankCell::default()).collect();
+        let cells = (0..ranks).map(|_| RankCell::default()).collect();
         let numbers = (0..ranks).map(|_| Numbers::default()).collect();
-        Arc::new(Self { lines, numbers })
+        Arc::new(Self { cells, numbers })
     }
 
     fn meet(&self, me: usize, meeting: u32) {
-        let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
+        let Ok(()) = meet(&self.cells[me], self.cells.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
     }
 
     /// Opens an operation as the engine does: publishes the entry of this rank, meets the other
     /// ranks, and reads their entries.
     fn enter(&self, me: usize, meeting: u32, round: u64) {
-        let place = BufferPlace::Direct(me);
-        self.lines[me].entry(round).write([round, 7, 7], place);
+        let buffer = BufferPlace::Direct(me);
+        self.cells[me].entry(round).write([round, 7, 7], buffer);
         self.meet(me, meeting);
-        for (rank, line) in self.lines.iter().enumerate() {
-            assert_eq!(line.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
+        for (rank, cell) in self.cells.iter().enumerate() {
+            assert_eq!(cell.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
         }
     }
 }
@@ -194,10 +194,10 @@ fn one_entry_is_not_enough() {
         run(2, |node, me| {
             for round in 1..=4_u64 {
                 // Always the same one of the two entries.
-                node.lines[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
+                node.cells[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
                 node.meet(me, round as u32);
-                for line in &node.lines {
-                    assert_eq!(line.entry(0).read().0, [round, 7, 7]);
+                for cell in &node.cells {
+                    assert_eq!(cell.entry(0).read().0, [round, 7, 7]);
                 }
             }
         });
@@ -274,16 +274,16 @@ fn one_of_two_abort_records_wins_whole() {
 #[test]
 fn departure_publishes_earlier_writes() {
     check(3, || {
-        let line = Arc::new(RankCell::default());
+        let cell = Arc::new(RankCell::default());
         let leaver = {
-            let line = line.clone();
+            let cell = cell.clone();
             thread::spawn(move || {
-                line.flag.raise(1);
-                line.depart(Departure::Exited);
+                cell.flag.raise(1);
+                cell.depart(Departure::Exited);
             })
         };
-        if line.departure().is_some() {
-            assert!(line.flag.has_reached(1));
+        if cell.departure().is_some() {
+            assert!(cell.flag.has_reached(1));
         }
         leaver.join().unwrap();
     });

@@ -64,7 +64,7 @@ struct Shim {
     /// failed.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Descriptors that the agent wants held until the shim exits.
+    /// Descriptors of the agent that stay open until the shim exits.
     held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
