@@ -13,7 +13,7 @@
 //! | 6671, 6698, 8239 | `--include=node3` selects nothing | `tests/selection.rs::include_takes_what_deepspeed_takes`, `tests/selection.rs::slots_are_numbers_that_the_host_has` |
 //! | 5818, 2976, 1331, 662, 2980 | `CUDA_VISIBLE_DEVICES` does not count, or its order does not | `src/cli/lower/devices.rs::cuda_is_left_what_its_variable_leaves`, `tests/selection.rs::a_list_of_devices_keeps_its_order_unless_slots_are_named`, `tests/upstream.rs::test_visible_devices_resolve_to_the_requested_slots` |
 //! | 5278 | names of GPUs and MIG devices crash the parser | `src/cli/lower/devices.rs::cuda_is_left_what_its_variable_leaves`, `src/inventory/gpu.rs::uuids_are_resolved_to_slots` |
-//! | 6997, 5878, 7071, 1907 | values of variables arrive quoted, expanded or cut | `tests/faults/options.rs::the_environment_arrives_byte_for_byte`, `tests/environment.rs::values_arrive_as_they_stand_and_nothing_is_run`, `tests/upstream.rs::test_add_export_with_special_characters` |
+//! | 6997, 5878, 7071, 1907 | values of variables arrive quoted, expanded or cut | `tests/faults/options.rs::the_environment_arrives_byte_for_byte`, `tests/environment.rs::env_values_are_literal_and_never_executed`, `tests/upstream.rs::test_add_export_with_special_characters` |
 //! | 3967, 4660, 4265, 4824 | arguments differ between one node and several | `tests/faults/options.rs::arguments_arrive_byte_for_byte_on_every_node`, `tests/ssh/launch.rs::bytes_of_arguments_arrive_as_they_were`, `tests/upstream.rs::test_user_args` |
 //! | 6859, 6863 | logs of ranks are lost on several nodes | `every_rank_of_every_node_has_a_log_of_its_own` |
 //! | 8304 | filters do nothing under Slurm; here Slurm is refused | `tests/upstream.rs::test_runner_main_rejects_unsupported_filter` |

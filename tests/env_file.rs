@@ -1,5 +1,5 @@
-//! Every file of `env/` beside what is read from it and what is said about it, and files that only a
-//! test can make.
+//! Golden tests of environment files: every file of `env/` with its variables and findings, and
+//! files that only a test can create.
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test env_file` rewrites the expectations.
 
@@ -19,7 +19,7 @@ use remuda::base::Findings;
 use remuda::pool::{self, EnvFile, loads_code, read_env, shadowed};
 use remuda::report::diagnostic::{Paint, show_findings};
 
-/// What is said, then what is read.
+/// The findings, then the variables.
 fn screen(file: &EnvFile, findings: &Findings) -> String {
     let mut out = show_findings(findings, Paint::Plain);
     for variable in &file.variables {
@@ -37,26 +37,26 @@ fn screen_of(path: &Path, has_errors: bool) -> String {
 }
 
 #[test]
-fn valid_files_are_read_and_show_what_is_expected() {
+fn valid_env_files_match_expectations() {
     let valid = Golden { directory: "env/valid", extension: "env" };
     valid.check(|path| screen_of(path, false));
 }
 
 #[test]
-fn invalid_files_show_what_is_expected() {
+fn invalid_env_files_match_expectations() {
     let invalid = Golden { directory: "env/invalid", extension: "env" };
     invalid.check(|path| screen_of(path, true));
 }
 
-/// Codes of what needs two files, a file of the disk, a large one, or an accelerator.
+/// Codes that need two files, a property of the file on disk, a large file, or an accelerator.
 const WITHOUT_FILE: &[&str] =
     &["E005", "E010", "E011", "E012", "E015", "E016", "E017", "E018", "E019", "E020", "E021"];
 
 #[test]
-fn every_code_of_an_environment_file_has_a_file_that_shows_it() {
-    let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
-    let files = stories.filter(|found| found.code.starts_with('E'));
-    golden::check_codes(&["env/valid", "env/invalid"], files, WITHOUT_FILE);
+fn every_env_file_code_has_a_golden_file() {
+    let explanations = pool::codes::EXPLANATIONS.into_iter().flatten();
+    let env_codes = explanations.filter(|found| found.code.starts_with('E'));
+    golden::check_codes(&["env/valid", "env/invalid"], env_codes, WITHOUT_FILE);
 }
 
 fn shown(text: &str) -> String {
@@ -65,7 +65,7 @@ fn shown(text: &str) -> String {
 }
 
 #[test]
-fn a_value_of_a_mebibyte_is_one_finding_and_is_not_drawn() {
+fn long_value_is_one_finding_and_is_not_printed() {
     let screen = shown(&format!("A=1\nBIG={}\n", "x".repeat(1 << 20)));
     let message =
         "error[E011]: `BIG` is 1048580 bytes with its value; the limit of Linux is 131071";
@@ -77,7 +77,7 @@ fn a_value_of_a_mebibyte_is_one_finding_and_is_not_drawn() {
 }
 
 #[test]
-fn a_hundred_thousand_variables_end_at_the_limit() {
+fn variables_beyond_the_limit_are_one_error() {
     let lines = (0..100_000).fold(String::new(), |text, number| text + &format!("V{number}=1\n"));
     let (file, findings) = read_env("env", lines.as_bytes());
     assert_eq!(file.variables.len(), 4096);
@@ -90,7 +90,7 @@ fn a_hundred_thousand_variables_end_at_the_limit() {
 }
 
 #[test]
-fn what_the_other_file_says_differently_is_told_with_its_line() {
+fn shadowed_variable_warning_has_line_of_other_file() {
     let (home, _) = read_env("~/.deepspeed_env", b"A=1\nB=2\n\nC=3\n");
     let (here, mut findings) = read_env(".deepspeed_env", b"C=4\nA=1\n");
     findings.diagnostics.extend(shadowed(&here, &home, "~/.deepspeed_env"));
@@ -104,7 +104,7 @@ fn what_the_other_file_says_differently_is_told_with_its_line() {
 }
 
 #[test]
-fn what_decides_which_code_runs_is_told() {
+fn variables_that_load_code_are_warned_about() {
     let (file, mut findings) = read_env(".deepspeed_env", b"LD_PRELOAD=./x.so\nPATH=/x\nA=1\n");
     let found = file.variables.iter().filter_map(|found| loads_code(&found.name, found.span));
     findings.diagnostics.extend(found);
@@ -120,7 +120,7 @@ fn what_decides_which_code_runs_is_told() {
     );
 }
 
-/// Bytes as they come in such files, mixed with all others.
+/// Typical pieces of such files, mixed with arbitrary bytes.
 fn env_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(b"A".to_vec()),
@@ -146,7 +146,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_bytes_give_variables_that_can_be_set_and_a_screen(bytes in env_bytes()) {
+    fn env_file_parser_accepts_any_bytes(bytes in env_bytes()) {
         let (file, findings) = read_env("env", &bytes);
         let names: BTreeSet<_> = file.variables.iter().map(|found| &found.name).collect();
         prop_assert_eq!(names.len(), file.variables.len());
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn a_value_in_single_quotes_comes_back_as_it_was_written(value in "[^'\0\r\n]{0,40}") {
+    fn single_quoted_value_is_unchanged(value in "[^'\0\r\n]{0,40}") {
         let (file, findings) = read_env("env", format!("A='{value}'\n").as_bytes());
         prop_assert_eq!(&file.get("A").expect("it was read").value, &value);
         prop_assert_eq!(findings.diagnostics.len(), 0);

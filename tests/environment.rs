@@ -1,4 +1,5 @@
-//! What the workers of a real job find around them, who supplied it, and what DeepSpeed's flags leave.
+//! Environment of the workers of a real job: variables and their sources, log and pid files, core
+//! binding, and the script of a virtual environment.
 
 #[path = "support/mod.rs"]
 #[expect(dead_code, reason = "shared with tests that need more of it")]
@@ -11,39 +12,39 @@ use std::path::{Path, PathBuf};
 use support::launch::{Launch, command, hosts, workers};
 use support::proof::skip;
 
-/// A home and a working directory of its own for a job.
-struct Place {
+/// A job with its own home and working directory.
+struct JobDirs {
     launch: Launch,
     home: PathBuf,
-    here: PathBuf,
+    cwd: PathBuf,
 }
 
-fn place(launch: Launch) -> Place {
-    let (home, here) = (launch.dir().join("home"), launch.dir().join("here"));
-    for directory in [&home, &here] {
+fn with_dirs(launch: Launch) -> JobDirs {
+    let (home, cwd) = (launch.dir().join("home"), launch.dir().join("here"));
+    for directory in [&home, &cwd] {
         fs::create_dir_all(directory).expect("a directory for the test");
     }
-    let launch = launch.env("HOME", &home).env("DS_ENV_FILE", "").cwd(&here);
-    Place { launch, home, here }
+    let launch = launch.env("HOME", &home).env("DS_ENV_FILE", "").cwd(&cwd);
+    JobDirs { launch, home, cwd }
 }
 
 fn write(directory: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = directory.join(name);
     fs::write(&path, text).expect("the directory is writable");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it can be changed");
     path
 }
 
-/// What a worker says about some variables.
-const SAY: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
+/// Script that prints some variables of a worker.
+const PRINT: &str = r#"for name in A B C D E; do eval "echo \"$name=<\${$name-unset}>\""; done"#;
 
 #[test]
-fn values_arrive_as_they_stand_and_nothing_is_run() {
-    let Place { launch, here, .. } = place(workers(1));
+fn env_values_are_literal_and_never_executed() {
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
     let text =
         "A=$(touch ran)\nB=`touch ran`; touch ran\nC='  two \"words\" '\nD=a=b==c\nE=$HOME\n";
-    write(&here, ".deepspeed_env", text);
-    let outcome = launch.sh(&format!("{SAY}; ls")).end().code(0);
+    write(&cwd, ".deepspeed_env", text);
+    let outcome = launch.sh(&format!("{PRINT}; ls")).end().code(0);
     assert_eq!(
         outcome.stdout_text(),
         "A=<$(touch ran)>\nB=<`touch ran`; touch ran>\nC=<  two \"words\" >\nD=<a=b==c>\nE=<$HOME>\n"
@@ -51,9 +52,9 @@ fn values_arrive_as_they_stand_and_nothing_is_run() {
 }
 
 #[test]
-fn address_and_port_of_the_environment_are_noted() {
+fn master_address_in_environment_is_noted() {
     let job = || {
-        let Place { launch, .. } = place(workers(1));
+        let JobDirs { launch, .. } = with_dirs(workers(1));
         let launch = launch.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "4321");
         launch.sh("echo $MASTER_PORT")
     };
@@ -67,22 +68,22 @@ fn address_and_port_of_the_environment_are_noted() {
 }
 
 #[test]
-fn the_command_line_outranks_this_directory_which_outranks_home_which_outranks_us() {
-    let Place { launch, home, here } = place(workers(1));
+fn env_flag_outranks_cwd_then_home_then_launcher() {
+    let JobDirs { launch, home, cwd } = with_dirs(workers(1));
     write(&home, ".deepspeed_env", "B=home\nC=home\nD=home\n");
-    write(&here, ".deepspeed_env", "C=here\nD=here\n");
+    write(&cwd, ".deepspeed_env", "C=here\nD=here\n");
     let launch = ["A", "B", "C", "D"].iter().fold(launch, |launch, name| launch.env(name, "ours"));
-    let outcome = launch.options(["--env", "D=flag"]).sh(SAY).end().code(0).says(
+    let outcome = launch.options(["--env", "D=flag"]).sh(PRINT).end().code(0).says(
         "warning[E005]: `C` is also set on line 2 of ~/.deepspeed_env\n --> .deepspeed_env:1:1\n",
     );
     assert_eq!(outcome.stdout_text(), "A=<ours>\nB=<home>\nC=<here>\nD=<flag>\nE=<unset>\n");
 }
 
 #[test]
-fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
+fn env_file_cannot_select_devices() {
     const DEVICES: &str = r#"echo "$CUDA_VISIBLE_DEVICES""#;
-    let Place { launch, here, .. } = place(workers(1));
-    write(&here, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
+    write(&cwd, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
     let outcome = launch.sh(DEVICES).end().code(0).says(
         "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the job's slots are its devices\n \
          --> .deepspeed_env:2:1\n",
@@ -91,48 +92,48 @@ fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
         "help: choose slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` outranks them\n",
     );
     assert_eq!(outcome.stdout_text(), "0\n");
-    let Place { launch, .. } = place(workers(1));
+    let JobDirs { launch, .. } = with_dirs(workers(1));
     let launch = launch.options(["--env", "CUDA_VISIBLE_DEVICES=7"]);
     assert_eq!(launch.sh(DEVICES).end().code(0).stdout_text(), "7\n");
 }
 
 #[test]
-fn another_name_is_looked_for_in_both_places_and_a_path_is_read_once() {
-    let Place { launch, home, here } = place(workers(1));
-    write(&here, ".deepspeed_env", "A=no\n");
+fn env_file_name_has_two_directories_and_path_has_one() {
+    let JobDirs { launch, home, cwd } = with_dirs(workers(1));
+    write(&cwd, ".deepspeed_env", "A=no\n");
     write(&home, "job.env", "A=home\nB=home\n");
-    write(&here, "job.env", "B=here\n");
-    let outcome = launch.env("DS_ENV_FILE", "job.env").sh(SAY).end().code(0);
+    write(&cwd, "job.env", "B=here\n");
+    let outcome = launch.env("DS_ENV_FILE", "job.env").sh(PRINT).end().code(0);
     assert_eq!(outcome.stdout_text(), "A=<home>\nB=<here>\nC=<unset>\nD=<unset>\nE=<unset>\n");
-    let Place { launch, home, .. } = place(workers(1));
+    let JobDirs { launch, home, .. } = with_dirs(workers(1));
     let path = write(&home, "other.env", "A=1\nA=2\n");
-    let outcome = launch.env("DS_ENV_FILE", path).sh(SAY).end().code(0);
+    let outcome = launch.env("DS_ENV_FILE", path).sh(PRINT).end().code(0);
     assert!(outcome.stdout_text().starts_with("A=<2>\nB=<unset>\n"));
     assert_eq!(outcome.stderr.matches("is set twice").count(), 1, "{}", outcome.stderr);
 }
 
 #[test]
-fn every_worker_of_every_simulated_node_gets_them() {
-    let Place { launch, here, .. } = place(hosts(&[("a", 2), ("b", 1)]));
-    write(&here, ".deepspeed_env", "A=1\n");
+fn workers_of_all_simulated_nodes_get_the_variables() {
+    let JobDirs { launch, cwd, .. } = with_dirs(hosts(&[("a", 2), ("b", 1)]));
+    write(&cwd, ".deepspeed_env", "A=1\n");
     let launch = launch.env("MLFLOW_RUN", "m").env("PYTHONPATH", "/lib").options(["--prefix", ""]);
     let outcome = launch.sh(r#"echo "$A $MLFLOW_RUN $PYTHONPATH""#).end().code(0);
-    let here = fs::canonicalize(&here).expect("it is there");
-    assert_eq!(outcome.stdout_text(), format!("1 m {}:/lib\n", here.display()).repeat(3));
+    let cwd = fs::canonicalize(&cwd).expect("it is there");
+    assert_eq!(outcome.stdout_text(), format!("1 m {}:/lib\n", cwd.display()).repeat(3));
 }
 
 #[test]
-fn one_node_alone_keeps_our_pythonpath() {
-    let Place { launch, .. } = place(workers(1));
+fn single_node_keeps_launcher_pythonpath() {
+    let JobDirs { launch, .. } = with_dirs(workers(1));
     let outcome = launch.env("PYTHONPATH", "/lib").sh(r#"echo "$PYTHONPATH""#).end().code(0);
     assert_eq!(outcome.stdout_text(), "/lib\n");
 }
 
 #[test]
-fn a_bad_file_ends_the_launch_with_everything_that_is_wrong() {
-    let Place { launch, home, here } = place(workers(1));
+fn bad_env_file_stops_launch_with_all_errors() {
+    let JobDirs { launch, home, cwd } = with_dirs(workers(1));
     write(&home, ".deepspeed_env", "FOO\n");
-    write(&here, ".deepspeed_env", "A=1\nRANK=3\nLD_PRELOAD=./x.so\n");
+    write(&cwd, ".deepspeed_env", "A=1\nRANK=3\nLD_PRELOAD=./x.so\n");
     let outcome = launch.sh("echo started").end().code(65);
     assert_eq!(
         outcome.stderr,
@@ -149,11 +150,11 @@ fn a_bad_file_ends_the_launch_with_everything_that_is_wrong() {
     assert_eq!(outcome.stdout_text(), "");
 }
 
-/// The whole screen of a file that cannot be used.
+/// Checks the whole screen of a file that cannot be used.
 #[track_caller]
 fn check_refused(prepare: impl Fn(&Path), code: i32, screen: &str) {
-    let Place { launch, here, .. } = place(workers(1));
-    prepare(&here.join(".deepspeed_env"));
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
+    prepare(&cwd.join(".deepspeed_env"));
     let outcome = launch.sh("echo started").end().code(code);
     let end = ".deepspeed_env: 1 error, 0 warnings\n";
     assert_eq!(outcome.screen(), format!("{screen}{end}"));
@@ -161,10 +162,10 @@ fn check_refused(prepare: impl Fn(&Path), code: i32, screen: &str) {
 }
 
 #[test]
-fn files_that_cannot_be_trusted_or_read_are_refused() {
+fn untrusted_and_unreadable_env_files_are_refused() {
     let open_to_all = |path: &Path| {
         fs::write(path, "A=1\n").expect("written");
-        fs::set_permissions(path, Permissions::from_mode(0o666)).expect("it is ours");
+        fs::set_permissions(path, Permissions::from_mode(0o666)).expect("it can be changed");
     };
     check_refused(
         open_to_all,
@@ -189,23 +190,23 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
         |path| {
             let file = fs::File::create(path).expect("made");
             file.set_len(1 << 40).expect("a file with holes");
-            file.set_permissions(Permissions::from_mode(0o600)).expect("it is ours");
+            file.set_permissions(Permissions::from_mode(0o600)).expect("it can be changed");
         },
         65,
         "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
          --> .deepspeed_env\nhelp: is this a file of variables?\n",
     );
-    let Place { launch, here, .. } = place(workers(1));
-    open_to_all(&here.join(".deepspeed_env"));
-    let outcome = launch.options(["--allow_insecure_files"]).sh(SAY).end().code(0);
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
+    open_to_all(&cwd.join(".deepspeed_env"));
+    let outcome = launch.options(["--allow_insecure_files"]).sh(PRINT).end().code(0);
     assert!(outcome.stdout_text().starts_with("A=<1>\n"));
 }
 
-/// A pod begins in the root, and its home may be somebody else's.
+/// A pod starts in the root directory, and its home may belong to another user.
 #[test]
-fn files_are_named_so_that_they_are_found() {
+fn env_file_errors_show_a_usable_path() {
     let check = |name: &str, home: &str, shown: &str| {
-        let Place { launch, home: made, .. } = place(workers(1));
+        let JobDirs { launch, home: made, .. } = with_dirs(workers(1));
         fs::create_dir_all(made.join("file")).expect("a directory can be made");
         let file = if name == "absolute" { made.join("file") } else { "file".into() };
         let home = if home == "made" { made.clone() } else { home.into() };
@@ -224,38 +225,43 @@ fn files_are_named_so_that_they_are_found() {
 }
 
 #[test]
-fn a_working_directory_that_is_gone_is_named() {
-    let Place { launch, here, .. } = place(workers(1));
+fn removed_working_directory_is_named() {
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
     let outcome = launch.under("rmdir \"$PWD\"").sh("echo started").end().code(66);
     assert_eq!(
         outcome.stderr,
         format!(
             "error[M007]: the working directory `{}` is gone: no such file or directory\n\
              help: `cd` to one that is there\n",
-            here.display()
+            cwd.display()
         )
     );
 }
 
-/// In a namespace in which we are an ordinary user, and nobody else is anybody we know.
+/// Runs in a user namespace that maps no other user.
 #[test]
-fn a_file_of_somebody_else_is_refused() {
-    const STRANGER: u32 = 65533;
-    let apart = ["unshare", "--user", "--map-user=1000"];
-    if !command(apart[0]).args(&apart[1..]).arg("true").status().is_ok_and(|made| made.success()) {
-        return skip("user namespaces", "a_file_of_somebody_else_is_refused");
+fn env_file_of_another_user_is_refused() {
+    const OTHER_USER: u32 = 65533;
+    let unshare = ["unshare", "--user", "--map-user=1000"];
+    if !command(unshare[0])
+        .args(&unshare[1..])
+        .arg("true")
+        .status()
+        .is_ok_and(|made| made.success())
+    {
+        return skip("user namespaces", "env_file_of_another_user_is_refused");
     }
-    let Place { launch, home, .. } = place(workers(1));
-    // Only root can give a file away; everybody else meets one of root's.
+    let JobDirs { launch, home, .. } = with_dirs(workers(1));
+    // Only root can give a file away; other users use a file of root.
     let (home, name) = if rustix::process::geteuid().is_root() {
         let path = write(&home, ".deepspeed_env", "LD_PRELOAD=/theirs\n");
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
-        chown(path, Some(STRANGER), None).expect("given away");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it can be changed");
+        chown(path, Some(OTHER_USER), None).expect("given away");
         (home, ".deepspeed_env")
     } else {
         (PathBuf::from("/etc"), "passwd")
     };
-    let launch = launch.env("HOME", home).env("DS_ENV_FILE", name).through(&apart);
+    let launch = launch.env("HOME", home).env("DS_ENV_FILE", name).through(&unshare);
     let outcome = launch.sh("echo started").end().code(77);
     assert_eq!(
         outcome.stderr,
@@ -269,21 +275,21 @@ fn a_file_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
-    let Place { launch, .. } = place(workers(1));
+fn missing_env_file_warns_only_if_it_was_named() {
+    let JobDirs { launch, .. } = with_dirs(workers(1));
     launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
         "warning[E015]: there is no environment file `~/job.env` at home or here\n\
          --> DS_ENV_FILE\n\
          help: correct DS_ENV_FILE, or unset it; `~` is not expanded in it\n",
     );
-    place(workers(1)).launch.sh(":").end().code(0).does_not_say("[E");
+    with_dirs(workers(1)).launch.sh(":").end().code(0).does_not_say("[E");
 }
 
 #[test]
-fn a_dry_run_says_who_supplied_what() {
-    let Place { launch, home, here } = place(hosts(&[("a", 1), ("b", 1)]));
+fn dry_run_shows_source_of_each_variable() {
+    let JobDirs { launch, home, cwd } = with_dirs(hosts(&[("a", 1), ("b", 1)]));
     write(&home, ".deepspeed_env", "# who\nA=1\nHF_TOKEN=secret\n");
-    write(&here, ".deepspeed_env", "OMP_NUM_THREADS=3\n");
+    write(&cwd, ".deepspeed_env", "OMP_NUM_THREADS=3\n");
     let launch = launch.env("MLFLOW_X", "m").options(["--env", "B=2", "--dry-run"]);
     let outcome = launch.sh(":").end().code(0);
     for line in [
@@ -298,10 +304,10 @@ fn a_dry_run_says_who_supplied_what() {
     }
 }
 
-/// Names of the files below a directory, with their texts.
-fn kept(directory: &Path) -> Vec<(String, String)> {
+/// Names and contents of the files in a directory.
+fn files_of(directory: &Path) -> Vec<(String, String)> {
     let entries = fs::read_dir(directory).expect("it was made").flatten();
-    let read = |path: PathBuf| fs::read_to_string(path).expect("it is ours");
+    let read = |path: PathBuf| fs::read_to_string(path).expect("it can be changed");
     let mut found: Vec<_> = entries
         .map(|entry| (entry.file_name().into_string().expect("text"), read(entry.path())))
         .collect();
@@ -310,14 +316,14 @@ fn kept(directory: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
+fn each_rank_log_replaces_output_on_screen() {
     let launch = workers(3);
     let directory = launch.dir().join("new/logs");
     let launch = launch.option("--enable_each_rank_log").option(&directory);
     let script = "[ $RANK = 2 ] || { echo out$RANK; sleep 0.2; echo err$RANK >&2; }";
     let outcome = launch.sh(script).end().code(0).does_not_say("err0");
     assert_eq!(outcome.stdout_text(), "");
-    let found = kept(&directory);
+    let found = files_of(&directory);
     let stamp = found[0].0.split_once('_').expect("a time and a rank").0.to_owned();
     assert!(stamp.len() == 14 && stamp.bytes().all(|byte| byte.is_ascii_digit()), "{stamp}");
     let expect = |rank: u32, text: &str| (format!("{stamp}_rank{rank}.log"), text.to_owned());
@@ -329,17 +335,17 @@ fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
 }
 
 #[test]
-fn a_failing_rank_is_shown_although_its_output_went_into_a_file() {
+fn failure_report_shows_output_written_to_a_file() {
     let launch = workers(2);
     let directory = launch.dir().join("logs");
     let launch = launch.option("--enable_each_rank_log").option(&directory);
     let outcome = launch.sh("[ $RANK = 0 ] || { echo why >&2; exit 3; }").end().code(3);
-    assert_eq!(kept(&directory).len(), 2);
+    assert_eq!(files_of(&directory).len(), 2);
     outcome.says("  last lines of its stderr:\n    | why\n");
 }
 
 #[test]
-fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
+fn log_directory_must_be_a_directory_or_none() {
     let file = "--enable_each_rank_log=/etc/passwd";
     let refused = workers(1).option(file).sh("echo started").end().code(73);
     assert_eq!(
@@ -354,7 +360,7 @@ fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
 }
 
 #[test]
-fn the_pid_file_holds_the_launcher_and_goes_with_it() {
+fn pid_file_contains_launcher_and_is_removed() {
     for (script, code) in [("exit 0", 0), ("exit 5", 5)] {
         let script = format!("cat /tmp/*.deepspeed; {script}");
         let running = workers(1).option("--save_pid").sh(&script).start();
@@ -367,12 +373,12 @@ fn the_pid_file_holds_the_launcher_and_goes_with_it() {
     }
 }
 
-/// Processors that this test may use.
+/// Processors that this test process may use.
 fn usable() -> Vec<u32> {
-    remuda::os::affinity::processors(None).expect("the kernel tells")
+    remuda::os::affinity::processors(None).expect("the kernel reports them")
 }
 
-/// What a worker may use, as the kernel tells about the process itself.
+/// Script that prints the processors that a worker may use.
 const ALLOWED: &str = "grep Cpus_allowed_list /proc/self/status | tr -s '\\t' ' '";
 
 fn allowed(cpu: u32, threads: u32) -> String {
@@ -380,7 +386,7 @@ fn allowed(cpu: u32, threads: u32) -> String {
 }
 
 #[test]
-fn workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks() {
+fn workers_are_bound_to_core_list_by_rank() {
     let [first, .., last] = usable()[..] else { return };
     let list = format!("{first},{last}");
     let script = format!("sleep 0.$RANK; {ALLOWED}; echo $OMP_NUM_THREADS");
@@ -390,7 +396,7 @@ fn workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks()
 }
 
 #[test]
-fn without_a_list_each_worker_gets_cores_and_the_users_threads_win() {
+fn core_binding_without_list_keeps_omp_threads() {
     let script = format!("{ALLOWED}; echo $OMP_NUM_THREADS");
     let launch = workers(1).options(["--bind_cores_to_rank", "--env", "OMP_NUM_THREADS=9"]);
     let outcome = launch.sh(&script).end().code(0);
@@ -400,7 +406,7 @@ fn without_a_list_each_worker_gets_cores_and_the_users_threads_win() {
 }
 
 #[test]
-fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
+fn impossible_core_binding_stops_the_launch() {
     let bind = |count| workers(count).options(["--bind_cores_to_rank"]);
     let many = "processors 8190-8191 cannot be used on this node; ";
     let beyond = bind(1).options(["--bind_core_list", "8190-8191"]).sh("echo started");
@@ -422,26 +428,26 @@ fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
 }
 
 #[test]
-fn a_venv_script_is_read_on_the_node_before_the_workers_start() {
-    let Place { launch, here, .. } = place(workers(2));
-    let bin = here.join("venv/bin");
+fn venv_script_sets_environment_of_workers() {
+    let JobDirs { launch, cwd, .. } = with_dirs(workers(2));
+    let bin = cwd.join("venv/bin");
     fs::create_dir_all(&bin).expect("made");
     let program = write(&bin, "hello", "#!/bin/sh\necho \"hello $A $B\"\n");
-    fs::set_permissions(program, Permissions::from_mode(0o700)).expect("it is ours");
+    fs::set_permissions(program, Permissions::from_mode(0o700)).expect("it can be changed");
     let text =
         "echo noise; echo args=$#\nA='x y'\nB=script\nexport A B\nPATH=$PWD/venv/bin:$PATH\n";
-    write(&here, "activate", text);
+    write(&cwd, "activate", text);
     let launch = launch.options(["--venv_script", "activate", "--env", "B=flag", "--prefix", ""]);
     let outcome = launch.program(["hello"]).end().code(0);
     assert_eq!(outcome.stdout_text(), "hello x y flag\n".repeat(2));
 }
 
 #[test]
-fn a_venv_script_that_fails_is_told_with_its_last_words() {
+fn failed_venv_script_shows_its_last_line() {
     let run = |text: Option<&str>| {
-        let Place { launch, here, .. } = place(workers(1));
+        let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
         if let Some(text) = text {
-            write(&here, "activate", text);
+            write(&cwd, "activate", text);
         }
         launch.options(["--venv_script", "activate"]).sh("echo started").end()
     };
@@ -450,19 +456,19 @@ fn a_venv_script_that_fails_is_told_with_its_last_words() {
         .says("venv script `activate`: it failed (exit status: 1): no module\n");
     run(Some("exit 0\n"))
         .code(78)
-        .says("venv script `activate`: it ended the shell that read it\n");
+        .says("venv script `activate`: it exited the shell that sourced it\n");
     run(None).code(66).says("cannot read venv script `activate`: no such file or directory\n");
 }
 
 #[test]
-fn the_interpreter_is_that_of_the_venv_script() {
-    let Place { launch, here, .. } = place(support::launch::python(1));
-    let bin = here.join("bin");
+fn venv_script_selects_the_interpreter() {
+    let JobDirs { launch, cwd, .. } = with_dirs(support::launch::python(1));
+    let bin = cwd.join("bin");
     fs::create_dir_all(&bin).expect("made");
     let python = write(&bin, "python3", "#!/bin/sh\necho \"mine $*\"\n");
-    fs::set_permissions(python, Permissions::from_mode(0o700)).expect("it is ours");
-    write(&here, "activate", "export PATH=$PWD/bin:$PATH\n");
-    write(&here, "train.py", "");
+    fs::set_permissions(python, Permissions::from_mode(0o700)).expect("it can be changed");
+    write(&cwd, "activate", "export PATH=$PWD/bin:$PATH\n");
+    write(&cwd, "train.py", "");
     let launch = launch.env("PYTHON_EXEC", "").options(["--venv_script", "activate"]);
     let outcome = launch.program(["train.py", "x"]).end().code(0);
     assert_eq!(outcome.stdout_text(), "mine -u train.py --local_rank=0 x\n");

@@ -23,11 +23,11 @@
 //! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::bytes_of_arguments_arrive_as_they_were` |
 //! | … `test_bash_string_args` | arguments that come through xargs | `test_bash_string_args` |
 //! | … `test_add_export_with_special_characters` | on purpose otherwise: nothing is quoted, for no shell reads it | `test_add_export_with_special_characters` |
-//! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::every_worker_of_every_simulated_node_gets_them` |
+//! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::workers_of_all_simulated_nodes_get_the_variables` |
 //! | `test_ds_arguments.py` `test_no_ds_arguments`, `test_no_ds_enable_argument`, `test_no_ds_config_argument`, `test_core_deepscale_arguments`, `test_no_ds_parser`, `test_no_ds_arguments_no_ds_parser` | the script's own parser; a launcher has to leave it these flags | `test_core_deepscale_arguments` |
 //! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores` |
-//! | … `test_numactl_cmd_fallback` | on purpose otherwise: there is no numactl | `tests/environment.rs::workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks` |
-//! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::processors_that_cannot_be_bound_are_told_before_anything_starts` |
+//! | … `test_numactl_cmd_fallback` | on purpose otherwise: there is no numactl | `tests/environment.rs::workers_are_bound_to_core_list_by_rank` |
+//! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::impossible_core_binding_stops_the_launch` |
 //! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::options_that_nobody_knows` |
 
 #![cfg(feature = "cli")]

@@ -5,21 +5,21 @@ use std::time::Instant;
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// Send a heartbeat, and check the launcher's.
+    /// Send a heartbeat, and check the heartbeats of launcher and shim.
     Beat,
-    /// The streams of a worker that ended should have ended by now.
+    /// Stop waiting for the streams of the worker with this index, which has exited.
     Held(usize),
-    /// The processes that a worker left behind have had time to end by themselves.
+    /// Terminate the processes that this worker left behind, unless they are busy.
     Linger(usize),
-    /// The grace period of the processes that a worker left behind is over.
+    /// Kill the processes that this worker left behind: their grace period is over.
     Sweep(usize),
-    /// The grace period of workers without a launcher is over.
+    /// Kill all workers: the grace period after the loss of the launcher is over.
     Orphaned,
     /// Check whether workers that import torch have connected to each other.
     Group,
-    /// The shim was told to kill everything: check whether it is stopped.
+    /// Check whether the shim, which was asked to kill everything, is stopped.
     Killing,
-    /// Check whether all processes that a shim left when it exited are gone.
+    /// Kill and reap the processes that the shim left when it exited.
     Bury,
 }
 
@@ -29,25 +29,25 @@ pub(super) struct Timers(Vec<(Instant, Timer)>);
 
 impl Timers {
     /// Sets a timer; an earlier time for the same purpose is replaced.
-    pub(super) fn set(&mut self, at: Instant, alarm: Timer) {
-        self.0.retain(|(_, other)| *other != alarm);
-        self.0.push((at, alarm));
+    pub(super) fn set(&mut self, at: Instant, timer: Timer) {
+        self.0.retain(|(_, other)| *other != timer);
+        self.0.push((at, timer));
     }
 
     /// Returns the time of the earliest timer.
     pub(super) fn next(&self) -> Instant {
-        self.0.iter().map(|(at, _)| *at).min().expect("the beat never stops")
+        self.0.iter().map(|(at, _)| *at).min().expect("the heartbeat timer is always set")
     }
 
-    /// Removes the timers that concern the workers of this epoch, which are gone.
+    /// Removes the timers of the workers of this epoch, which have exited.
     pub(super) fn forget_workers(&mut self) {
-        let is_of_workers = |alarm: &Timer| match alarm {
+        let is_of_workers = |timer: &Timer| match timer {
             Timer::Held(_) | Timer::Linger(_) | Timer::Sweep(_) | Timer::Group | Timer::Killing => {
                 true
             }
             Timer::Beat | Timer::Orphaned | Timer::Bury => false,
         };
-        self.0.retain(|(_, alarm)| !is_of_workers(alarm));
+        self.0.retain(|(_, timer)| !is_of_workers(timer));
     }
 
     /// Removes one timer that is due and returns it with its time.

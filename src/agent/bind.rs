@@ -15,7 +15,7 @@ const SYSTEM: &str = "/sys/devices/system";
 
 /// Returns the shares in the order of local ranks, and notes for the user.
 pub(super) fn share(
-    wish: &CoreWish,
+    request: &CoreWish,
     env: &BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<(Vec<CoreShare>, Vec<String>), Problem> {
     if env.contains_key(env_vars::KMP_AFFINITY.as_bytes()) {
@@ -24,15 +24,15 @@ pub(super) fn share(
             .help("`unset KMP_AFFINITY`, or leave --bind_cores_to_rank out"));
     }
     let usable = affinity::processors(None).map_err(|error| {
-        let message = format!("the kernel does not tell usable processors: {}", reason(&error));
+        let message = format!("cannot read the list of usable processors: {}", reason(&error));
         Problem::new(Status::OsLimit, message)
     })?;
     let topology = inventory::topology(Path::new(SYSTEM));
-    let list = wish.list.as_deref();
+    let list = request.list.as_deref();
     let mut shares =
-        share_cores(&topology, &usable, list, wish.workers as usize).map_err(|error| {
+        share_cores(&topology, &usable, list, request.workers as usize).map_err(|error| {
             Problem::new(Status::Config, error.to_string())
-                .help("give every worker at least one processor that it may use")
+                .help("assign at least one usable processor to each worker")
         })?;
     let notes = drop_denied_memory(&mut shares);
     Ok((shares, notes))
@@ -69,7 +69,7 @@ mod tests {
 
     /// No kernel has this many memory nodes: it refuses the binding, as in a container.
     #[test]
-    fn memory_that_is_denied_is_said_and_processors_are_bound_all_the_same() {
+    fn denied_memory_binding_is_a_note() {
         let bound = |memory| CoreShare { cpus: vec![0], memory };
         let mut shares = [bound(Some(MemoryFrom::Only(vec![8000]))), bound(None)];
         let notes = drop_denied_memory(&mut shares);

@@ -1,13 +1,13 @@
-//! Claims on GPUs, so that two jobs do not use the same one: a locked file for each GPU, named
-//! after its UUID.
+//! Locks of GPUs, so that two jobs do not use the same GPU: a locked file for each GPU, named after
+//! its UUID.
 //!
-//! A claim is held by agent and shim together, and is free exactly when both are gone. Agents of
-//! one job do not exclude each other: if one machine stands for several hosts, they share its GPUs.
-//! So a claim is taken exclusively, to write its owner into the file, and then held as a shared
-//! lock together with other agents of the same job, or with jobs that use `--share`.
+//! Agent and shim hold a lock together; it is released when both have exited. Agents of one job do
+//! not exclude each other: if one machine simulates several hosts, these share its GPUs. So the
+//! file is locked exclusively to write its owner into it, and then stays locked as shared, together
+//! with other agents of the same job or with jobs that use `--share`.
 //!
-//! A claim is advisory between jobs of remuda, not a protection: any user who may run programs here
-//! may also hold such a file for ever, and `--share` ignores it.
+//! A lock is advisory between jobs of remuda and no protection: any user who may run programs on
+//! the machine may hold such a file for ever, and `--share` ignores it.
 
 use std::fmt;
 use std::io;
@@ -21,13 +21,13 @@ use crate::os::shared_file::{self, Lock, SharedFile};
 use crate::report::{neutral, summary};
 use crate::wire::{ClaimWish, Problem};
 
-/// Time allowed for a job that has just ended to release its claims.
+/// Time allowed for a job that has just exited to release its locks.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
-/// Bytes read of a file that any user may have written.
+/// Maximum number of bytes read from a file, which any user may have written.
 const RECORD_BYTES_MAX: usize = 512;
 
-/// The claims of a node, and notes for the user.
+/// The GPU locks of a node, and notes for the user.
 #[derive(Default)]
 pub(super) struct GpuLocks {
     /// Held as long as any worker may run.
@@ -35,45 +35,45 @@ pub(super) struct GpuLocks {
     pub(super) notes: Vec<String>,
 }
 
-/// Claims the GPUs of these slots, all or none. Slots without a GPU need no claim.
-pub(super) fn claim(job: &JobId, wish: &ClaimWish) -> Result<GpuLocks, Vec<Problem>> {
-    let mut claims = GpuLocks::default();
+/// Locks the GPUs of these slots, all or none. Slots without a GPU need no lock.
+pub(super) fn claim(job: &JobId, request: &ClaimWish) -> Result<GpuLocks, Vec<Problem>> {
+    let mut locks = GpuLocks::default();
     let gpus = inventory::gpu_uuids();
     let wanted: Vec<_> =
-        wish.slots.iter().filter_map(|slot| Some((*slot, gpus.get(slot.index())?))).collect();
+        request.slots.iter().filter_map(|slot| Some((*slot, gpus.get(slot.index())?))).collect();
     let Some(dir) = shared_file::directory().filter(|_| !wanted.is_empty()) else {
-        return Ok(claims);
+        return Ok(locks);
     };
     let own = Holder::this(job);
     let deadline = clock::now() + PATIENCE;
     let mut problems = Vec::new();
     for (slot, uuid) in wanted {
-        match claim_one(&dir, uuid, &own, wish.share, deadline) {
-            Ok(Claim::Held(file)) => claims.held.push(file.into_fd()),
+        match claim_one(&dir, uuid, &own, request.share, deadline) {
+            Ok(Claim::Held(file)) => locks.held.push(file.into_fd()),
             Ok(Claim::PassedBy) => {}
             Ok(Claim::Taken(holder)) => problems.push(taken(slot, uuid, holder)),
             Err(error) => {
                 let reason = summary::reason(&error);
-                claims.notes.push(format!("GPU {uuid} is used without a claim on it: {reason}"));
+                locks.notes.push(format!("GPU {uuid} is used without a lock: {reason}"));
             }
         }
     }
-    if problems.is_empty() { Ok(claims) } else { Err(problems) }
+    if problems.is_empty() { Ok(locks) } else { Err(problems) }
 }
 
 fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
-    let whose = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
-    let message = format!("slot {slot} (GPU {uuid}) is used by {whose}");
+    let holder = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
+    let message = format!("slot {slot} (GPU {uuid}) is used by {holder}");
     Problem::new(Status::Unreachable, message)
-        .help("wait for its end, leave the slot out, or give --share to use it all the same")
+        .help("wait until that job exits, leave the slot out, or share the GPU with --share")
 }
 
-/// Result of one attempt to claim a GPU.
+/// Result of one attempt to lock a GPU.
 enum Claim {
     Held(SharedFile),
-    /// Another process holds the file exclusively, and the job may share.
+    /// Another process holds the lock exclusively, and the job may share: it runs without a lock.
     PassedBy,
-    /// Another job has it; its owner may be unreadable.
+    /// Another job holds the lock; the record of its owner may be unreadable.
     Taken(Option<Holder>),
 }
 
@@ -86,7 +86,7 @@ fn claim_one(
 ) -> io::Result<Claim> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if !uuid.chars().all(is_plain) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "its UUID is none"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its UUID is malformed"));
     }
     let file = SharedFile::open(&dir.join(format!("remuda-{uuid}")))?;
     loop {
@@ -102,7 +102,7 @@ fn claim_one(
 
 fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
     if file.try_lock(Lock::Exclusive)? {
-        // If the owner cannot be written, the claim is held all the same.
+        // If the owner cannot be written, the lock is held nevertheless.
         let _ = file.replace(own.record().as_bytes());
         // The kernel does not convert locks atomically: another process may have locked the file in
         // between.
@@ -118,7 +118,7 @@ fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The owner of a claim, as written in its file.
+/// The owner of a lock, as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     job: String,
@@ -175,7 +175,7 @@ impl fmt::Display for Holder {
         let job = neutral(job);
         let age = clock::wall().saturating_sub(Duration::from_secs(*since_s));
         let age = summary::duration(Duration::from_secs(age.as_secs()));
-        write!(f, "job {job} of {user} (agent's pid {pid}, for {age})")
+        write!(f, "job {job} of {user} (agent pid {pid}, for {age})")
     }
 }
 
@@ -196,13 +196,13 @@ mod tests {
 
     fn try_now(dir: &Path, job: &str, share: bool) -> Claim {
         let own = Holder::this(&JobId(job.to_owned()));
-        claim_one(dir, UUID, &own, share, clock::now()).expect("a directory of ours")
+        claim_one(dir, UUID, &own, share, clock::now()).expect("the directory is writable")
     }
 
     fn hold(dir: &Path, job: &str, share: bool) -> SharedFile {
         match try_now(dir, job, share) {
             Claim::Held(file) => file,
-            Claim::PassedBy | Claim::Taken(_) => panic!("{job} cannot claim it"),
+            Claim::PassedBy | Claim::Taken(_) => panic!("{job} cannot lock it"),
         }
     }
 
@@ -210,13 +210,13 @@ mod tests {
     fn refused(dir: &Path, job: &str) -> Option<String> {
         match try_now(dir, job, false) {
             Claim::Taken(holder) => holder.map(|holder| holder.job),
-            Claim::Held(_) | Claim::PassedBy => panic!("{job} could claim it"),
+            Claim::Held(_) | Claim::PassedBy => panic!("{job} could lock it"),
         }
     }
 
     #[test]
-    fn a_second_job_is_refused_and_told_whose_the_gpu_is() {
-        let dir = scratch("claim-second");
+    fn second_job_gets_name_of_the_gpu_holder() {
+        let dir = scratch("gpu-lock-second");
         let first = hold(&dir, "one", false);
         assert_eq!(refused(&dir, "two").as_deref(), Some("one"));
         let again = hold(&dir, "one", false);
@@ -226,34 +226,34 @@ mod tests {
         let second = hold(&dir, "two", false);
         assert_eq!(refused(&dir, "one").as_deref(), Some("two"));
         drop(second);
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("writable");
     }
 
     #[test]
-    fn who_shares_is_in_the_way_of_who_does_not() {
-        let dir = scratch("claim-share");
+    fn shared_gpu_lock_blocks_exclusive_jobs() {
+        let dir = scratch("gpu-lock-share");
         let first = hold(&dir, "one", false);
         let sharer = hold(&dir, "two", true);
         drop(first);
         assert!(matches!(try_now(&dir, "three", false), Claim::Taken(_)));
         drop(sharer);
         drop(hold(&dir, "three", false));
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("writable");
     }
 
     #[test]
-    fn a_file_that_somebody_keeps_locked_is_passed_by_who_shares() {
-        let dir = scratch("claim-foreign");
+    fn share_skips_gpu_file_locked_by_another_process() {
+        let dir = scratch("gpu-lock-foreign");
         let foreign = SharedFile::open(&dir.join(format!("remuda-{UUID}"))).expect("made");
-        assert!(foreign.try_lock(Lock::Exclusive).expect("asked"));
-        foreign.replace(b"\x1b]0;owned\x07 remuda 1 one\n").expect("ours");
-        assert_eq!(refused(&dir, "one"), None, "its words say nothing");
+        assert!(foreign.try_lock(Lock::Exclusive).expect("flock works"));
+        foreign.replace(b"\x1b]0;owned\x07 remuda 1 one\n").expect("writable");
+        assert_eq!(refused(&dir, "one"), None, "the record is unreadable");
         assert!(matches!(try_now(&dir, "one", true), Claim::PassedBy));
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("writable");
     }
 
     #[test]
-    fn a_record_is_read_back_and_nothing_else_is() {
+    fn gpu_lock_record_is_parsed_strictly() {
         let own = Holder::this(&JobId("abcd2345".to_owned()));
         assert_eq!(Holder::parse(&own.record()), Some(own));
         for text in ["", "remuda 1 \n", "remuda 1 a b c d e\n", "remuda 2 a 1 2 3 ada\n", "\n"] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_that_is_a_path_opens_nothing() {
+    fn gpu_uuid_with_a_path_is_refused() {
         let own = Holder::this(&JobId("one".to_owned()));
         assert!(claim_one(Path::new("/tmp"), "../x", &own, false, clock::now()).is_err());
     }

@@ -18,20 +18,20 @@ use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
 use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
 
-/// The event that a stream has ended.
+/// The event that a stream has reached its end.
 pub(super) struct StreamEnded {
     /// Index of the worker in the start request.
     pub(super) worker: usize,
-    /// The stream.
+    /// Stdout or stderr.
     pub(super) stream: Stream,
-    /// How the stream ended.
+    /// Whether all write ends were closed.
     pub(super) end: StreamEnd,
 }
 
 /// Callback for the end of a stream.
 pub(super) type OnStreamEnd = Arc<dyn Fn(StreamEnded) + Send + Sync>;
 
-/// The table of workers; see the module.
+/// The workers of this node in the order of the start request, which is also that of their indices.
 pub(super) struct WorkerTable {
     workers: Vec<Worker>,
     outbox: Arc<Outbox>,
@@ -44,27 +44,27 @@ struct Worker {
     rank: Rank,
     /// The pid, once the worker is forked.
     pid: Option<Pid>,
-    /// Frames for its rank socket.
+    /// Sender of the frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
     lives: bool,
     linger: Linger,
-    /// Streams that have not ended, each with what cancels waiting for it.
+    /// Streams that have not ended, each with the notification that cancels the wait for its end.
     streams: BTreeMap<Stream, Arc<Notify>>,
     /// Sender of its standard input; input may arrive before the worker is forked.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    /// The receiving end, until there is a pipe to write to.
+    /// Receiver of its standard input, until there is a pipe to write to.
     pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     /// The kernel's count of OOM kills when the worker was started.
     oom_kills: u64,
 }
 
-/// Whether the processes that a worker leaves behind are given time to end by themselves.
+/// Whether the processes that a worker leaves behind get time to exit by themselves.
 pub(super) enum Linger {
-    /// No: the worker has not ended, was asked to end, or failed.
+    /// No: the worker is running, was signalled, or failed.
     No,
-    /// The worker exited with 0 by itself, so they may be given time.
+    /// Not yet: the worker exited with 0 by itself, so they may get time.
     May,
-    /// They were given time, until this instant.
+    /// Yes, until this instant.
     Until(Instant),
 }
 
@@ -92,7 +92,7 @@ impl WorkerTable {
         self.workers = starts.iter().map(|start| Worker::new(start, oom_kills)).collect();
     }
 
-    /// Whether no worker was to be started in this epoch.
+    /// Whether no start of workers was requested in this epoch.
     pub(super) fn is_empty(&self) -> bool {
         self.workers.is_empty()
     }
@@ -121,11 +121,12 @@ impl WorkerTable {
         0..self.workers.len()
     }
 
+    /// Returns the rank of a worker.
     pub(super) fn rank(&self, index: usize) -> Rank {
         self.workers[index].rank
     }
 
-    /// Returns whether what a worker left behind is given time to end by itself.
+    /// Returns the state of the time limit for the processes that the worker left behind.
     pub(super) fn linger_mut(&mut self, index: usize) -> &mut Linger {
         &mut self.workers[index].linger
     }
@@ -165,7 +166,7 @@ impl WorkerTable {
         let pipes = [fds.next(), fds.next()];
         let worker = &mut self.workers[index];
         let rank = worker.rank;
-        let mut ear = None;
+        let mut note_reader = None;
         if let Some(socket) = fds.next() {
             let (frames, receiver) = mpsc::unbounded_channel();
             let _ = frames.send(welcomes.frame(rank));
@@ -173,14 +174,15 @@ impl WorkerTable {
             if let Ok(copy) = socket.try_clone() {
                 tasks.spawn(rank_link::tell(copy, receiver));
             }
-            ear = NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
+            note_reader =
+                NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
         }
-        if let Some(ear) = ear.clone() {
-            tasks.spawn(async move { ear.listen().await });
+        if let Some(reader) = note_reader.clone() {
+            tasks.spawn(async move { reader.listen().await });
         }
         for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(pipes) {
             if let Some(pipe) = pipe {
-                self.forward(index, stream, pipe, ear.clone(), tasks);
+                self.forward(index, stream, pipe, note_reader.clone(), tasks);
             }
         }
         let worker = &mut self.workers[index];
@@ -196,14 +198,15 @@ impl WorkerTable {
         index: usize,
         stream: Stream,
         pipe: OwnedFd,
-        ear: Option<Arc<NoteReader>>,
+        note_reader: Option<Arc<NoteReader>>,
         tasks: &mut Tasks,
     ) {
-        let let_go = Arc::new(Notify::new());
+        let cancel = Arc::new(Notify::new());
         let worker = &mut self.workers[index];
-        worker.streams.insert(stream, Arc::clone(&let_go));
+        worker.streams.insert(stream, Arc::clone(&cancel));
         let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
-        let forward = Forward { rank: worker.rank, stream, outbox, window, ear, let_go };
+        let forward =
+            Forward { rank: worker.rank, stream, outbox, window, ear: note_reader, let_go: cancel };
         let on_end = Arc::clone(&self.on_stream_end);
         tasks.spawn(async move {
             // A read error counts as the end of the stream.
@@ -219,7 +222,7 @@ impl WorkerTable {
         self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
-    /// Records and reports that a worker has ended.
+    /// Records and reports the exit of a worker; `sent` are the signals that it was sent.
     pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         let worker = &mut self.workers[index];
         worker.lives = false;
@@ -229,10 +232,12 @@ impl WorkerTable {
         worker.stdin = None;
         worker.frames = None;
         let (rank, before) = (worker.rank, worker.oom_kills);
-        let is_well = exit.is_success();
-        let ended =
-            if is_well { ToWorker::PeerEnded { rank } } else { ToWorker::PeerGone { rank } };
-        self.tell(&ended);
+        let message = if exit.is_success() {
+            ToWorker::PeerEnded { rank }
+        } else {
+            ToWorker::PeerGone { rank }
+        };
+        self.tell(&message);
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
@@ -240,7 +245,7 @@ impl WorkerTable {
         self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
     }
 
-    /// Sends a message to every worker that is alive. Operations that need a worker which is gone
+    /// Sends a message to every worker that is alive. Operations that need a worker that has exited
     /// then fail at once instead of at their deadline.
     pub(super) fn tell(&self, message: &ToWorker) {
         let frame = contract::encode_frame(message);
@@ -253,18 +258,19 @@ impl WorkerTable {
     pub(super) fn stream_ended(&mut self, ended: &StreamEnded) {
         let worker = &mut self.workers[ended.worker];
         worker.streams.remove(&ended.stream);
-        let (rank, held) = (worker.rank, ended.end == StreamEnd::Held);
-        self.outbox.send(&FromAgent::OutputEnd { rank, stream: ended.stream, held });
+        let (rank, is_held_open) = (worker.rank, ended.end == StreamEnd::Held);
+        let end = FromAgent::OutputEnd { rank, stream: ended.stream, held: is_held_open };
+        self.outbox.send(&end);
     }
 
-    /// Stops waiting for streams that other processes hold open after the worker's end.
+    /// Stops waiting for the end of streams that other processes hold open after the worker's exit.
     pub(super) fn let_go(&self, index: usize) {
         for stream in self.workers[index].streams.values() {
             stream.notify_one();
         }
     }
 
-    /// Passes input to a worker; empty bytes mean the end of the input.
+    /// Queues standard input for a worker; empty bytes mean the end of the input.
     pub(super) fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {
         let Some(worker) = self.workers.iter_mut().find(|worker| worker.rank == rank) else {
             return;

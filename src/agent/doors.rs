@@ -23,63 +23,64 @@ const KNOCKS_MAX: usize = 256;
 /// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers every peer that knows the token, until it is dropped.
+/// Serves connections: answers every peer that knows the token, until the task is dropped.
 pub(super) async fn wait_at(listener: std::net::TcpListener, token: Token) {
     let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     // Without a listener, the peers report a failed connection.
     let Ok(listener) = listener else { return };
-    let places = Arc::new(Semaphore::new(KNOCKS_MAX));
-    let mut knocks = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(KNOCKS_MAX));
+    let mut probes = JoinSet::new();
     loop {
-        let place = Arc::clone(&places).acquire_owned().await;
+        let permit = Arc::clone(&permits).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                knocks.spawn(async move {
+                probes.spawn(async move {
                     let _ = tokio::time::timeout(KNOCK_LIMIT, answer(stream, token)).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
-        while knocks.try_join_next().is_some() {}
+        while probes.try_join_next().is_some() {}
     }
 }
 
 async fn answer(mut stream: TcpStream, token: Token) -> io::Result<()> {
-    let mut knock = [0; 32];
-    stream.read_exact(&mut knock).await?;
-    if knock == token.proof(Occasion::Knock) {
+    let mut proof = [0; 32];
+    stream.read_exact(&mut proof).await?;
+    if proof == token.proof(Occasion::Knock) {
         stream.write_all(&token.proof(Occasion::Open)).await?;
     }
     Ok(())
 }
 
 /// Connects to all of these listeners; returns the results in their order.
-pub(super) async fn knock_at(doors: Vec<ProbeListener>) -> Vec<ProbeResult> {
-    let places = Arc::new(Semaphore::new(KNOCKS_MAX));
-    let mut knocks = JoinSet::new();
-    for (number, door) in doors.into_iter().enumerate() {
-        let places = Arc::clone(&places);
-        knocks.spawn(async move {
-            let _place = places.acquire().await;
-            (number, knock(&door).await)
+pub(super) async fn knock_at(listeners: Vec<ProbeListener>) -> Vec<ProbeResult> {
+    let permits = Arc::new(Semaphore::new(KNOCKS_MAX));
+    let mut probes = JoinSet::new();
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let permits = Arc::clone(&permits);
+        probes.spawn(async move {
+            let _permit = permits.acquire().await;
+            (number, knock(&listener).await)
         });
     }
-    let mut dialed = knocks.join_all().await;
-    dialed.sort_by_key(|(number, _)| *number);
-    dialed.into_iter().map(|(_, dialed)| dialed).collect()
+    let mut results = probes.join_all().await;
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
-async fn knock(door: &ProbeListener) -> ProbeResult {
+/// Connects to one listener, and resolves the name of its owner at the same time.
+async fn knock(listener: &ProbeListener) -> ProbeResult {
     let before = clock::now();
-    let opened = tokio::time::timeout(KNOCK_LIMIT, be_let_in(door.addr, door.token));
-    let (opened, resolved) = tokio::join!(opened, resolve(door.name.as_deref()));
-    let outcome = match opened {
+    let connection = tokio::time::timeout(KNOCK_LIMIT, be_let_in(listener.addr, listener.token));
+    let (connected, resolved) = tokio::join!(connection, resolve(listener.name.as_deref()));
+    let outcome = match connected {
         Ok(Ok(())) => Ok((clock::now() - before).as_micros() as u32),
         Ok(Err(error)) => Err(fault(&error)),
         Err(_) => Err(ProbeFault::NoAnswer),
     };
-    ProbeResult { whose: door.whose, outcome, resolved }
+    ProbeResult { whose: listener.whose, outcome, resolved }
 }
 
 /// Returns the addresses to which a name resolves on this node.
@@ -93,6 +94,7 @@ async fn resolve(name: Option<&str>) -> Option<Vec<IpAddr>> {
     Some(addresses)
 }
 
+/// Connects to a listener; both sides prove that they know the token.
 async fn be_let_in(address: SocketAddr, token: Token) -> io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(&token.proof(Occasion::Knock)).await?;
@@ -104,6 +106,7 @@ async fn be_let_in(address: SocketAddr, token: Token) -> io::Result<()> {
     }
 }
 
+/// Classifies a failed connection.
 fn fault(error: &io::Error) -> ProbeFault {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ProbeFault::Refused,
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_opens_to_who_knows_its_token() {
+    fn probe_listener_accepts_only_its_token() {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         runtime.expect("a runtime").block_on(async {
@@ -142,12 +145,12 @@ mod tests {
             let free = closed.local_addr().expect("bound");
             drop(closed);
             tokio::spawn(wait_at(listener, OURS));
-            let doors = vec![at(open, OURS), at(open, Token([8; 16])), at(free, OURS)];
-            let dialed = knock_at(doors).await;
-            assert!(dialed[0].outcome.is_ok(), "{dialed:?}");
-            assert_eq!(dialed[1].outcome, Err(ProbeFault::Stranger));
-            assert_eq!(dialed[2].outcome, Err(ProbeFault::Refused));
-            assert_eq!(dialed[0].resolved, Some(vec![[127, 0, 0, 1].into()]));
+            let listeners = vec![at(open, OURS), at(open, Token([8; 16])), at(free, OURS)];
+            let results = knock_at(listeners).await;
+            assert!(results[0].outcome.is_ok(), "{results:?}");
+            assert_eq!(results[1].outcome, Err(ProbeFault::Stranger));
+            assert_eq!(results[2].outcome, Err(ProbeFault::Refused));
+            assert_eq!(results[0].resolved, Some(vec![[127, 0, 0, 1].into()]));
         });
     }
 }

@@ -1,5 +1,5 @@
-//! Handles messages of the shim: workers start, end and leave processes behind, until nothing is
-//! left.
+//! Handlers of the shim's messages: workers start, exit and leave processes behind, until no
+//! process of the job is left.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::starting::AgentPhase;
 use crate::base::{WorkerExit, clock};
 use crate::wire::{FromAgent, Leftover};
 
-/// Time for the processes that a successful worker left behind to end by themselves: helpers such
+/// Time for the processes that a successful worker left behind to exit by themselves: helpers such
 /// as Python's resource tracker outlive their parent by milliseconds.
 const LINGER_TIME: Duration = Duration::from_secs(1);
 /// Time limit for such processes that are not waiting for anything: on a busy machine it takes
@@ -21,10 +21,11 @@ const LINGER_TIME: Duration = Duration::from_secs(1);
 const LINGER_MAX: Duration = Duration::from_secs(5);
 /// Interval of the checks of such a process.
 const LINGER_PAUSE: Duration = Duration::from_millis(100);
-/// Time after which a stream is given up that another process holds open after its worker ended.
+/// Time limit for the end of a stream that another process holds open after its worker exited.
 const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
 
 impl Agent {
+    /// Handles a message of the shim.
     pub(super) fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
         tracing::debug!(?message, "shim");
         self.shim_heartbeat.received(clock::now(), message == FromShim::Pong);
@@ -43,14 +44,15 @@ impl Agent {
             }
             FromShim::Leftovers { worker } => self.left_behind(worker as usize),
             FromShim::Swept { worker, processes } => self.swept(worker as usize, processes),
-            FromShim::Empty { undead } => {
-                self.undead = Some(undead);
+            FromShim::Empty { undead: unkillable } => {
+                self.undead = Some(unkillable);
                 self.report_if_idle();
             }
             FromShim::Pong => {}
         }
     }
 
+    /// Handles the exit of a worker.
     pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
         if self.crew.is_streaming(index) {
             self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Timer::Held(index));
@@ -68,8 +70,8 @@ impl Agent {
         }
     }
 
-    /// Gives processes that a successful worker left behind time to end by themselves; all others
-    /// are asked to end at once.
+    /// Gives processes that a successful worker left behind time to exit by themselves; all others
+    /// are terminated at once.
     fn left_behind(&mut self, index: usize) {
         let now = clock::now();
         let at = match self.crew.linger_mut(index) {
@@ -82,17 +84,17 @@ impl Agent {
         };
         self.alarms.set(at, Timer::Linger(index));
         if self.crew.is_streaming(index) {
-            // Output that they write when they are asked to end is read, too.
+            // Output that they write when they are terminated is read, too.
             self.alarms.set(at + HELD_STREAM_LIMIT, Timer::Held(index));
         }
     }
 
-    /// Asks what a worker left behind to end.
-    pub(super) fn sweep(&self, index: usize, spares_busy: bool) {
-        self.tell_shim(&ToShim::Sweep { worker: index as u32, spares_busy });
+    /// Makes the shim terminate the processes that a worker left behind.
+    pub(super) fn sweep(&self, index: usize, unless_busy: bool) {
+        self.tell_shim(&ToShim::Sweep { worker: index as u32, spares_busy: unless_busy });
     }
 
-    /// Reports the leftovers that were asked to end, if there were any.
+    /// Reports the leftovers that were sent SIGTERM, if there were any.
     fn swept(&mut self, index: usize, processes: Vec<Leftover>) {
         if processes.is_empty() {
             return;
@@ -102,11 +104,12 @@ impl Agent {
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }
 
-    /// Reports that nothing of the job is left here and all its output was sent: the last message.
+    /// Sends the last message of the epoch once no process of the job is left here and all its
+    /// output was sent.
     pub(super) fn report_if_idle(&mut self) {
-        let streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
-        if let (false, Some(undead)) = (streaming, &self.undead) {
-            self.outbox.send(&FromAgent::Idle { undead: undead.clone() });
+        let is_streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
+        if let (false, Some(unkillable)) = (is_streaming, &self.undead) {
+            self.outbox.send(&FromAgent::Idle { undead: unkillable.clone() });
         }
     }
 }

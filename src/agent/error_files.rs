@@ -1,5 +1,5 @@
-//! The error files of this node's workers: a private directory in memory into which torch's
-//! `@record` writes, and from which the agent reads them when a worker exits.
+//! Error files of this node's workers: torch's `@record` writes them into a private directory in
+//! memory, and the agent reads them when a worker exits.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -23,7 +23,8 @@ const PREFIX: &str = "remuda-errors-";
 /// The directory of an agent that was killed is removed by a later one after this time.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
-/// A directory that exists as long as this value. Without one the variable is not set.
+/// Directory of error files, removed when this is dropped. Without a directory, workers get no
+/// `TORCHELASTIC_ERROR_FILE`.
 pub(super) struct ErrorFiles {
     path: PathBuf,
     /// Locked, so that no other agent removes it.
@@ -60,7 +61,7 @@ impl ErrorFiles {
         plan::error_file(&self.path, rank)
     }
 
-    /// Takes what a worker wrote, and removes the file for the next epoch.
+    /// Reads the file of a worker and removes it; `None` if the worker wrote nothing.
     pub(super) fn take(&self, rank: Rank) -> Option<WrittenError> {
         let path = self.path(rank);
         let written = read(&path).ok();
@@ -92,8 +93,8 @@ fn remove_abandoned(parent: &Path, prefix: &str) {
         let changed = entry.metadata().map_or(i64::MAX, |metadata| metadata.mtime());
         u64::try_from(changed).is_ok_and(|changed| changed + ABANDONED_AFTER.as_secs() < now)
     };
-    let ours = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(prefix);
-    for entry in entries.flatten().filter(ours).filter(is_old) {
+    let has_prefix = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(prefix);
+    for entry in entries.flatten().filter(has_prefix).filter(is_old) {
         if lock(&entry.path()).is_ok() {
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn error_file_is_taken_once() {
-        let files = ErrorFiles::create().expect("there is memory");
+        let files = ErrorFiles::create().expect("a writable directory");
         let mode = fs::metadata(&files.path).expect("made").mode();
         assert_eq!(mode & 0o777, 0o700);
         assert!(files.take(Rank(3)).is_none());
@@ -151,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn long_error_file_is_cut_and_other_kinds_are_left_alone() {
-        let files = ErrorFiles::create().expect("there is memory");
+    fn error_file_is_truncated_and_must_be_regular() {
+        let files = ErrorFiles::create().expect("a writable directory");
         fs::write(files.path(Rank(0)), vec![b'x'; ERROR_FILE_BYTES_MAX + 1]).expect("a file");
         assert_eq!(files.take(Rank(0)).expect("cut").bytes.len(), ERROR_FILE_BYTES_MAX);
         rustix::fs::mkfifoat(rustix::fs::CWD, files.path(Rank(1)), Mode::RWXU).expect("a FIFO");
@@ -174,16 +175,16 @@ mod tests {
 
     #[test]
     fn directory_of_a_killed_agent_is_removed_later() {
-        let parent = ErrorFiles::create().expect("there is memory");
+        let parent = ErrorFiles::create().expect("a writable directory");
         let (old, young) = (parent.path.join("p-old"), parent.path.join("p-young"));
         for path in [&old, &young] {
             fs::create_dir(path).expect("a directory");
         }
         let past = std::time::UNIX_EPOCH + Duration::from_secs(1);
-        File::open(&old).and_then(|file| file.set_modified(past)).expect("ours");
+        File::open(&old).and_then(|file| file.set_modified(past)).expect("writable");
         let held = lock(&old).expect("free");
         remove_abandoned(&parent.path, "p-");
-        assert!(old.exists(), "its agent lives");
+        assert!(old.exists(), "its agent is running");
         drop(held);
         remove_abandoned(&parent.path, "p-");
         assert!(!old.exists() && young.exists());

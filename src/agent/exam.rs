@@ -1,4 +1,4 @@
-//! Collects the facts of a node for `remuda doctor`, on its own thread. Judges nothing.
+//! Collection of the facts of a node for `remuda doctor`, on its own thread. Makes no judgement.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -24,13 +24,13 @@ use crate::wire::{
 /// Time limit for a Python that prints its version; on a cold network file system it takes seconds.
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 
-/// Prints the version, then every directory of packages.
+/// Python program that prints the version, then each directory of packages.
 const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
     print('.'.join(map(str, sys.version_info[:3])))\n\
     for name in ('purelib', 'platlib'): print(sysconfig.get_path(name))\n\
     print(site.getusersitepackages())";
 
-/// A report, and what must be held for it to stay true.
+/// A report, and the listeners and the port claim that must stay open while it is used.
 pub(super) struct HeldReport {
     pub(super) report: Examination,
     /// Listeners for the connectivity test, each with the token that peers must have.
@@ -39,33 +39,33 @@ pub(super) struct HeldReport {
 }
 
 /// Collects everything that was requested. May take long.
-pub(super) fn examine(wish: &Examine) -> HeldReport {
-    let cwd = Path::new(OsStr::from_bytes(&wish.cwd));
-    let site = Site { cwd, elsewhere: wish.elsewhere };
+pub(super) fn examine(request: &Examine) -> HeldReport {
+    let cwd = Path::new(OsStr::from_bytes(&request.cwd));
+    let site = Site { cwd, elsewhere: request.elsewhere };
     // Must run before the limit of open files is raised.
     let compute = compute();
-    let (python, packages) = ask_python(wish, cwd);
-    let (network, doors, port) = open_doors(wish);
+    let (python, packages) = ask_python(request, cwd);
+    let (network, listeners, port) = open_doors(request);
     let environment = env_vars::all();
-    let looked_for = |program: &Vec<u8>| {
+    let find_program = |program: &Vec<u8>| {
         prepare::find_program(site, ("program", program), &environment).map(|_| ())
     };
     let report = Examination {
         version: EXAM_VERSION,
         machine: machine(),
         cwd: prepare::check_cwd(site),
-        program: wish.program.as_ref().map(looked_for),
-        script: wish.script.as_ref().map(|script| prepare::check_script(site, Some(script))),
+        program: request.program.as_ref().map(find_program),
+        script: request.script.as_ref().map(|script| prepare::check_script(site, Some(script))),
         python,
         compute,
         gpus: gpus(),
-        libraries: match wish.depth {
+        libraries: match request.depth {
             Depth::Quick => Vec::new(),
             Depth::Full => libraries(&packages),
         },
         network,
     };
-    HeldReport { report, doors, port }
+    HeldReport { report, doors: listeners, port }
 }
 
 fn machine() -> Machine {
@@ -106,14 +106,15 @@ pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
 }
 
 /// Returns the version of the Python, and the directories of its packages.
-fn ask_python(wish: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
-    let python = wish.program.as_ref().filter(|_| wish.is_python && wish.depth == Depth::Full);
+fn ask_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
+    let python =
+        request.program.as_ref().filter(|_| request.is_python && request.depth == Depth::Full);
     let Some(python) = python else { return (None, Vec::new()) };
     let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
     let python = OsStr::from_bytes(python);
     match asked::output_of(python, &["-c", ASK_PYTHON], cwd, PYTHON_LIMIT) {
-        Ok(said) => {
-            let mut lines = said.lines();
+        Ok(output) => {
+            let mut lines = output.lines();
             let version = lines.next().unwrap_or_default().to_owned();
             let mut packages: Vec<PathBuf> = lines.map(PathBuf::from).collect();
             packages.dedup();
@@ -174,26 +175,27 @@ fn gpu(state: GpuState) -> GpuReport {
 }
 
 /// Opens the listener of the connectivity test and that of the port of rank 0.
-fn open_doors(wish: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
-    let address = listen::address(wish.addr.as_deref(), &wish.others).map(|(_, ip)| ip);
-    let mut doors = Vec::new();
+fn open_doors(request: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
+    let address = listen::address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
+    let mut listeners = Vec::new();
     let mut open = |address: SocketAddr| {
         let listener = TcpListener::bind(address);
         let listener = listener.map_err(|error| cannot_listen(address, &error))?;
         let address = listener.local_addr().map_err(|error| cannot_listen(address, &error))?;
-        doors.push((listener, wish.token));
+        listeners.push((listener, request.token));
         Ok(address)
     };
-    let door = address.clone().and_then(|ip| open(SocketAddr::new(ip, 0)));
-    let mut kept = None;
-    let master = wish.port.map(|port| {
+    let listener = address.clone().and_then(|ip| open(SocketAddr::new(ip, 0)));
+    let mut port_claim = None;
+    let master = request.port.map(|port| {
         let ip = address.clone()?;
         let (port, claim) = master_port(port)?;
-        kept = Some(claim);
+        port_claim = Some(claim);
         open(SocketAddr::new(ip, port))
     });
-    let own = door.as_ref().ok().map(SocketAddr::ip);
-    (Network { interfaces: nics(own), adapters: adapters(), door, master }, doors, kept)
+    let own = listener.as_ref().ok().map(SocketAddr::ip);
+    let network = Network { interfaces: nics(own), adapters: adapters(), door: listener, master };
+    (network, listeners, port_claim)
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
@@ -201,19 +203,19 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
 }
 
 /// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
-fn master_port(wish: PortWish) -> Result<(u16, PortClaim), Problem> {
-    let mut claim = listen::claim_port(wish)?;
+fn master_port(request: PortWish) -> Result<(u16, PortClaim), Problem> {
+    let mut claim = listen::claim_port(request)?;
     claim.let_go();
     Ok((claim.port(), claim))
 }
 
 fn nics(own: Option<IpAddr>) -> Vec<Interface> {
     let addresses = interfaces::addresses().unwrap_or_default();
-    let has_door =
+    let has_listener =
         |name: &str| addresses.iter().any(|(nic, address)| nic == name && Some(*address) == own);
     let nics = inventory::nics(Path::new("/sys/class/net")).into_iter();
     let interface = |nic: inventory::Nic| Interface {
-        has_door: has_door(&nic.name),
+        has_door: has_listener(&nic.name),
         name: nic.name,
         speed_mbit: nic.speed_mbit,
         mtu: nic.mtu,

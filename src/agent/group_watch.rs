@@ -26,13 +26,13 @@ pub(super) struct GroupWatch {
     /// `MASTER_ADDR:MASTER_PORT`.
     master: String,
     port: u16,
-    /// How long all workers may have torch imported without a connection.
+    /// Time limit for the first connection after all workers have imported torch.
     limit: Duration,
     torch_since: Option<Instant>,
     looks_left: u32,
 }
 
-/// Result of one check.
+/// Result of one check of the workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sighting {
     /// Number of running workers that were checked.
@@ -74,12 +74,12 @@ impl GroupWatch {
         self.limit / LOOKS_PER_LIMIT
     }
 
-    fn decide(&mut self, now: Instant, seen: Sighting) -> Decision {
-        if seen.has_socket {
+    fn decide(&mut self, now: Instant, check: Sighting) -> Decision {
+        if check.has_socket {
             return Decision::Fine;
         }
         // Before the workers are forked, their number is 0.
-        if seen.workers == 0 || seen.with_torch < seen.workers {
+        if check.workers == 0 || check.with_torch < check.workers {
             self.torch_since = None;
             self.looks_left = self.looks_left.saturating_sub(1);
             return if self.looks_left == 0 { Decision::Fine } else { Decision::LookAgain };
@@ -117,18 +117,19 @@ impl Agent {
     /// Runs one check on its own thread, because the files of a process can be slow to read.
     pub(super) fn look_for_group(&mut self) {
         let Some(watch) = &self.group_watch else { return };
-        let (port, epoch, told) = (watch.port, self.outbox.epoch(), self.told.clone());
+        let (port, epoch, events) = (watch.port, self.outbox.epoch(), self.told.clone());
         let pids: Vec<Pid> = self.crew.living_pids().take(WORKERS_MAX).collect();
         self.tasks.spawn_blocking(move || {
-            let _ = told.send(InternalEvent::GroupSeen(epoch, look(&pids, port)));
+            let _ = events.send(InternalEvent::GroupSeen(epoch, look(&pids, port)));
         });
     }
 
-    pub(super) fn group_seen(&mut self, epoch: Epoch, seen: Sighting) {
-        let is_of_now = epoch == self.outbox.epoch();
-        let Some(watch) = self.group_watch.as_mut().filter(|_| is_of_now) else { return };
+    /// Handles the result of a check; results of earlier epochs are discarded.
+    pub(super) fn group_seen(&mut self, epoch: Epoch, check: Sighting) {
+        let is_current = epoch == self.outbox.epoch();
+        let Some(watch) = self.group_watch.as_mut().filter(|_| is_current) else { return };
         let now = clock::now();
-        match watch.decide(now, seen) {
+        match watch.decide(now, check) {
             Decision::LookAgain => self.alarms.set(now + watch.pause(), Timer::Group),
             Decision::Fine => self.group_watch = None,
             Decision::Ungrouped => {
@@ -164,21 +165,21 @@ mod tests {
     }
 
     #[test]
-    fn group_is_watched_on_the_node_of_rank_0_of_several() {
+    fn group_watch_runs_only_on_node_of_rank_0() {
         assert_eq!(GroupWatch::of(&start("0", "2", 60_000)).expect("watched").master, "n1:29500");
         assert!(GroupWatch::of(&start("1", "2", 60_000)).is_none());
         assert!(GroupWatch::of(&start("0", "1", 60_000)).is_none());
         assert!(GroupWatch::of(&start("0", "2", 0)).is_none());
     }
 
-    /// Checks every 20 s, each `workers/with torch`, or `+` where a socket was seen.
+    /// Results of checks at intervals of 20 s: `workers/with torch`, or `+` if a socket exists.
     #[track_caller]
-    fn check(looks: &str, expect: &[(u32, Decision)]) {
+    fn check(checks: &str, expect: &[(u32, Decision)]) {
         let mut watch = GroupWatch::of(&start("0", "4", 60_000)).expect("watched");
         let begin = clock::now();
-        let decisions = looks.split(' ').zip(1..).map(|(look, count)| {
+        let decisions = checks.split(' ').zip(1..).map(|(check, count)| {
             let number = |text: &str| text.parse().expect("a number");
-            let seen = match look.split_once('/') {
+            let check = match check.split_once('/') {
                 None => Sighting { workers: 4, with_torch: 0, has_socket: true },
                 Some((workers, with_torch)) => Sighting {
                     workers: number(workers),
@@ -186,14 +187,14 @@ mod tests {
                     has_socket: false,
                 },
             };
-            (count, watch.decide(begin + watch.pause() * count, seen))
+            (count, watch.decide(begin + watch.pause() * count, check))
         });
         let decided = decisions.filter(|(_, decision)| *decision != Decision::LookAgain);
-        assert_eq!(decided.collect::<Vec<_>>(), expect, "{looks}");
+        assert_eq!(decided.collect::<Vec<_>>(), expect, "{checks}");
     }
 
     #[test]
-    fn group_watch_warns_once_torch_was_there_for_the_limit() {
+    fn group_watch_warns_after_torch_limit() {
         check("4/4 4/4 4/4 4/4", &[(4, Decision::Ungrouped)]);
         check("4/0 4/2 4/4 4/4 4/4 4/4", &[(6, Decision::Ungrouped)]);
         check("4/4 4/4 4/4", &[]);

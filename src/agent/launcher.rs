@@ -1,4 +1,4 @@
-//! The launcher's end of the link: its messages, and what the agent does when it is silent or gone.
+//! The launcher's end of the link: its messages, its heartbeats, and the loss of the launcher.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,15 @@ use super::alarms::Timer;
 use super::serve::Agent;
 use crate::base::{Status, clock};
 use crate::report;
+use crate::report::summary::duration;
 use crate::transport::LinkReader;
 use crate::wire::{Decoder, FrameError, FromAgent, ToAgent};
 
 /// Interval of the agent's heartbeats until the lease is known.
 pub(super) const FIRST_BEAT: Duration = Duration::from_secs(3);
-/// The agent prints a line when the launcher has been silent for this long.
+/// Time without a message of the launcher after which the agent prints a line.
 const SILENCE_WARNING: Duration = Duration::from_secs(10);
+/// Size of one read from the link.
 const LINK_READ_BYTES: usize = 64 * 1024;
 
 /// The connection to the launcher.
@@ -27,7 +29,7 @@ pub(super) struct LauncherLink {
 
 /// Time limits set by the launcher.
 pub(super) struct Terms {
-    /// Silence of the launcher after which the workers are stopped.
+    /// Time without a message of the launcher after which the workers are stopped.
     pub(super) lease: Option<Duration>,
     /// Interval of the agent's heartbeats.
     pub(super) beat: Duration,
@@ -54,6 +56,7 @@ impl LauncherLink {
     }
 }
 
+/// Receives the next message of the launcher; waits for ever if there is no link.
 pub(super) async fn next_message(
     launcher: Option<&mut LauncherLink>,
 ) -> Result<Option<ToAgent>, FrameError> {
@@ -64,6 +67,8 @@ pub(super) async fn next_message(
 }
 
 impl Agent {
+    /// Handles the heartbeat timer, which was due at this time: sends a heartbeat and checks the
+    /// lease.
     pub(super) fn beat(&mut self, due: Instant) {
         let now = clock::now();
         self.alarms.set(now + self.terms.beat, Timer::Beat);
@@ -80,21 +85,24 @@ impl Agent {
             return;
         };
         if lease < silence {
-            // Stop first, print second: the reader of stderr may be as unresponsive as the
-            // launcher.
+            // Stop first, print second: the reader of stderr may not respond either.
             self.failure = Some(Status::LeaseLost);
             self.launcher_gone();
-            announce("the launcher has been silent for the whole lease; stopping the workers");
+            let lease = duration(lease);
+            announce(&format!(
+                "lease expired: no message from the launcher for {lease} (--lease); stopping the \
+                 workers"
+            ));
         } else if SILENCE_WARNING < silence {
-            announce(&format!("nothing heard from the launcher for {} s", silence.as_secs()));
+            announce(&format!("no message from the launcher for {} s", silence.as_secs()));
         }
     }
 
-    /// Stops the workers after a protocol error of the launcher, as if the launcher were gone.
+    /// Stops the workers after a protocol error of the launcher, as after the loss of the launcher.
     pub(super) fn not_understood(&mut self, why: &str) {
         self.failure = Some(Status::Protocol);
         self.launcher_gone();
-        announce(&format!("the launcher cannot be understood: {why}; stopping the workers"));
+        announce(&format!("protocol error from the launcher: {why}; stopping the workers"));
     }
 
     /// Handles the end of the link or of the lease: SIGTERM, grace period, SIGKILL, then the agent
@@ -102,8 +110,8 @@ impl Agent {
     pub(super) fn launcher_gone(&mut self) {
         let was_paused = self.launcher.take().is_some_and(|launcher| launcher.paused);
         self.crew.discard_output();
-        // If the launcher responds again late, it must not take what the agent now does for the
-        // workers' own behaviour.
+        // A launcher that responds late must not attribute the exits that the agent now causes to
+        // the workers.
         self.outbox.close();
         self.signal_workers(libc::SIGTERM);
         if was_paused {
@@ -114,6 +122,7 @@ impl Agent {
     }
 }
 
+/// Prints a line of the agent to standard error.
 pub(super) fn announce(text: &str) {
     report::print_error_now(&format!("remuda agent: {text}\n"));
 }

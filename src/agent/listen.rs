@@ -1,4 +1,4 @@
-//! The listeners of node 0: the address at which other nodes reach it, the port of rank 0, the
+//! The listeners of node 0: the address at which other nodes connect to it, the port of rank 0, the
 //! store.
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;
 use crate::wire::{MasterEndpoint, PortWish, Prepare, Problem};
 
-/// What node 0 holds for the workers.
+/// The address, the claimed port and the store that node 0 provides to the workers.
 pub(super) struct Listening {
     addr: String,
     port: PortClaim,
@@ -56,8 +56,8 @@ pub(super) fn arrange(
     Ok(Some(Listening { addr, port, store }))
 }
 
-/// Returns the address at which the other nodes reach this node: as the user gave it, and as a
-/// number.
+/// Returns the address at which the other nodes connect to this node: as the user gave it, and as
+/// an IP address.
 pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String, IpAddr), Problem> {
     if let Some(address) = given {
         return Ok((address.to_owned(), own_address(address)?));
@@ -67,20 +67,23 @@ pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String,
     Ok((ip.to_string(), ip))
 }
 
-pub(super) fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
-    match wish {
+/// Claims the port of rank 0.
+pub(super) fn claim_port(request: PortWish) -> Result<PortClaim, Problem> {
+    match request {
         PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "is taken".to_owned(),
-                io::ErrorKind::PermissionDenied => "needs root, like all below 1024".to_owned(),
+                io::ErrorKind::PermissionDenied => {
+                    "needs root, as do all ports below 1024".to_owned()
+                }
                 _ => format!("cannot be used: {}", reason(&error)),
             };
             Problem::new(Status::Config, format!("master port {port} {why}"))
-                .help("name another with `--master_port`")
+                .help("choose another port with `--master_port`")
         }),
         PortWish::Rather(port) => {
             PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {
-                let message = format!("there is no port for rank 0: {}", reason(&error));
+                let message = format!("no free port for rank 0: {}", reason(&error));
                 Problem::new(Status::OsLimit, message)
             })
         }
@@ -91,7 +94,7 @@ pub(super) fn claim_port(wish: PortWish) -> Result<PortClaim, Problem> {
 fn own_address(text: &str) -> Result<IpAddr, Problem> {
     let problem = |why: String| {
         Problem::new(Status::Config, format!("cannot listen on `{text}`: {why}"))
-            .help("`--master_addr` is an address or a name of the first node")
+            .help("`--master_addr` must be an address or a name of the first node")
     };
     let resolved = (text, 0).to_socket_addrs().map_err(|error| {
         // The resolver's own error number is left out.
@@ -106,13 +109,13 @@ fn own_address(text: &str) -> Result<IpAddr, Problem> {
         }
     }
     Err(problem(last.map_or_else(
-        || "it has no address".to_owned(),
+        || "the name has no address".to_owned(),
         |_| "it is not an address of this node".to_owned(),
     )))
 }
 
-/// Returns the address at which sshd was reached, because the other nodes reach it there too. If
-/// that is the node's own loopback, returns the source address of packets to another node.
+/// Returns the address to which the ssh client connected, because the other nodes can connect to it
+/// too. If it is the node's own loopback, returns the source address of packets to another node.
 fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAddr, Problem> {
     let (client, server) = ssh_connection.map_or((None, None), ends_of_connection);
     match server {
@@ -125,8 +128,8 @@ fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAdd
     let far = routed.iter().find(|address| !address.is_loopback()).or(routed.first()).copied();
     let far = far.or_else(|| source_address_to(&client?.to_string()));
     far.or(server).ok_or_else(|| {
-        let message = "no address is known at which the other nodes would reach this one";
-        Problem::new(Status::Config, message).help("give one with `--master_addr`")
+        let message = "no address is known at which the other nodes can connect to this node";
+        Problem::new(Status::Config, message).help("set one with `--master_addr`")
     })
 }
 
@@ -147,6 +150,7 @@ fn source_address_to(host: &str) -> Option<IpAddr> {
     (bare, DISCARD).to_socket_addrs().ok()?.find_map(source_to)
 }
 
+/// Starts the store on this address.
 fn serve_store(
     job: &JobId,
     epoch: Epoch,
@@ -168,15 +172,17 @@ fn serve_store(
     })
 }
 
-/// Prints connections that the store refused, at most once per 10 s.
+/// Returns the callback that prints a connection that the store rejected, at most once per 10 s.
 fn on_refused() -> OnRefused {
     const PAUSE: Duration = Duration::from_secs(10);
-    let told = Cell::new(None);
+    let printed_at = Cell::new(None);
     Box::new(move |address, why| {
         let now = clock::now();
-        if told.get().is_none_or(|told| told + PAUSE <= now) {
-            told.set(Some(now));
-            print_error_now(&format!("remuda agent: {address} was refused by the store: {why}\n"));
+        if printed_at.get().is_none_or(|at| at + PAUSE <= now) {
+            printed_at.set(Some(now));
+            print_error_now(&format!(
+                "remuda agent: the store rejected a connection from {address}: {why}\n"
+            ));
         }
     })
 }
@@ -196,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_node_is_where_its_sshd_was_reached() {
+    fn node_address_is_that_of_its_sshd() {
         check_address(Some("10.0.0.9 51000 10.0.0.1 22"), &["n1"], "10.0.0.1");
         check_address(Some("fd00::9 51000 fd00::1 22"), &["n1"], "fd00::1");
         check_address(Some("::ffff:10.0.0.9 1 ::ffff:10.0.0.1 22"), &["n1"], "10.0.0.1");
@@ -204,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_loopback_is_no_address_for_others() {
+    fn loopback_is_not_an_address_for_other_nodes() {
         // Packets to this other node leave from its own address, so it is this machine.
         check_address(Some("127.0.0.1 51000 127.0.0.1 22"), &["127.0.0.2"], "127.0.0.1");
         check_address(None, &["127.0.0.2"], "127.0.0.1");
@@ -213,19 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_and_one_that_knows_nothing() {
+    fn address_of_single_node_is_loopback() {
         check_address(None, &[], "127.0.0.1");
         check_address(Some("UNKNOWN 65535 UNKNOWN 65535"), &[], "127.0.0.1");
-        let none = "no address is known at which the other nodes would reach this one";
+        let none = "no address is known at which the other nodes can connect to this node";
         check_address(None, &["no.such.host.invalid"], none);
         check_address(Some("nonsense"), &["no.such.host.invalid"], none);
     }
 
     #[test]
-    fn an_address_of_somebody_else_is_refused() {
+    fn master_addr_of_another_machine_is_refused() {
         let problem = own_address("192.0.2.1").expect_err("reserved for documents");
         let why = "cannot listen on `192.0.2.1`: it is not an address of this node";
         assert_eq!(problem.message, why);
-        assert!(own_address("localhost").expect("everybody has one").is_loopback());
+        assert!(own_address("localhost").expect("every machine has one").is_loopback());
     }
 }

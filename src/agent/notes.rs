@@ -64,29 +64,29 @@ mod tests {
     }
 
     #[test]
-    fn of_many_steps_the_newest_is_passed_on_now_and_then() {
-        let (mut sieve, now) = (NoteThrottle::default(), clock::now());
-        assert_eq!(sieve.step_at(now), None);
-        assert_eq!(sieve.push(&step(1)), None);
-        assert_eq!(sieve.step_at(now), Some(now), "the first one at once");
+    fn newest_step_is_forwarded_at_intervals() {
+        let (mut throttle, now) = (NoteThrottle::default(), clock::now());
+        assert_eq!(throttle.step_at(now), None);
+        assert_eq!(throttle.push(&step(1)), None);
+        assert_eq!(throttle.step_at(now), Some(now), "the first one at once");
         for number in 2..1000 {
-            assert_eq!(sieve.push(&step(number)), None);
+            assert_eq!(throttle.push(&step(number)), None);
         }
-        assert!(matches!(sieve.take_step(now), Some(WorkerNote::Step { step: 999, .. })));
-        assert_eq!(sieve.step_at(now), None);
-        sieve.push(&step(1000));
-        assert_eq!(sieve.step_at(now), Some(now + STEP_PAUSE));
+        assert!(matches!(throttle.take_step(now), Some(WorkerNote::Step { step: 999, .. })));
+        assert_eq!(throttle.step_at(now), None);
+        throttle.push(&step(1000));
+        assert_eq!(throttle.step_at(now), Some(now + STEP_PAUSE));
     }
 
     #[test]
-    fn everything_else_is_passed_on_once() {
-        let mut sieve = NoteThrottle::default();
-        assert_eq!(sieve.push(&Note::Ready), Some(WorkerNote::Ready));
-        assert_eq!(sieve.push(&Note::Ready), None);
-        let mut lost = |rank| sieve.push(&Note::PeerLost { rank: Rank(rank) });
+    fn notes_other_than_steps_are_forwarded_once() {
+        let mut throttle = NoteThrottle::default();
+        assert_eq!(throttle.push(&Note::Ready), Some(WorkerNote::Ready));
+        assert_eq!(throttle.push(&Note::Ready), None);
+        let mut lost = |rank| throttle.push(&Note::PeerLost { rank: Rank(rank) });
         assert_eq!(lost(3), Some(WorkerNote::PeerLost(Rank(3))));
         assert_eq!(lost(3), None);
-        let passed = (0..1000).filter(|rank| lost(*rank).is_some()).count();
-        assert_eq!(1 + passed, PEERS_LOST_MAX);
+        let forwarded = (0..1000).filter(|rank| lost(*rank).is_some()).count();
+        assert_eq!(1 + forwarded, PEERS_LOST_MAX);
     }
 }

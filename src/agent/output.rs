@@ -1,7 +1,7 @@
 //! Forwards the output of workers to the launcher. Output is read in pieces, each tagged with rank
 //! and stream, and never cut into lines here.
 //!
-//! The bytes in transit are limited by a window, which opens again as the launcher consumes them.
+//! A window limits the bytes in transit; it opens again as the launcher consumes them.
 //! While the window is full, the rest stays in the worker's pipe; nothing else waits for it.
 
 use std::io;
@@ -132,9 +132,9 @@ pub(super) struct Forward {
     pub(super) outbox: Arc<Outbox>,
     /// Limit of the bytes in transit.
     pub(super) window: Arc<OutputWindow>,
-    /// Reader of the worker's notes. Notes are sent before the output that was written after them.
+    /// Reader of the worker's notes, which are sent before output that was written after them.
     pub(super) ear: Option<Arc<NoteReader>>,
-    /// Notified when the worker has ended and its stream should have ended too.
+    /// Notified some time after the worker has exited: the stream is then read without waiting.
     pub(super) let_go: Arc<Notify>,
 }
 
@@ -159,8 +159,8 @@ impl Forward {
         }
     }
 
-    /// Reads what is in the pipe after the worker's end, without waiting for what other processes
-    /// write later.
+    /// Reads the bytes that are in the pipe after the worker's exit, without waiting for later
+    /// writes of other processes.
     async fn read_rest(
         &self,
         pipe: &AsyncFd<OwnedFd>,
@@ -178,14 +178,14 @@ impl Forward {
         Ok(StreamEnd::Held)
     }
 
-    /// Waits until bytes may be sent, and sends what the pipe holds, up to that limit. Returns the
-    /// number of bytes; 0 at the end of the stream.
+    /// Waits until bytes may be sent, and sends the content of the pipe, up to that limit. Returns
+    /// the number of bytes; 0 at the end of the stream.
     async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
         let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);
         let waiting = fds::waiting_bytes(pipe)?.min(room);
-        let is_heard = grant.is_some();
-        if is_heard && MOVED_BYTES_MIN <= waiting {
+        let is_open = grant.is_some();
+        if is_open && MOVED_BYTES_MIN <= waiting {
             self.spend(grant, waiting).await;
             // The end of the link is detected by the task that reads it.
             let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
@@ -194,8 +194,8 @@ impl Forward {
         buffer.clear();
         buffer.reserve(OUTPUT_BYTES_MAX);
         let length = read(pipe, buffer, room)?;
-        // The window is closed when the launcher is gone: output read after that is discarded.
-        if is_heard && 0 < length {
+        // The window is closed when the launcher is lost: output read after that is discarded.
+        if is_open && 0 < length {
             self.spend(grant, length).await;
             self.outbox.send_output(self.rank, self.stream, buffer).await;
         }
@@ -207,14 +207,13 @@ impl Forward {
         if let Some(grant) = grant {
             grant.spend(bytes);
         }
-        if let Some(ear) = &self.ear {
-            ear.catch_up().await;
+        if let Some(reader) = &self.ear {
+            reader.catch_up().await;
         }
     }
 }
 
-/// Reads at most `room` bytes and appends them to the buffer; the head promises the launcher no
-/// more than that.
+/// Reads at most `room` bytes and appends them to the buffer. The window allows no more than that.
 fn read(pipe: &OwnedFd, buffer: &mut Vec<u8>, room: usize) -> io::Result<usize> {
     let start = buffer.len();
     if room == buffer.capacity() - start {
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_there_is_room_for() {
+    fn read_never_exceeds_room() {
         let (pipe, worker) = rustix::pipe::pipe().expect("a pipe");
         rustix::io::write(&worker, b"abcdefghij").expect("it has room");
         let mut buffer = Vec::with_capacity(8);

@@ -1,5 +1,5 @@
 //! Lock that admits one agent per job and node. An agent that lost its launcher stops its workers
-//! within its own limits; a replacement agent of a later epoch waits for that.
+//! within its own time limits; a replacement agent of a later epoch waits for the lock meanwhile.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use crate::wire::{Prepare, Problem};
 
 /// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time allowed for ending, in addition to the lease and the grace period.
+/// Time allowed for the exit of the other agent, in addition to the lease and the grace period.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The lock of a node, held until agent and shim have both released it.
@@ -30,14 +30,14 @@ pub(super) fn take(
     let deadline = clock::now() + limit;
     loop {
         match names::claim(&name) {
-            Ok(place) => return Ok(place),
+            Ok(lock) => return Ok(lock),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                let message = format!("no name can be claimed: {error}");
+                let message = format!("cannot lock the name of this node's agent: {error}");
                 return Err(Problem::new(Status::OsLimit, message));
             }
             Err(_) if deadline < clock::now() => {
                 let limit = duration(limit);
-                let message = format!("another agent of this job is still here after {limit}");
+                let message = format!("another agent of this job is still running after {limit}");
                 return Err(Problem::new(Status::LeaseLost, message));
             }
             Err(_) => std::thread::sleep(PAUSE),

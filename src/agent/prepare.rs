@@ -1,5 +1,5 @@
-//! Preflight checks: whether the workers could start on this node, before any worker starts
-//! anywhere.
+//! Preflight checks: whether the workers can start on this node, before any worker of the job is
+//! started.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -45,7 +45,7 @@ pub(super) struct Prepared {
     pub(super) env: Environment,
     /// The binding of each worker, in the order of local ranks; empty if workers are not bound.
     pub(super) shares: Vec<CoreShare>,
-    /// Claims on GPUs.
+    /// Locks of GPUs.
     pub(super) claims: Vec<OwnedFd>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
@@ -54,23 +54,23 @@ pub(super) struct Prepared {
 /// Names and values of an environment.
 pub(super) type Environment = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where the files of a job are searched.
+/// Directory in which the files of a job are searched.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'a> {
     /// The directory of relative names.
     pub(super) cwd: &'a Path,
-    /// Whether they are also searched on other machines, or were typed on another one.
+    /// Whether the files are also searched on other machines, or were named on another one.
     pub(super) elsewhere: bool,
 }
 
 impl Site<'_> {
     /// Adds where a file was expected, unless its path already shows that.
     fn explain(self, problem: Problem, file: &Path) -> Problem {
-        let place =
-            (!file.is_absolute()).then(|| format!("it was looked for in `{}`", self.cwd.display()));
+        let directory =
+            (!file.is_absolute()).then(|| format!("searched in `{}`", self.cwd.display()));
         let every_node =
             self.elsewhere.then(|| "the same path must exist on every node".to_owned());
-        let help: Vec<String> = place.into_iter().chain(every_node).collect();
+        let help: Vec<String> = directory.into_iter().chain(every_node).collect();
         if help.is_empty() { problem } else { problem.help(help.join("; ")) }
     }
 }
@@ -94,42 +94,42 @@ pub(super) fn examine(
         }
     };
     let shares =
-        prepare.cores.as_ref().map_or(Ok(Default::default()), |wish| bind::share(wish, &env));
+        prepare.cores.as_ref().map_or(Ok(Default::default()), |request| bind::share(request, &env));
     let shares = note(&mut problems, shares);
     // The node that has rank 0 listens.
     let listening = listen::arrange(job, epoch, prepare).map_err(Problem::of_job);
     let listening = note(&mut problems, listening);
-    let claims = prepare.claim.as_ref().map(|wish| claims::claim(job, wish)).transpose();
-    let claims = claims.map_err(|taken| problems.extend(taken)).ok();
-    match (path, listening, shares, claims) {
-        (Some(path), Some(listening), Some((shares, mut notes)), Some(claims))
+    let locks = prepare.claim.as_ref().map(|request| claims::claim(job, request)).transpose();
+    let locks = locks.map_err(|in_use| problems.extend(in_use)).ok();
+    match (path, listening, shares, locks) {
+        (Some(path), Some(listening), Some((shares, mut notes)), Some(locks))
             if problems.is_empty() =>
         {
-            let GpuLocks { held: claims, notes: of_claims } = claims.unwrap_or_default();
-            notes.extend(of_claims);
-            Ok(Prepared { path, listening, env, shares, claims, notes })
+            let GpuLocks { held: locks, notes: lock_notes } = locks.unwrap_or_default();
+            notes.extend(lock_notes);
+            Ok(Prepared { path, listening, env, shares, claims: locks, notes })
         }
         _ => Err(problems),
     }
 }
 
-/// Checks what a working directory that exists must hold: script, environment, and the program of
-/// the workers.
+/// Checks the files of an existing working directory: script, environment, and the program of the
+/// workers.
 fn look_there(
     site: Site<'_>,
     prepare: &Prepare,
     problems: &mut Vec<Problem>,
 ) -> (Option<CString>, Environment) {
     problems.extend(check_script(site, prepare.script.as_deref()).err());
-    problems.extend(prepare.files.iter().filter_map(|wish| check_wish(site.cwd, wish).err()));
+    problems.extend(prepare.files.iter().filter_map(|file| check_wish(site.cwd, file).err()));
     let env = note(problems, environment(site, prepare)).unwrap_or_else(env_vars::all);
     let what = if prepare.script.is_some() { "interpreter" } else { "program" };
     let path = note(problems, find_program(site, (what, &prepare.program), &env));
     (path, env)
 }
 
-/// Returns what is seen to be missing here without the launcher, which is on another machine: the
-/// working directory, or else the script and the program that runs it.
+/// Returns the problems of this machine if the launcher is on another one: a missing working
+/// directory, or else a missing script and a missing program that runs it.
 pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
     let site = Site { cwd, elsewhere: true };
     if let Err(problem) = check_cwd(site) {
@@ -144,6 +144,7 @@ pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem
     found.into_iter().filter_map(Result::err).collect()
 }
 
+/// Returns the value, or appends the problem to the list.
 fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T> {
     result.map_err(|problem| problems.push(problem)).ok()
 }
@@ -186,7 +187,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             None | Some("a directory") => Ok(()),
             Some(kind) => {
                 let problem = problem(&format!("it is not a regular file: it is {kind}"));
-                Err(problem.help("write it to a file: every worker reads it by itself"))
+                Err(problem.help("write it to a file, because every worker reads it"))
             }
         },
         Err(error) => {
@@ -195,9 +196,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
                 problem.help(hint)
             } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
                 let line = format!("--no_python --no_local_rank remuda {name}");
-                problem.help(format!(
-                    "the program that comes with remuda: `remuda {name}`; in pods `{line}`"
-                ))
+                problem.help(format!("for the bundled program: `remuda {name}`; in pods: `{line}`"))
             } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
@@ -207,21 +206,24 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
     }
 }
 
-/// Checks that a file is as the workers will need it.
-fn check_wish(cwd: &Path, wish: &FileWish) -> Result<(), Problem> {
-    let path = Path::new(OsStr::from_bytes(&wish.path));
+/// Checks that a file is in the state that the workers need.
+fn check_wish(cwd: &Path, required: &FileWish) -> Result<(), Problem> {
+    let path = Path::new(OsStr::from_bytes(&required.path));
     let (shown, file) = (path.display(), cwd.join(path));
-    match &wish.state {
+    match &required.state {
         FileState::Readable => readable(&file).map_err(|error| {
             let message = format!("cannot read `{shown}`: {}", reason(&error));
-            Problem { blame: wish.blame, ..Problem::new(Status::NoInput, message).help(&wish.help) }
+            Problem {
+                blame: required.blame,
+                ..Problem::new(Status::NoInput, message).help(&required.help)
+            }
         }),
-        FileState::Without(ending) => match newest_with(&file, ending) {
+        FileState::Without(suffix) => match newest_with(&file, suffix) {
             None => Ok(()),
             Some(newest) => {
-                let message = format!("`{shown}` is in use: it holds `{}`", newest.display());
-                let problem = Problem::new(Status::Config, message).help(&wish.help);
-                Err(Problem { blame: wish.blame, ..problem })
+                let message = format!("`{shown}` is in use: it contains `{}`", newest.display());
+                let problem = Problem::new(Status::Config, message).help(&required.help);
+                Err(Problem { blame: required.blame, ..problem })
             }
         },
     }
@@ -233,14 +235,16 @@ fn readable(path: &Path) -> io::Result<()> {
     if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) }
 }
 
-/// Returns the last entry by name with that ending. An unreadable directory is not reported here.
-fn newest_with(dir: &Path, ending: &str) -> Option<PathBuf> {
+/// Returns the last entry by name with this file name extension. An unreadable directory is not
+/// reported here.
+fn newest_with(dir: &Path, suffix: &str) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
-    names.filter(|name| name.extension().is_some_and(|it| it == ending)).max()
+    names.filter(|name| name.extension().is_some_and(|extension| extension == suffix)).max()
 }
 
-/// Whether this is a module such as `pkg.train`: names with dots between them, and not a file name.
+/// Whether this is the name of a module such as `pkg.train`: names with dots between them, and not
+/// a file name.
 fn is_module(script: &OsStr) -> bool {
     let is_name = |part: &str| {
         !part.starts_with(|c: char| c.is_ascii_digit())
@@ -269,11 +273,11 @@ fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem
     }
     sourced::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
         Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
-            .help(format!("try it: `. {shown}`"))
+            .help(format!("test it: `. {shown}`"))
     })
 }
 
-/// Finds the program. `what` it is called in messages: a program, or the interpreter of the script.
+/// Finds the program in PATH; `what` is its name in messages: `program` or `interpreter`.
 pub(super) fn find_program(
     site: Site<'_>,
     (what, program): (&str, &[u8]),
@@ -282,7 +286,7 @@ pub(super) fn find_program(
     let cwd = site.cwd;
     let shown = OsStr::from_bytes(program).display().to_string();
     let name = CString::new(program)
-        .map_err(|_| Problem::new(Status::NotFound, "the program's name holds a NUL byte"))?;
+        .map_err(|_| Problem::new(Status::NotFound, "the program's name contains a NUL byte"))?;
     if program == OWN_EXECUTABLE.as_bytes() {
         return Ok(own_executable(name));
     }
@@ -291,13 +295,13 @@ pub(super) fn find_program(
     fork::find_program(&name, cwd, path.as_ref()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let is_path = shown.contains('/');
-            let where_not = if is_path { "does not exist" } else { "is not in PATH" };
-            let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {where_not}"));
-            // The command was meant for a shell, but remuda starts programs without one.
+            let reason = if is_path { "does not exist" } else { "is not in PATH" };
+            let problem = Problem::new(Status::NotFound, format!("{what} `{shown}` {reason}"));
+            // remuda starts programs without a shell; the user may have expected one.
             if !is_path && cwd.join(&shown).is_file() {
-                problem.help(format!("the one of the working directory is `./{shown}`"))
+                problem.help(format!("for the file in the working directory: `./{shown}`"))
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
-                problem.help(format!("for a shell: `-- sh -c '{shown}'`"))
+                problem.help(format!("if it is a shell command: `-- sh -c '{shown}'`"))
             } else if is_path {
                 site.explain(problem, Path::new(OsStr::from_bytes(program)))
             } else {
@@ -320,10 +324,10 @@ pub(super) fn find_program(
 /// that the user sees.
 fn not_in_path(path: Option<&OsStr>) -> String {
     const SHOWN_BYTES_MAX: usize = 256;
-    let whole = "give its whole path";
+    let help = "give its full path";
     match path.filter(|path| path.len() <= SHOWN_BYTES_MAX) {
-        Some(path) => format!("{whole}; PATH there is `{}`", path.display()),
-        None => whole.to_owned(),
+        Some(path) => format!("{help}; PATH on that node is `{}`", path.display()),
+        None => help.to_owned(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The socket between the agent and one worker: the welcome to the worker, notes from it. A program
-//! that does not use the protocol ignores the socket.
+//! The socket between the agent and one worker: it carries the welcome to the worker, and notes
+//! from it. A program that does not use the protocol ignores the socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +17,7 @@ use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
 use crate::wire::{FromAgent, NodeRoster, Prepare, WorkerNote};
 
+/// Size of one read.
 const READ_BYTES: usize = 4096;
 /// Pause in reading from a worker that has filled the read buffer.
 const FLOOD_PAUSE: Duration = Duration::from_millis(1);
@@ -60,7 +61,7 @@ impl Welcomes {
     }
 }
 
-/// Writes frames to a worker until the senders are gone; the first one is its welcome.
+/// Writes frames to a worker until all senders are dropped; the first frame is its welcome.
 pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
     let Ok(writer) = LinkWriter::new(socket) else {
         return;
@@ -73,8 +74,8 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
     }
 }
 
-/// Reader of the notes of one worker. Two kinds of tasks read: the one that waits for notes, and
-/// those that are about to send output. So a note that was written before a line of output is sent
+/// Reader of the notes of one worker. Two kinds of tasks read: the task that waits for notes, and
+/// tasks that are about to send output. So a note that was written before a line of output is sent
 /// before that line.
 pub(super) struct NoteReader {
     rank: Rank,
@@ -83,6 +84,7 @@ pub(super) struct NoteReader {
     outbox: Arc<Outbox>,
 }
 
+/// Parser and throttle of the notes.
 struct Heard {
     frames: FrameReader,
     sieve: NoteThrottle,
@@ -93,12 +95,12 @@ struct Heard {
 impl NoteReader {
     /// Creates the reader of a worker's notes. Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
-        let (frames, sieve) = (FrameReader::from_worker(), NoteThrottle::default());
-        let heard = Mutex::new(Heard { frames, sieve, is_deaf: false });
-        Ok(Self { rank, reader: LinkReader::new(socket)?, heard, outbox })
+        let (frames, throttle) = (FrameReader::from_worker(), NoteThrottle::default());
+        let state = Mutex::new(Heard { frames, sieve: throttle, is_deaf: false });
+        Ok(Self { rank, reader: LinkReader::new(socket)?, heard: state, outbox })
     }
 
-    /// Forwards notes until the worker ends.
+    /// Forwards notes until the worker exits.
     pub(super) async fn listen(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         loop {
@@ -123,7 +125,7 @@ impl NoteReader {
         }
     }
 
-    /// Forwards everything noted until now, including the newest step.
+    /// Forwards all notes that were written until now, including the newest step.
     pub(super) async fn catch_up(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         // The end of the socket, and errors, are handled by `listen`.
@@ -134,19 +136,19 @@ impl NoteReader {
 
     /// Parses bytes that were read, and returns the notes to forward at once.
     fn take(&self, bytes: &[u8]) -> Vec<WorkerNote> {
-        let mut heard = self.heard();
-        let Heard { frames, sieve, is_deaf } = &mut *heard;
+        let mut state = self.heard();
+        let Heard { frames, sieve: throttle, is_deaf: has_failed } = &mut *state;
         let mut urgent = Vec::new();
-        if *is_deaf || bytes.is_empty() {
+        if *has_failed || bytes.is_empty() {
             return urgent;
         }
         frames.push(bytes);
         loop {
             match frames.next::<Note>() {
-                Ok(Some(note)) => urgent.extend(sieve.push(&note)),
+                Ok(Some(note)) => urgent.extend(throttle.push(&note)),
                 Ok(None) => return urgent,
                 Err(_) => {
-                    *is_deaf = true;
+                    *has_failed = true;
                     return urgent;
                 }
             }

@@ -1,5 +1,5 @@
-//! The agent's event loop: waits for one event and handles it. The handlers are in the files beside
-//! this one.
+//! The agent's event loop: waits for one event and handles it. The handlers are in the other files
+//! of this module.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,8 +34,8 @@ use crate::wire::{
     Examine, FrameError, FromAgent, Leftover, NodeRoster, Prepare, Problem, ToAgent,
 };
 
-/// Time limit for the end of a helper process that was killed; after it, the process is left to its
-/// file system.
+/// Time limit for the exit of a helper process that was killed. A process that is blocked by its
+/// file system is not waited for any longer.
 const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
 
 /// What started this agent.
@@ -93,11 +93,11 @@ fn arrive(origin: AgentOrigin, output: &OwnedFd) -> io::Result<()> {
 
 async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status> {
     let mut tasks = Tasks::default();
-    let (told, inner) = mpsc::unbounded_channel();
+    let (event_sender, event_receiver) = mpsc::unbounded_channel();
     let outbox = Arc::new(Outbox::new(LinkWriter::new(output)?, &mut tasks));
-    let streams = told.clone();
+    let stream_events = event_sender.clone();
     let on_stream_end = Arc::new(move |ended| {
-        let _ = streams.send(InternalEvent::StreamEnded(ended));
+        let _ = stream_events.send(InternalEvent::StreamEnded(ended));
     });
     let mut agent = Agent {
         launcher: Some(LauncherLink::new(LinkReader::new(input)?)),
@@ -120,8 +120,8 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
         group_watch: None,
         failure: None,
         alarms: Timers::default(),
-        told,
-        inner,
+        told: event_sender,
+        inner: event_receiver,
     };
     agent.alarms.set(clock::now() + FIRST_BEAT, Timer::Beat);
     while agent.turn().await {}
@@ -131,8 +131,9 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
     Ok(agent.failure.unwrap_or(Status::Success))
 }
 
+/// State of the agent, and the handlers of its events.
 pub(super) struct Agent {
-    /// The connection to the launcher; `None` once it is gone.
+    /// The connection to the launcher; `None` after it was lost.
     pub(super) launcher: Option<LauncherLink>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) tasks: Tasks,
@@ -142,23 +143,24 @@ pub(super) struct Agent {
     pub(super) terms: Terms,
     pub(super) job: JobId,
     pub(super) node: NodeRank,
-    /// The lock of this node, held from the first preparation on.
+    /// The lock of this node, held since the first preflight checks.
     pub(super) place: Option<InstanceLock>,
+    /// Whether the shim holds the lock too.
     pub(super) shim_has_place: bool,
-    /// The nodes of the epoch, once they are known.
+    /// The nodes of the epoch, from the message that lists them until the start.
     pub(super) roster: Option<NodeRoster>,
     pub(super) crew: WorkerTable,
-    /// The port of rank 0, held while `remuda doctor` checks it.
+    /// The port of rank 0, claimed while `remuda doctor` checks it.
     pub(super) port: Option<PortClaim>,
-    /// Claims on GPUs, of this epoch and of earlier ones.
+    /// Locks of GPUs, of this epoch and of earlier ones.
     pub(super) claims: Vec<OwnedFd>,
-    /// Where workers write their exceptions, once any worker was started.
+    /// Directory of the workers' error files, created at the first start.
     pub(super) error_files: Option<ErrorFiles>,
-    /// Set once no process of the job is left, except these.
+    /// The processes that could not be killed; `Some` once no other process of the job is left.
     pub(super) undead: Option<Vec<Leftover>>,
-    /// The check of this epoch, until it is decided.
+    /// The check whether the workers connect to each other, until it is decided.
     pub(super) group_watch: Option<GroupWatch>,
-    /// The agent's exit status, if it is not success.
+    /// The agent's exit status if it is not success.
     pub(super) failure: Option<Status>,
     pub(super) alarms: Timers,
     pub(super) told: mpsc::UnboundedSender<InternalEvent>,
@@ -174,13 +176,14 @@ pub(super) enum InternalEvent {
     GroupSeen(Epoch, Sighting),
 }
 
-/// Result of the preflight checks.
+/// The event that the preflight checks are finished, with their result.
 pub(super) struct ExaminationDone {
     pub(super) prepare: Prepare,
     pub(super) place: Option<InstanceLock>,
     pub(super) result: Result<Prepared, Vec<Problem>>,
 }
 
+/// One event of the agent's loop.
 enum Turn {
     Told(ToAgent),
     LauncherGone,
@@ -205,9 +208,9 @@ impl Agent {
                 self.crew.stream_ended(&ended);
                 self.report_if_idle();
             }
-            Turn::Inner(InternalEvent::Examined(found)) => self.examined(*found),
+            Turn::Inner(InternalEvent::Examined(done)) => self.examined(*done),
             Turn::Inner(InternalEvent::Reported(found)) => self.report(*found),
-            Turn::Inner(InternalEvent::GroupSeen(epoch, seen)) => self.group_seen(epoch, seen),
+            Turn::Inner(InternalEvent::GroupSeen(epoch, check)) => self.group_seen(epoch, check),
             Turn::Alarm => self.ring(),
         }
         self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
@@ -231,6 +234,7 @@ impl Agent {
         }
     }
 
+    /// Handles a message of the launcher.
     fn obey(&mut self, message: ToAgent) {
         let Some(launcher) = &mut self.launcher else {
             return;
@@ -238,7 +242,7 @@ impl Agent {
         launcher.heard = clock::now();
         match message {
             ToAgent::Hello(hello) => {
-                let epoch = launcher.decoder.epoch().expect("its frame had one");
+                let epoch = launcher.decoder.epoch().expect("a decoded frame has an epoch");
                 self.outbox = Arc::new(self.outbox.of(epoch));
                 self.crew.speak(Arc::clone(&self.outbox));
                 self.job = JobId(hello.job);
@@ -257,7 +261,7 @@ impl Agent {
             ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
             ToAgent::Consumed(bytes) => {
                 if !self.crew.acknowledge(bytes) {
-                    self.not_understood("it has dealt with more output than was sent");
+                    self.not_understood("acknowledged more output than was sent");
                 }
             }
             ToAgent::Beat { at_us } => {
@@ -268,11 +272,11 @@ impl Agent {
             ToAgent::Bye => {}
             ToAgent::Renew => self.renew(),
             ToAgent::Skip(epoch) => self.skip(epoch),
-            ToAgent::Examine(wish) => self.examine(*wish),
-            ToAgent::Dial(doors) => {
+            ToAgent::Examine(request) => self.examine(*request),
+            ToAgent::Dial(listeners) => {
                 let outbox = Arc::clone(&self.outbox);
                 self.tasks.spawn(async move {
-                    outbox.send(&FromAgent::Dialed(doors::knock_at(doors).await));
+                    outbox.send(&FromAgent::Dialed(doors::knock_at(listeners).await));
                 });
             }
             ToAgent::Pause => {
@@ -289,10 +293,10 @@ impl Agent {
 
     /// Collects the facts on its own thread, because file systems, drivers and interpreters may be
     /// slow.
-    fn examine(&mut self, wish: Examine) {
-        let told = self.told.clone();
+    fn examine(&mut self, request: Examine) {
+        let events = self.told.clone();
         self.tasks.spawn_blocking(move || {
-            let _ = told.send(InternalEvent::Reported(Box::new(exam::examine(&wish))));
+            let _ = events.send(InternalEvent::Reported(Box::new(exam::examine(&request))));
         });
     }
 
@@ -305,15 +309,17 @@ impl Agent {
         self.outbox.send(&FromAgent::Examined(Box::new(found.report)));
     }
 
+    /// Sends a message to the shim, unless it has exited.
     pub(super) fn tell_shim(&self, message: &ToShim) {
         if let ShimState::Lives(shim) = &self.shim {
             shim.send(message);
         }
     }
 
+    /// Handles every timer that is due.
     fn ring(&mut self) {
-        while let Some((at, alarm)) = self.alarms.due(clock::now()) {
-            match alarm {
+        while let Some((at, timer)) = self.alarms.due(clock::now()) {
+            match timer {
                 Timer::Beat => self.beat(at),
                 Timer::Held(worker) => self.crew.let_go(worker),
                 Timer::Linger(worker) => self.sweep(worker, true),

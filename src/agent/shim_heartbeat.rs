@@ -1,9 +1,9 @@
 //! The heartbeat between agent and shim: decides when a shim that does not answer is continued, and
-//! when it is killed. Pure; the agent calls it at every beat.
+//! when it is killed. Pure; the agent calls it at every heartbeat of its own.
 
 use std::time::{Duration, Instant};
 
-/// Maximum time of a running shim for one turn of its loop: killing everything is the slowest, see
+/// Maximum time of a running shim for one pass of its loop: the slowest one kills everything, see
 /// [`crate::os::family::KILL_LIMIT`].
 const TURN_MAX: Duration = Duration::from_secs(10);
 
@@ -40,7 +40,7 @@ struct Ping {
 }
 
 impl ShimHeartbeat {
-    /// The shim sent something; `is_pong` if that was the answer to the ping.
+    /// Records a message of the shim; `is_pong` if it is the answer to the ping.
     pub(super) fn received(&mut self, now: Instant, is_pong: bool) {
         match &mut self.pending {
             Some(_) if is_pong => self.pending = None,
@@ -49,8 +49,9 @@ impl ShimHeartbeat {
         }
     }
 
-    /// One beat. `late`: the time for which the agent itself did not run. `is_suspended`: whether
-    /// the kernel lists the shim as stopped; a running one may need time for its turn.
+    /// Decides at a heartbeat of the agent. `late`: the time for which the agent itself did not
+    /// run. `is_suspended`: whether the kernel lists the shim as stopped; a running one may need
+    /// time for its pass.
     pub(super) fn beat(
         &mut self,
         now: Instant,
@@ -81,7 +82,7 @@ impl ShimHeartbeat {
         ShimAction::Continue
     }
 
-    /// Records that the agent killed a stopped shim that was told to kill its workers.
+    /// Records that the agent killed a stopped shim that was asked to kill its workers.
     pub(super) fn killed(&mut self) {
         self.was_killed = true;
     }
@@ -102,7 +103,7 @@ mod tests {
     const NONE: Duration = Duration::ZERO;
 
     #[test]
-    fn a_stopped_shim_is_continued_once_and_then_killed() {
+    fn stopped_shim_is_continued_once_then_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         assert_eq!(heartbeat.beat(start, NONE, LEASE, true), ShimAction::Ping);
         assert_eq!(heartbeat.beat(start + LEASE, NONE, LEASE, true), ShimAction::Wait);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_is_stopped_again_at_once_is_killed() {
+    fn shim_stopped_again_at_once_is_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         heartbeat.beat(start, NONE, LEASE, true);
         let late = start + LEASE + BEAT;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_shim_has_time_for_its_turn() {
+    fn busy_shim_gets_time_to_answer() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         let lease = Duration::from_millis(100);
         heartbeat.beat(start, NONE, lease, false);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn time_for_which_the_agent_was_stopped_does_not_count() {
+    fn shim_timeout_excludes_time_agent_was_stopped() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         heartbeat.beat(start, NONE, LEASE, false);
         let hour = Duration::from_secs(3600);

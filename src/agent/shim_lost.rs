@@ -1,4 +1,4 @@
-//! Failure of the shim: when it is stopped or exits, the agent ends the workers in its place.
+//! Failure of the shim: if it is stopped or exits, the agent kills the workers itself.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,20 +15,23 @@ use crate::os::family::{self, ChildEnd, Reaper};
 use crate::report::summary::duration;
 use crate::wire::{FromAgent, Leftover};
 
-/// Interval of checks whether a shim that was told to kill everything is stopped.
+/// Interval of checks whether a shim that was asked to kill everything is stopped.
 const KILLING_PAUSE: Duration = Duration::from_millis(100);
-/// Time limit for the end of the shim. When its agent exits, the shim first kills everything, which
-/// has a limit of its own, then it exits.
+/// Time limit for the exit of the shim. When the agent closes its socket, the shim first kills
+/// everything, which has a limit of its own, and then exits.
 const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_secs(1));
 
+/// State of the shim process.
 pub(super) enum ShimState {
+    /// It has not exited.
     Lives(ShimHandle),
-    /// It has exited, and the processes it left are being killed.
+    /// It has exited, and the processes that it left are being killed.
     Buried(Pid, Reaper),
     /// None of its processes is left.
     Gone,
 }
 
+/// Receives the next message of the shim with its descriptors; `None` when the shim has exited.
 pub(super) async fn next_packet(shim: &ShimState) -> Option<(FromShim, Vec<OwnedFd>)> {
     match shim {
         ShimState::Lives(shim) => shim.recv().await,
@@ -37,7 +40,7 @@ pub(super) async fn next_packet(shim: &ShimState) -> Option<(FromShim, Vec<Owned
 }
 
 impl Agent {
-    /// Checks at one beat of the agent whether the shim answers. `late`: the time for which the
+    /// Checks at a heartbeat of the agent whether the shim answers. `late`: the time for which the
     /// agent itself did not run.
     pub(super) fn beat_shim(&mut self, now: Instant, late: Duration) {
         let (ShimState::Lives(shim), Some(lease)) = (&self.shim, self.terms.lease) else {
@@ -96,21 +99,21 @@ impl Agent {
         };
         // Also reported after the shim's last message: it cannot start the workers of another
         // epoch.
-        let was_frozen = self.shim_heartbeat.was_killed();
-        let died = if was_frozen { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
-        self.outbox.send(&died);
+        let was_killed = self.shim_heartbeat.was_killed();
+        let loss = if was_killed { FromAgent::ShimFrozen } else { FromAgent::ShimDied };
+        self.outbox.send(&loss);
         self.shim = ShimState::Buried(shim.pid(), Reaper::new(family::KILL_LIMIT, |_| false));
         self.bury();
     }
 
-    /// Checks once whether the killed processes are gone. That takes a moment, during which the
-    /// agent continues.
+    /// Kills and reaps once what the shim left, and sets the timer of the next attempt if processes
+    /// are left.
     pub(super) fn bury(&mut self) {
-        let ShimState::Buried(shim, burial) = &self.shim else {
+        let ShimState::Buried(shim, reaper) = &self.shim else {
             return;
         };
         let shim = *shim;
-        let Some(left) = burial.look(|_, _| {}) else {
+        let Some(left) = reaper.look(|_, _| {}) else {
             self.alarms.set(clock::now() + Reaper::PAUSE, Timer::Bury);
             return;
         };
@@ -119,13 +122,13 @@ impl Agent {
         for index in self.crew.living() {
             self.ended(index, kill, clock::machine_us(), vec![libc::SIGKILL]);
         }
-        let undead = left.into_iter().filter(|pid| *pid != shim).filter_map(describe).collect();
-        self.undead = Some(undead);
+        let left = left.into_iter().filter(|pid| *pid != shim);
+        self.undead = Some(left.filter_map(describe).collect());
         self.report_if_idle();
     }
 
-    /// Ends the shim and waits for its end, so that no other process inherits it. A stopped shim is
-    /// killed with all its descendants.
+    /// Makes the shim exit and waits for it, so that no other process inherits it. A stopped shim
+    /// is killed with all its descendants.
     pub(super) fn dismiss_shim(&mut self) {
         if let ShimState::Lives(shim) = std::mem::replace(&mut self.shim, ShimState::Gone) {
             let pid = shim.pid();

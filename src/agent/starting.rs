@@ -1,4 +1,4 @@
-//! From the launcher's first message to running workers.
+//! Start of the workers: preflight checks, epochs, and the requests to the shim.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,15 +24,14 @@ use crate::wire::{self, AgentHello, FromAgent, Prepare, PreparedNode, Start, Wor
 
 /// Progress of the job on this node.
 pub(super) enum AgentPhase {
+    /// No check was requested in this epoch, or the checks failed.
     Greeting,
     /// The preflight checks are running.
     Examining,
+    /// The preflight checks have passed.
     Ready(Box<(Prepare, Prepared)>),
     /// The workers were started. The listeners of node 0 stay open as long as a worker may run.
-    Started {
-        welcomes: Box<Welcomes>,
-        _listening: Option<Listening>,
-    },
+    Started { welcomes: Box<Welcomes>, _listening: Option<Listening> },
 }
 
 impl Agent {
@@ -40,9 +39,7 @@ impl Agent {
     /// running.
     pub(super) fn renew(&mut self) {
         if self.undead.take().is_none() {
-            self.not_understood(
-                "protocol error: new epoch while workers of the previous one are running",
-            );
+            self.not_understood("new epoch while workers of the previous one are running");
             return;
         }
         self.begin_epoch(self.outbox.epoch().next());
@@ -51,7 +48,7 @@ impl Agent {
     /// Skips to a later epoch. It is a protocol error if workers of the current epoch were started.
     pub(super) fn skip(&mut self, epoch: Epoch) {
         if !self.crew.is_empty() || epoch <= self.outbox.epoch() {
-            self.not_understood("it passes over epochs that have begun");
+            self.not_understood("skipped an epoch that has begun");
             return;
         }
         self.begin_epoch(epoch);
@@ -77,24 +74,22 @@ impl Agent {
         self.terms = Terms { lease: Some(lease), beat, grace };
         self.alarms.set(clock::now() + beat, Timer::Beat);
         let (job, node, epoch) = (self.job.clone(), self.node, self.outbox.epoch());
-        let (told, place) = (self.told.clone(), self.place.take());
+        let (events, lock) = (self.told.clone(), self.place.take());
         self.tasks.spawn_blocking(move || {
-            let place = place.map_or_else(|| place::take(&job, node, &prepare), Ok);
-            let (place, result) = match place {
-                Ok(place) => (Some(place), prepare::examine(&job, epoch, &prepare)),
+            let lock = lock.map_or_else(|| place::take(&job, node, &prepare), Ok);
+            let (lock, result) = match lock {
+                Ok(lock) => (Some(lock), prepare::examine(&job, epoch, &prepare)),
                 Err(problem) => (None, Err(vec![problem])),
             };
-            let _ = told.send(InternalEvent::Examined(Box::new(ExaminationDone {
-                prepare,
-                place,
-                result,
-            })));
+            let done = ExaminationDone { prepare, place: lock, result };
+            let _ = events.send(InternalEvent::Examined(Box::new(done)));
         });
     }
 
-    pub(super) fn examined(&mut self, examined: ExaminationDone) {
-        let ExaminationDone { prepare, place, result } = examined;
-        self.keep_place(place);
+    /// Handles the result of the preflight checks.
+    pub(super) fn examined(&mut self, done: ExaminationDone) {
+        let ExaminationDone { prepare, place: lock, result } = done;
+        self.keep_place(lock);
         let answer = match result {
             Ok(mut prepared) => {
                 self.hold(std::mem::take(&mut prepared.claims));
@@ -116,27 +111,28 @@ impl Agent {
         self.outbox.send(&answer);
     }
 
-    /// Keeps the lock of this node, and makes the shim keep it too: a replacement agent waits until
-    /// the workers are gone, for whatever reason this agent ended.
-    fn keep_place(&mut self, place: Option<InstanceLock>) {
-        self.place = place;
-        let (Some(place), false) = (&self.place, self.shim_has_place) else {
+    /// Holds the lock of this node, and makes the shim hold it too: a replacement agent then waits
+    /// until the workers have exited, even if this agent was killed.
+    fn keep_place(&mut self, lock: Option<InstanceLock>) {
+        self.place = lock;
+        let (Some(lock), false) = (&self.place, self.shim_has_place) else {
             return;
         };
         if let ShimState::Lives(shim) = &self.shim {
-            shim.hold(std::slice::from_ref(place));
+            shim.hold(std::slice::from_ref(lock));
             self.shim_has_place = true;
         }
     }
 
-    /// Holds claims until both the agent and the shim have exited.
-    fn hold(&mut self, claims: Vec<OwnedFd>) {
+    /// Holds GPU locks until both the agent and the shim have exited.
+    fn hold(&mut self, locks: Vec<OwnedFd>) {
         if let ShimState::Lives(shim) = &self.shim {
-            shim.hold(&claims);
+            shim.hold(&locks);
         }
-        self.claims.extend(claims);
+        self.claims.extend(locks);
     }
 
+    /// Starts the workers; does nothing unless the preflight checks have passed.
     pub(super) fn start(&mut self, start: &Start) {
         let phase = std::mem::replace(&mut self.phase, AgentPhase::Greeting);
         let AgentPhase::Ready(ready) = phase else {
@@ -144,7 +140,7 @@ impl Agent {
             return;
         };
         let Some(roster) = self.roster.take() else {
-            self.not_understood("it does not say who takes part");
+            self.not_understood("start request without a list of nodes");
             return;
         };
         let (prepare, mut prepared) = *ready;
@@ -175,7 +171,7 @@ impl Agent {
     /// the descriptor is closed as soon as they have it.
     fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
         let ShimState::Lives(shim) = &self.shim else {
-            return Ok(()); // The launcher knows.
+            return Ok(()); // The exit of the shim was already reported.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
         shim.spawn(workers, Some(segment.as_fd()))?;
@@ -183,6 +179,7 @@ impl Agent {
         Ok(())
     }
 
+    /// Reports that no worker could be started.
     fn all_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(0);
         for index in self.crew.places() {
@@ -199,6 +196,7 @@ fn is_of_the_dead(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
+/// Returns the first message to the launcher.
 pub(super) fn our_hello() -> AgentHello {
     AgentHello {
         version: wire::VERSION,
@@ -258,12 +256,13 @@ mod tests {
     use crate::os::fds;
 
     #[test]
-    fn a_shim_that_died_before_it_read_everything_is_a_dead_one() {
-        let (ours, theirs) = fds::packet_pair().expect("a pair");
-        fds::send_packet(&ours, b"unread", &[]).expect("it has room");
-        drop(theirs);
+    fn shim_exit_with_unread_packets_is_a_disconnect() {
+        let (agent_end, shim_end) = fds::packet_pair().expect("a pair");
+        fds::send_packet(&agent_end, b"unread", &[]).expect("it has room");
+        drop(shim_end);
         for _ in 0..2 {
-            let error = fds::send_packet(&ours, b"workers", &[]).expect_err("nobody is there");
+            let error =
+                fds::send_packet(&agent_end, b"workers", &[]).expect_err("the other end is closed");
             assert!(is_of_the_dead(&error), "{error:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Credit window of output bytes. A link may have as many bytes in transit as it delivered in the
-//! last second: what waits in its buffers is then sent within a second, and a heartbeat behind it
-//! is not late, however slow the link is.
+//! last second: its buffers are then sent within a second, and a heartbeat behind them is not late,
+//! however slow the link is.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::base::clock;
 
 /// Bytes that may always be in transit.
 const BYTES_MIN: u64 = 64 * 1024;
-/// Fewer bytes than this are not worth a read.
+/// Minimum number of bytes for which a read is worthwhile.
 const GRANT_MIN: u64 = 4 * 1024;
 /// The last second is counted in this many slots.
 const SLOTS: usize = 10;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_has_delivered_nothing_takes_a_little() {
+    fn new_link_gets_the_minimum_window() {
         let (mut credit, now) = (open(), clock::now());
         assert_eq!(credit.reserve(now, 40 * KIB), Some(40 * KIB));
         assert_eq!(credit.reserve(now, 40 * KIB), Some(24 * KIB), "what is left");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_what_it_delivered_in_the_last_second() {
+    fn window_equals_bytes_of_the_last_second() {
         let (mut credit, now) = (open(), clock::now());
         let at = |ms| now + Duration::from_millis(ms);
         for _ in 0..4 {
@@ -180,14 +180,18 @@ mod tests {
         }
         assert_eq!(credit.reserve(at(900), 1024 * KIB), Some(256 * KIB));
         assert!(credit.acknowledge(at(950), 128 * KIB));
-        assert_eq!(credit.reserve(at(1000), 64 * KIB), None, "128 are on their way, 128 came");
+        assert_eq!(
+            credit.reserve(at(1000), 64 * KIB),
+            None,
+            "128 are in flight, 128 were acknowledged"
+        );
         assert!(credit.acknowledge(at(1000), 100 * KIB));
         assert_eq!(credit.reserve(at(1000), 1024 * KIB), Some(200 * KIB));
-        assert_eq!(credit.reserve(at(5000), 1024 * KIB), None, "it has become slow");
+        assert_eq!(credit.reserve(at(5000), 1024 * KIB), None, "the link has become slow");
     }
 
     #[test]
-    fn it_never_takes_more_than_the_launcher_allows() {
+    fn window_never_exceeds_launcher_limit() {
         let (mut credit, now) = (open(), clock::now());
         for _ in 0..100 {
             let granted = credit.reserve(now, u64::MAX).expect("a fast link");
@@ -196,30 +200,30 @@ mod tests {
         assert_eq!(credit.reserve(now, u64::MAX), Some(2048 * KIB));
         let mut small = Credit { bytes_max: 10, ..Credit::default() };
         assert_eq!(small.reserve(now, 4), Some(4));
-        assert_eq!(small.reserve(now, 100), None, "six are not worth a read");
+        assert_eq!(small.reserve(now, 100), None, "six bytes are below the minimum");
     }
 
     proptest::proptest! {
         /// At all times, the bytes in transit are at most what the link delivered in the second
         /// before they were granted, or the minimum that is always allowed.
         #[test]
-        fn what_is_on_its_way_is_bounded_by_what_came(
+        fn bytes_in_flight_are_bounded_by_acknowledged_bytes(
             steps in proptest::collection::vec((0u64..400, 0u64..200_000, 0u64..200_000), 1..60),
         ) {
             let (mut credit, start) = (open(), clock::now());
             let mut now = start;
-            let mut came: Vec<(Instant, u64)> = Vec::new();
+            let mut arrived: Vec<(Instant, u64)> = Vec::new();
             for (pause, wanted, acknowledged) in steps {
                 now += Duration::from_millis(pause);
                 if let Some(granted) = credit.reserve(now, wanted) {
-                    let recent = came.iter().filter(|(at, _)| now <= *at + Duration::from_secs(1));
+                    let recent = arrived.iter().filter(|(at, _)| now <= *at + Duration::from_secs(1));
                     let recent: u64 = recent.map(|(_, bytes)| bytes).sum();
                     proptest::prop_assert!(granted == 0 || credit.on_its_way <= recent.max(BYTES_MIN));
                 }
                 let acknowledged = acknowledged.min(credit.on_its_way);
                 proptest::prop_assert!(credit.acknowledge(now, acknowledged));
                 proptest::prop_assert!(!credit.acknowledge(now, credit.on_its_way + 1));
-                came.push((now, acknowledged));
+                arrived.push((now, acknowledged));
             }
         }
     }

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_has_a_name_and_files_have_a_limit() {
+    fn root_has_a_name_and_open_files_a_limit() {
         assert_eq!(user_name(0).as_deref(), Some("root"));
         assert_eq!(user_name(u32::MAX - 7), None);
         assert!(open_files().soft.is_none_or(|files| 0 < files));

@@ -67,8 +67,8 @@ impl MemoryPolicy {
         Self { mode: libc::MPOL_PREFERRED, nodes: Mask::of(&[node]) }
     }
 
-    /// Checks whether the kernel allows this policy; containers often may not set one. Changes
-    /// nothing.
+    /// Checks whether the kernel allows this policy, which containers often may not set. Afterwards
+    /// this thread has the default policy.
     pub fn try_out(&self) -> io::Result<()> {
         self.apply()?;
         let usual = Self { mode: libc::MPOL_DEFAULT, nodes: Mask::of(&[]) };
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_holds_what_was_put_in() {
+    fn mask_returns_its_numbers() {
         assert_eq!(Mask::of(&[0, 63, 64, 8191, 8192]).numbers(), [0, 63, 64, 8191]);
     }
 
@@ -124,35 +124,34 @@ mod tests {
     fn told() -> io::Result<(libc::c_int, Vec<u32>)> {
         let (mut mode, mut nodes) = (0, Mask::of(&[]));
         // SAFETY: the kernel writes one number and as many bits as the mask has.
-        let told = unsafe {
+        let status = unsafe {
             let nodes = nodes.0.as_mut_ptr();
             libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nodes, MASK_BITS, 0usize, 0usize)
         };
-        if told == 0 { Ok((mode, nodes.numbers())) } else { Err(io::Error::last_os_error()) }
+        if status == 0 { Ok((mode, nodes.numbers())) } else { Err(io::Error::last_os_error()) }
     }
 
     /// A policy applies to one thread; this thread ends with the test.
     #[test]
-    fn a_policy_is_what_the_kernel_tells_of_it() {
+    fn memory_policy_equals_kernel_report() {
         let thread = std::thread::spawn(|| {
             if let Err(error) = MemoryPolicy::only(&[0]).apply() {
                 // A sandbox denies reading: then trying the policy is denied in the same way.
-                let denied =
-                    MemoryPolicy::only(&[0]).try_out().expect_err("it was denied just now");
+                let denied = MemoryPolicy::only(&[0]).try_out().expect_err("denied again");
                 assert_eq!(denied.raw_os_error(), error.raw_os_error());
                 return;
             }
-            assert_eq!(told().expect("just told"), (libc::MPOL_BIND, vec![0]));
+            assert_eq!(told().expect("readable"), (libc::MPOL_BIND, vec![0]));
             MemoryPolicy::rather(0).apply().expect("there is a node 0");
-            assert_eq!(told().expect("just told"), (libc::MPOL_PREFERRED, vec![0]));
-            MemoryPolicy::only(&[0]).try_out().expect("it was allowed a moment ago");
-            assert_eq!(told().expect("just told").0, libc::MPOL_DEFAULT);
+            assert_eq!(told().expect("readable"), (libc::MPOL_PREFERRED, vec![0]));
+            MemoryPolicy::only(&[0]).try_out().expect("allowed again");
+            assert_eq!(told().expect("readable").0, libc::MPOL_DEFAULT);
         });
         thread.join().expect("no assertion fails");
     }
 
     #[test]
-    fn we_may_use_a_processor() {
-        assert!(!processors(None).expect("the kernel tells").is_empty());
+    fn process_may_use_a_processor() {
+        assert!(!processors(None).expect("the kernel reports them").is_empty());
     }
 }

@@ -18,14 +18,14 @@ pub fn output_of(
     cwd: &Path,
     limit: Duration,
 ) -> Result<String, String> {
-    let asked = || -> io::Result<Result<String, String>> {
+    let run = || -> io::Result<Result<String, String>> {
         let (mut out, mut err) = (memory()?, memory()?);
         let mut command = Command::new(program);
         command.args(arguments).current_dir(cwd).stdin(Stdio::null());
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
         let mut child = tied_to_us(&mut command).spawn()?;
         Ok(match wait(&mut child, limit)? {
-            None => Err(format!("it did not end within {} s", limit.as_secs())),
+            None => Err(format!("it did not exit within {} s", limit.as_secs())),
             Some(status) if status.success() => {
                 Ok(String::from_utf8_lossy(&read(&mut out)?).into_owned())
             }
@@ -35,7 +35,7 @@ pub fn output_of(
             },
         })
     };
-    asked().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
+    run().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
 }
 
 #[cfg(test)]
@@ -45,16 +45,16 @@ mod tests {
     #[track_caller]
     fn check(program: &str, arguments: &[&str], expect: Result<&str, &str>) {
         let limit = Duration::from_secs(20);
-        let said = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
-        match (&said, expect) {
-            (Ok(said), Ok(expect)) => assert_eq!(said, expect),
-            (Err(said), Err(expect)) => assert!(said.contains(expect), "{said}"),
-            _ => panic!("{said:?}"),
+        let result = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
+        match (&result, expect) {
+            (Ok(output), Ok(expect)) => assert_eq!(output, expect),
+            (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
+            _ => panic!("{result:?}"),
         }
     }
 
     #[test]
-    fn a_program_answers_or_it_is_said_why_not() {
+    fn command_output_is_text_or_reason() {
         check("sh", &["-c", "echo yes"], Ok("yes\n"));
         check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
         check("sh", &["-c", "exit 3"], Err("it failed"));
@@ -62,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_never_ends_is_ended() {
+    fn command_is_killed_at_its_time_limit() {
         let limit = Duration::from_millis(50);
-        let said = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
-        assert!(said.is_err_and(|why| why.contains("did not end")));
+        let result = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
+        assert!(result.is_err_and(|why| why.contains("did not exit")));
     }
 }

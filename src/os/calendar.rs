@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_in_utc() {
+    fn utc_time_follows_rfc_3339() {
         #[track_caller]
         fn check(seconds: u64, expect: &str) {
             assert_eq!(utc(Duration::from_secs(seconds)), expect);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_has_fourteen_digits_and_sorts_by_time() {
+    fn local_stamp_has_fourteen_digits_and_sorts_by_time() {
         let day = |days: u64| local_stamp(Duration::from_secs(days * 86_400));
         // No time zone differs from UTC by more than a day.
         assert!(["20011231", "20020101", "20020102"].contains(&&day(11_688)[..8]));

@@ -1,4 +1,4 @@
-//! Connections from a chosen source address, which the standard library leaves to the kernel.
+//! Connections from a given source address; the standard library lets the kernel choose it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -18,8 +18,8 @@ pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Whether packets to a peer leave by the interface that has this address. On another interface it
-/// would be a foreign address, to which no answer may be routed.
+/// Whether packets to a peer are sent through the interface that has this address. On another
+/// interface the address would be foreign, and answers to it may not be routed.
 pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
     let Some(source) = source_to(to) else { return false };
     if source == from || (source.is_loopback() && from.is_loopback()) {
@@ -41,8 +41,8 @@ pub fn connect_from(from: IpAddr, to: SocketAddr, limit: Duration) -> io::Result
         Err(error) => return Err(error.into()),
     }
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut waited = [PollFd::new(&socket, PollFlags::OUT)];
-    if retry_on_intr(|| poll(&mut waited, Some(&limit)))? == 0 {
+    let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+    if retry_on_intr(|| poll(&mut polled, Some(&limit)))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
     sockopt::socket_error(&socket)??;
@@ -60,7 +60,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(60);
 
     #[test]
-    fn an_address_is_on_the_way_to_those_whom_its_interface_reaches() {
+    fn source_address_must_be_on_the_outgoing_interface() {
         let near = SocketAddr::from(([127, 0, 0, 3], 9));
         assert!(is_on_the_way(IpAddr::from([127, 0, 0, 9]), near));
         assert!(!is_on_the_way(IpAddr::from([192, 0, 2, 1]), near));
@@ -68,26 +68,26 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_sees_the_address_that_was_chosen() {
+    fn connect_from_uses_the_given_address() {
         let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
         let to = listener.local_addr().expect("bound");
         let from = IpAddr::from([127, 0, 0, 9]);
         let stream = connect_from(from, to, SOON).expect("it listens");
-        let (_, caller) = listener.accept().expect("it was called");
+        let (_, caller) = listener.accept().expect("a connection");
         assert_eq!(caller, stream.local_addr().expect("bound"));
         assert_eq!(caller.ip(), from);
     }
 
     #[test]
-    fn who_does_not_listen_and_who_is_not_ours_are_told_apart() {
+    fn connect_from_tells_refused_from_foreign_address() {
         let listener = TcpListener::bind("127.0.0.3:0").expect("a port");
-        let nobody = listener.local_addr().expect("bound");
+        let closed = listener.local_addr().expect("bound");
         drop(listener);
         let kind = |from: [u8; 4], to| {
-            let called = connect_from(from.into(), to, SOON);
-            called.expect_err("nobody is there").kind()
+            let result = connect_from(from.into(), to, SOON);
+            result.expect_err("not reachable").kind()
         };
-        assert_eq!(kind([127, 0, 0, 9], nobody), io::ErrorKind::ConnectionRefused);
-        assert_eq!(kind([192, 0, 2, 1], nobody), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(kind([127, 0, 0, 9], closed), io::ErrorKind::ConnectionRefused);
+        assert_eq!(kind([192, 0, 2, 1], closed), io::ErrorKind::AddrNotAvailable);
     }
 }

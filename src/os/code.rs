@@ -1,11 +1,11 @@
-//! The code pages of this process that are in its memory.
+//! Release of the executable's text pages that are mapped into this process.
 
 use std::ffi::{c_int, c_void};
 
 use rustix::mm::Advice;
 
-/// Unmaps the pages of code and constants that were needed so far. Pages that are needed again are
-/// read from the page cache, 64 KiB at a time, without a disk access.
+/// Unmaps the pages of code and constants that were used so far. Pages that are used again are
+/// mapped from the page cache, 64 KiB at a time, without a disk access.
 ///
 /// Parsing a command line and building a plan touches a few megabytes of an executable. A process
 /// that only waits from here on should not hold them beside workers that need memory.
@@ -47,14 +47,14 @@ mod tests {
 
     use super::*;
 
-    /// Is in the segment of constants.
+    /// Data in the segment of constants.
     static CONSTANTS: [u8; 1 << 16] = [7; 1 << 16];
-    /// Contains addresses, which the loader wrote.
+    /// Data with addresses, which the loader wrote.
     static RELOCATED: [&str; 3] = ["a", "pointer", "each"];
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
     #[test]
-    fn what_was_unmapped_comes_back_and_what_was_written_stays() {
+    fn unmapped_text_pages_are_read_again() {
         WRITTEN.store(4711, Ordering::Relaxed);
         let formatted = format!("{RELOCATED:?}");
         for _ in 0..3 {
@@ -67,7 +67,7 @@ mod tests {
 
     /// Other tests run beside this one, but none of them touches these constants.
     #[test]
-    fn pages_that_were_needed_are_given_back() {
+    fn unmapped_text_pages_leave_memory() {
         static MANY: [u8; 4 << 20] = [9; 4 << 20];
         let touch = || std::hint::black_box(&MANY).iter().step_by(4096).map(|b| *b as u64).sum();
         let sum: u64 = touch();

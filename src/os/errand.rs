@@ -11,36 +11,36 @@ use rustix::process::Pid;
 use super::fork::{self, ForkSide};
 use super::{family, fds, signals};
 
-/// Time limit for reaping a child that was killed; after it, the child is not reaped.
+/// Time limit for the exit of a child that was killed; after it, the child is not reaped.
 const END_LIMIT: Duration = Duration::from_millis(200);
 
 /// Returns the error of an operation that exceeded its limit.
 pub fn hangs() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "its disk does not respond")
+    io::Error::new(io::ErrorKind::TimedOut, "the disk does not respond")
 }
 
-/// Runs an operation in a child process and waits at most `limit`; after that, the child is killed
-/// and left alone. If another process ends the child, this process runs the operation itself. No
-/// thread may exist yet.
-pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let (told, tell) = fds::pipe()?;
+/// Runs an operation in a child process and waits at most `limit`; after that, the child is killed.
+/// If the child exits without a result, this process runs the operation itself. No thread may exist
+/// yet.
+pub fn run(limit: Duration, operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (result_read, result_write) = fds::pipe()?;
     match fork::fork()? {
         ForkSide::Parent(child) => {
-            drop(tell);
-            match wait(child, &told, limit)? {
+            drop(result_write);
+            match wait(child, &result_read, limit)? {
                 Some(0) => Ok(()),
                 Some(number) => Err(io::Error::from_raw_os_error(number)),
-                None => errand(),
+                None => operation(),
             }
         }
         ForkSide::Child => {
-            let with_us = Some(rustix::process::Signal::KILL);
-            let _ = rustix::process::set_parent_process_death_signal(with_us);
-            let number = match errand() {
+            let kill = Some(rustix::process::Signal::KILL);
+            let _ = rustix::process::set_parent_process_death_signal(kill);
+            let number = match operation() {
                 Ok(()) => 0,
                 Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
             };
-            let _ = rustix::io::write(&tell, &number.to_ne_bytes());
+            let _ = rustix::io::write(&result_write, &number.to_ne_bytes());
             fork::exit_now(0)
         }
     }
@@ -48,26 +48,26 @@ pub fn run(limit: Duration, errand: impl FnOnce() -> io::Result<()>) -> io::Resu
 
 /// Returns the kernel's error number of the operation, 0 on success; `None` if the child ended
 /// without a result.
-fn wait(child: Pid, told: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> {
-    if !has_news(told, limit)? {
+fn wait(child: Pid, result: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> {
+    if !has_news(result, limit)? {
         signals::send(child, libc::SIGKILL);
         // The kernel may block the end of the child for longer than the limit.
-        if has_news(told, END_LIMIT)? {
+        if has_news(result, END_LIMIT)? {
             family::wait_for(child);
         }
         return Err(hangs());
     }
     let mut number = [0; size_of::<i32>()];
-    let length = rustix::io::retry_on_intr(|| rustix::io::read(told, &mut number))?;
+    let length = rustix::io::retry_on_intr(|| rustix::io::read(result, &mut number))?;
     family::wait_for(child);
     Ok((length == number.len()).then(|| i32::from_ne_bytes(number)))
 }
 
 /// Whether the child has written a result, or has closed the pipe.
-fn has_news(told: &OwnedFd, limit: Duration) -> io::Result<bool> {
+fn has_news(result: &OwnedFd, limit: Duration) -> io::Result<bool> {
     let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
-    let mut asked = [PollFd::new(told, PollFlags::IN)];
-    Ok(0 < rustix::io::retry_on_intr(|| poll(&mut asked, Some(&limit)))?)
+    let mut polled = [PollFd::new(result, PollFlags::IN)];
+    Ok(0 < rustix::io::retry_on_intr(|| poll(&mut polled, Some(&limit)))?)
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn it_comes_back_with_what_the_kernel_said() {
+    fn io_in_child_returns_error_number() {
         assert!(run(LONG, || Ok(())).is_ok());
         let refused = run(LONG, || Err(io::Error::from_raw_os_error(libc::ENOSPC)));
         assert_eq!(refused.expect_err("refused").raw_os_error(), Some(libc::ENOSPC));
@@ -86,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_ended_and_one_that_is_killed_is_run_by_ourselves() {
-        let hung = run(Duration::from_millis(1), || {
+    fn io_in_child_times_out_and_has_a_fallback() {
+        let hanging = run(Duration::from_millis(1), || {
             loop {
                 std::thread::park();
             }
         });
-        assert_eq!(hung.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
-        let ours = std::process::id();
+        assert_eq!(hanging.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
+        let own_pid = std::process::id();
         let mut is_done = false;
         let killed = run(LONG, || {
-            if std::process::id() != ours {
+            if std::process::id() != own_pid {
                 fork::exit_now(0);
             }
             is_done = true;

@@ -32,7 +32,7 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// Returns the direct children of a process; empty when it is gone.
+/// Returns the direct children of a process; empty if it has exited.
 pub fn children_of(pid: Pid) -> Vec<Pid> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
@@ -61,7 +61,7 @@ fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
 }
 
-/// A process below this one, held by a descriptor so that its pid cannot be reused for another.
+/// A descendant of this process, held by a pidfd so that its pid cannot be reused for another one.
 #[derive(Debug)]
 pub struct ProcessRef {
     pid: Pid,
@@ -70,7 +70,7 @@ pub struct ProcessRef {
 }
 
 impl ProcessRef {
-    /// Holds a child of `parent`; `None` when it is no longer one.
+    /// Opens a child of `parent`; `None` if it is not, or no longer, its child.
     fn child(pid: Pid, parent: Pid) -> Option<Self> {
         let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Some(fd),
@@ -86,7 +86,7 @@ impl ProcessRef {
         self.pid
     }
 
-    /// Signals the process. If it is gone, nothing happens.
+    /// Signals the process. If it has exited, nothing happens.
     pub fn signal(&self, number: i32) {
         match &self.fd {
             Some(fd) => signals::send_to_held(fd, number),
@@ -95,7 +95,7 @@ impl ProcessRef {
     }
 }
 
-/// Returns the process that listens at a socket of this user, held, if a signal has stopped it.
+/// Returns the process that listens on a socket of this user, if a signal has stopped it.
 pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     let listener = || {
         let peer = rustix::net::sockopt::socket_peercred(UnixStream::connect(socket).ok()?).ok()?;
@@ -107,12 +107,12 @@ pub fn stopped_listener(socket: &Path) -> Option<ProcessRef> {
     (listener()? == pid).then_some(ProcessRef { pid, fd: Some(fd) })
 }
 
-/// Returns the direct children of a process, held.
+/// Opens the direct children of a process.
 pub fn hold_children(parent: Pid) -> Vec<ProcessRef> {
     children_of(parent).into_iter().filter_map(|pid| ProcessRef::child(pid, parent)).collect()
 }
 
-/// Adds all descendants of these processes, deepest last.
+/// Opens all descendants of these processes and appends them, deepest last.
 pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
     let mut next = 0;
     while let Some(parent) = of.get(next).map(ProcessRef::pid) {
@@ -126,7 +126,7 @@ pub fn hold_descendants(of: &mut Vec<ProcessRef>) {
 pub struct Stat {
     /// Name that the process has or gave itself, at most 15 bytes. May contain any character.
     pub name: String,
-    /// One letter; `Z` and `X` have ended, `D` cannot be killed for now.
+    /// One letter; `Z` and `X` have exited, `D` is in uninterruptible sleep.
     pub state: char,
     /// Pid of the parent.
     pub parent: i32,
@@ -135,7 +135,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the file; `None` when the process is gone.
+    /// Reads the file; `None` if the process has exited.
     pub fn of(pid: Pid) -> Option<Self> {
         // A process may give itself a name that is not UTF-8.
         parse_stat(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
@@ -156,7 +156,7 @@ impl Stat {
         self.state == 'T'
     }
 
-    /// Whether it has ended, though it may not have been reaped yet.
+    /// Whether it has exited, though it may not have been reaped yet.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
@@ -184,15 +184,15 @@ pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
 /// Result of waiting for any child without blocking.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// A child ended.
+    /// A child exited and was reaped.
     Ended(Pid, WorkerExit),
-    /// There are children, and none has ended.
+    /// There are children, and none has exited.
     NobodyYet,
     /// There are no children at all.
     NoChildren,
 }
 
-/// Reaps one child that has ended, if any.
+/// Reaps one child that has exited, if any.
 pub fn reap() -> Reaped {
     match rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
         Ok(Some((pid, status))) => Reaped::Ended(pid, worker_exit(status)),
@@ -211,10 +211,10 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
     }
 }
 
-/// Clean-up of the descendants that are not spared: kills and reaps them, one scan per call, so
+/// Clean-up of descendants: kills and reaps them, except excluded ones, in one scan per call, so
 /// that a process with its own event loop does not block.
 pub struct Reaper {
-    /// Children that are left alone, together with their descendants.
+    /// Whether a child is left alone, together with its descendants.
     spared: Box<dyn Fn(Pid) -> bool + Send>,
     deadline: Instant,
 }
@@ -224,12 +224,12 @@ impl Reaper {
     pub const PAUSE: Duration = Duration::from_millis(1);
 
     /// Creates a clean-up that ends after `limit`.
-    pub fn new(limit: Duration, spared: impl Fn(Pid) -> bool + Send + 'static) -> Self {
-        Self { spared: Box::new(spared), deadline: clock::now() + limit }
+    pub fn new(limit: Duration, excluded: impl Fn(Pid) -> bool + Send + 'static) -> Self {
+        Self { spared: Box::new(excluded), deadline: clock::now() + limit }
     }
 
-    /// Kills the descendants, reaps those that have ended and calls `on_end` with the exit of each
-    /// child. When all are gone or the limit has passed, returns those that may still exist.
+    /// Kills the descendants, reaps those that have exited and calls `on_end` with the exit of each
+    /// child. When none is left or the limit has passed, returns those that may still exist.
     pub fn look(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
         for process in self.left() {
             process.signal(libc::SIGKILL);
@@ -250,19 +250,19 @@ impl Reaper {
 /// Kills all descendants until none is left or `limit` has passed. Calls `on_end` with the exit of
 /// each child; returns those that may still exist.
 pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
-    let burial = Reaper::new(limit, |_| false);
+    let reaper = Reaper::new(limit, |_| false);
     loop {
-        if let Some(left) = burial.look(&mut on_end) {
+        if let Some(left) = reaper.look(&mut on_end) {
             return left;
         }
         std::thread::sleep(Reaper::PAUSE);
     }
 }
 
-/// Reaps every child that has ended except those that are spared: their owner waits for them.
-pub fn bury(spared: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
+/// Reaps every child that has exited except the excluded ones, which their owner reaps.
+pub fn bury(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
     for pid in children_of(getpid()) {
-        if !spared(pid)
+        if !excluded(pid)
             && let Some(exit) = reap_one(pid)
         {
             on_end(pid, exit);
@@ -279,13 +279,13 @@ pub enum ChildEnd {
     Killed,
 }
 
-/// Signals a child that has not been waited for. If it has ended, nothing happens.
+/// Signals a child that has not been reaped. If it has exited, nothing happens.
 pub fn signal_child(child: Pid, number: i32) {
     signals::send(child, number);
 }
 
-/// Waits for the end of a child that is about to exit. A child that is stopped by a signal, or that
-/// takes longer than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
+/// Waits for a child that is about to exit. A child that is stopped by a signal, or that takes
+/// longer than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
 pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;
@@ -304,19 +304,19 @@ pub fn is_stopped(pid: Pid) -> bool {
 /// left to the kernel.
 const KILLED_LIMIT: Duration = Duration::from_secs(1);
 
-/// Waits for the end of the child as long as `goes_on` holds; false if it has not ended within
-/// `limit`.
-fn wait_until(child: Pid, limit: Duration, goes_on: impl Fn() -> bool) -> bool {
+/// Waits for the exit of the child as long as `may_exit` returns true; false if it has not exited
+/// within `limit`.
+fn wait_until(child: Pid, limit: Duration, may_exit: impl Fn() -> bool) -> bool {
     const PAUSE_MAX: Duration = Duration::from_millis(10);
     let deadline = clock::now() + limit;
     let mut pause = Duration::from_micros(100);
     loop {
         match rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
             Ok(None) | Err(Errno::INTR) => {}
-            // An error: another part of this process has waited for it.
+            // An error: another part of this process has reaped it.
             Ok(Some(_)) | Err(_) => return true,
         }
-        if deadline < clock::now() || !goes_on() {
+        if deadline < clock::now() || !may_exit() {
             return false;
         }
         std::thread::sleep(pause);
@@ -324,12 +324,12 @@ fn wait_until(child: Pid, limit: Duration, goes_on: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Waits until this child has ended, and reaps it.
+/// Waits until this child exits, and reaps it.
 pub fn wait_for(pid: Pid) {
     let _ = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(pid), WaitOptions::empty()));
 }
 
-/// Reaps this child if it has ended.
+/// Reaps this child if it has exited.
 pub fn reap_one(pid: Pid) -> Option<WorkerExit> {
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).ok()??;
     Some(worker_exit(status))
@@ -340,23 +340,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_brackets_and_blanks() {
+    fn process_name_may_contain_brackets_and_blanks() {
         let stat = parse_stat("12 (a) (b c) S 1 12 7 0 -1 4194560").expect("well formed");
         assert_eq!(stat, Stat { name: "a) (b c".to_owned(), state: 'S', parent: 1, session: 7 });
     }
 
     #[test]
-    fn only_a_child_can_be_held() {
+    fn process_ref_accepts_only_children() {
         let parent = rustix::process::getppid().map_or(1, Pid::as_raw_pid);
         let parent = Pid::from_raw(parent).expect("not 0");
         assert!(ProcessRef::child(getpid(), parent).is_some());
-        assert!(ProcessRef::child(getpid(), getpid()).is_none(), "nobody is its own child");
+        assert!(ProcessRef::child(getpid(), getpid()).is_none(), "no process is its own child");
         assert!(ProcessRef::child(parent, getpid()).is_none());
     }
 
     #[test]
-    fn we_can_read_ourselves() {
-        let stat = Stat::of(getpid()).expect("we live");
+    fn stat_reads_this_process() {
+        let stat = Stat::of(getpid()).expect("this process exists");
         assert_eq!(stat.parent, rustix::process::getppid().map_or(0, Pid::as_raw_pid));
     }
 }

@@ -132,28 +132,28 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Closes every descriptor except this one, and puts `/dev/null` on 0, 1 and 2. For a process that
 /// was just forked and will never run the code that owned the others.
 pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
-    const KEPT: RawFd = 3;
+    const NUMBER: RawFd = 3;
     let null = null()?;
     // SAFETY: the caller's process no longer uses anything that owned these numbers, and exits
     // without running it; `close_range` and `dup2` take plain numbers.
     unsafe {
-        for standard in 0..KEPT {
+        for standard in 0..NUMBER {
             libc::dup2(null.as_raw_fd(), standard);
         }
-        if fd.as_raw_fd() != KEPT && libc::dup2(fd.as_raw_fd(), KEPT) < 0 {
+        if fd.as_raw_fd() != NUMBER && libc::dup2(fd.as_raw_fd(), NUMBER) < 0 {
             return Err(io::Error::last_os_error());
         }
-        let (first, all) = ((KEPT + 1) as libc::c_uint, libc::c_uint::MAX);
+        let (first, all) = ((NUMBER + 1) as libc::c_uint, libc::c_uint::MAX);
         let closed = libc::syscall(libc::SYS_close_range, first, all, 0);
         if closed < 0 {
             // Before Linux 5.9 there is no `close_range`: close them one by one.
-            for number in KEPT + 1..getrlimit(Resource::Nofile).current.unwrap_or(4096) as RawFd {
+            for number in NUMBER + 1..getrlimit(Resource::Nofile).current.unwrap_or(4096) as RawFd {
                 libc::close(number);
             }
         }
         // Both numbers may be closed or replaced by now.
         std::mem::forget((fd, null));
-        Ok(OwnedFd::from_raw_fd(KEPT))
+        Ok(OwnedFd::from_raw_fd(NUMBER))
     }
 }
 
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_pipe_has_no_room() {
+    fn full_pipe_has_no_room() {
         let (read, write) = pipe().expect("a pipe");
         assert!(has_room(&write));
         set_nonblocking(&write).expect("a pipe");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_carries_bytes_and_descriptors() {
+    fn packet_carries_bytes_and_descriptors() {
         let (a, b) = packet_pair().expect("a socket pair");
         let (read, write) = pipe().expect("a pipe");
         send_packet(&a, b"hello", &[write.as_fd()]).expect("sent");

@@ -57,7 +57,7 @@ pub struct Exec {
     pub path: CString,
     /// `argv`, with the program's own name first.
     pub argv: CStrings,
-    /// Its whole environment.
+    /// Its complete environment, as `NAME=value`.
     pub envp: CStrings,
     /// Working directory.
     pub cwd: CString,
@@ -65,7 +65,7 @@ pub struct Exec {
     pub stdio: [OwnedFd; 3],
     /// Descriptors that stay open under their own numbers.
     pub kept: Vec<OwnedFd>,
-    /// Its own processors and memory, if it is bound.
+    /// Processors and memory to which it is bound.
     #[cfg(feature = "cli")]
     pub binding: Option<super::affinity::Binding>,
 }
@@ -193,17 +193,17 @@ pub fn find_program(name: &CStr, cwd: &Path, path: Option<&OsString>) -> io::Res
         return Ok(name.to_owned());
     }
     let path = path.map_or(&b"/usr/local/bin:/usr/bin:/bin"[..], |path| path.as_bytes());
-    let mut verdict = io::Error::from_raw_os_error(libc::ENOENT);
+    let mut not_found = io::Error::from_raw_os_error(libc::ENOENT);
     for directory in path.split(|byte| *byte == b':') {
         let directory = Path::new(std::ffi::OsStr::from_bytes(directory));
         let full = cwd.join(directory).join(std::ffi::OsStr::from_bytes(name.to_bytes()));
         match check_executable(&full) {
             Ok(()) => return Ok(CString::new(full.into_os_string().into_vec())?),
-            Err(error) if error.raw_os_error() == Some(libc::EACCES) => verdict = error,
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => not_found = error,
             Err(_) => {}
         }
     }
-    Err(verdict)
+    Err(not_found)
 }
 
 fn check_executable(path: &Path) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Waiting for a signal.
+//! Receiver of one signal in an async runtime.
 
 use std::io;
 
@@ -19,13 +19,13 @@ impl PendingSignal {
         signal(SignalKind::from_raw(number)).map(|signal| Self(Some(signal)))
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next signal; for ever if the signal is ignored.
     pub async fn recv(&mut self) {
-        let came = match &mut self.0 {
+        let received = match &mut self.0 {
             Some(signal) => signal.recv().await,
             None => None,
         };
-        if came.is_none() {
+        if received.is_none() {
             std::future::pending::<()>().await;
         }
     }

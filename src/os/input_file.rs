@@ -1,4 +1,4 @@
-//! Files that a user names as input, opened without blocking even if they are not regular files.
+//! Input files that a user names, opened without blocking even if they are not regular files.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -88,17 +88,17 @@ impl InputReader {
 
 impl Read for InputReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut waited = false;
+        let mut has_waited = false;
         loop {
             match self.file.read(buffer) {
                 Ok(0) if !self.may_end && !buffer.is_empty() => {
-                    if waited {
+                    if has_waited {
                         let why = "it is a pipe that no process writes to";
                         return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                     }
                     // If a writer was connected, the poll returns at once: then this is the end.
                     self.may_end = self.wait(Some(WRITER_LIMIT))?;
-                    waited = true;
+                    has_waited = true;
                 }
                 // A writer is connected.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -160,7 +160,7 @@ mod tests {
         let fifo = Fifo::new("writer");
         let path = fifo.0.clone();
         let writer = std::thread::spawn(move || {
-            let mut pipe = File::options().write(true).open(path).expect("a reader comes");
+            let mut pipe = File::options().write(true).open(path).expect("a reader opens it");
             pipe.write_all(b"some ").expect("read");
             pipe.write_all(b"bytes").expect("read");
         });
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn pipe_of_a_shell_may_be_written_before_it_is_read() {
-        let (ours, theirs) = std::io::pipe().expect("a pipe");
-        let path = PathBuf::from(format!("/proc/self/fd/{}", ours.as_raw_fd()));
-        (&theirs).write_all(b"hosts").expect("it has room");
-        drop(theirs);
+    fn pipe_written_before_the_read_is_read_whole() {
+        let (read_end, write_end) = std::io::pipe().expect("a pipe");
+        let path = PathBuf::from(format!("/proc/self/fd/{}", read_end.as_raw_fd()));
+        (&write_end).write_all(b"hosts").expect("it has room");
+        drop(write_end);
         assert_eq!(read(&path).expect("all of it"), b"hosts");
-        let (empty, theirs) = std::io::pipe().expect("a pipe");
-        drop(theirs);
+        let (empty, write_end) = std::io::pipe().expect("a pipe");
+        drop(write_end);
         let path = PathBuf::from(format!("/proc/self/fd/{}", empty.as_raw_fd()));
         assert_eq!(read(&path).expect("nothing"), b"");
     }

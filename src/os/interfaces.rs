@@ -54,8 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_a_loopback() {
-        let found = addresses().expect("the kernel tells everybody");
+    fn machine_has_a_loopback_address() {
+        let found = addresses().expect("the kernel reports them");
         assert!(found.contains(&("lo".to_owned(), Ipv4Addr::LOCALHOST.into())), "{found:?}");
     }
 }

@@ -87,7 +87,8 @@ impl Mapping {
                 0,
             )
         }?;
-        let base = NonNull::new(base.cast()).expect("mmap never returns address zero unasked");
+        let base =
+            NonNull::new(base.cast()).expect("mmap without a hint never returns address zero");
         Ok(Self { fd, base, bytes })
     }
 
@@ -101,7 +102,7 @@ impl Mapping {
         self.bytes
     }
 
-    /// Returns the file behind the mapping.
+    /// Returns the file that is mapped.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_cannot_be_shrunk_and_gives_pages_back() {
+    fn segment_cannot_shrink_and_returns_pages() {
         let fd = create_shared("test", 1 << 20).unwrap();
         assert!(is_sealed_against_shrinking(fd.as_fd()).unwrap());
         assert!(rustix::fs::ftruncate(&fd, 4096).is_err());
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_changed_is_not_slept_on() {
+    fn futex_wait_returns_at_once_if_word_changed() {
         let word = AtomicU32::new(1);
         futex_wait(&word, 0, Duration::from_secs(600));
         futex_wake_all(&word);

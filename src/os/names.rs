@@ -21,9 +21,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_holder_at_a_time() {
+    fn name_lock_has_one_holder() {
         let name = format!("test/{}", std::process::id());
-        let held = claim(&name).expect("nobody has it");
+        let held = claim(&name).expect("free");
         assert_eq!(claim(&name).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
         drop(held);
         claim(&name).expect("free again");

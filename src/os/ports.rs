@@ -1,4 +1,4 @@
-//! TCP ports of this machine: claiming a free one and keeping it for a process that binds it later.
+//! Claims of free TCP ports of this machine for processes that bind them later.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -8,15 +8,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::names;
 
-/// Maximum number of ports of the kernel's choice that are tried.
+/// Maximum number of attempts with a port that the kernel chooses.
 const TRIES_MAX: u32 = 16;
 
 /// A claimed port that was free on every address of this machine. Nothing listens on it:
 /// connections are refused.
 ///
-/// The port is kept twice. A bound socket keeps it from all processes, and must be closed before
-/// its owner can bind the port. A name in the kernel's table of sockets keeps it from other claims
-/// of remuda until this value is dropped: a program may take seconds before it listens.
+/// Two locks protect the port. A bound socket excludes all processes, and must be closed before the
+/// owner can bind the port. A name in the kernel's table of sockets excludes other claims of remuda
+/// until this value is dropped, because a program may take seconds before it listens.
 #[derive(Debug)]
 pub struct PortClaim {
     port: u16,
@@ -30,7 +30,7 @@ impl PortClaim {
         Self::of(bind_everywhere(port)?)
     }
 
-    /// Claims a port of the kernel's choice.
+    /// Claims a port that the kernel chooses.
     pub fn any() -> io::Result<Self> {
         let mut claim = Self::new(0);
         for _ in 1..TRIES_MAX {
@@ -47,7 +47,7 @@ impl PortClaim {
         let name = match names::claim(&format!("port/{port}")) {
             Ok(name) => Some(name),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
-            // Without the name, the socket still keeps the port.
+            // Without the name, the socket still protects the port.
             Err(_) => None,
         };
         Ok(Self { port, _name: name, socket: Some(socket) })
@@ -98,7 +98,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_port_is_claimed_once_even_after_its_socket_was_let_go() {
+    fn port_claim_excludes_claims_after_socket_release() {
         let mut claim = PortClaim::any().expect("there are ports");
         let again = || PortClaim::new(claim.port()).expect_err("taken").kind();
         assert_eq!(again(), io::ErrorKind::AddrInUse);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_listens_on_one_address_is_taken() {
+    fn port_in_use_on_one_address_cannot_be_claimed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let error = PortClaim::new(port).expect_err("taken");

@@ -30,7 +30,8 @@ pub fn has_tcp_socket(port: u16) -> io::Result<bool> {
     }
 }
 
-fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool> {
+/// Whether any line of a file matches; an error if the file is longer than the limit.
+fn any_line(path: &str, mut matches: impl FnMut(&str) -> bool) -> io::Result<bool> {
     let mut lines = BufReader::new(File::open(path)?.take(FILE_BYTES_MAX));
     let mut line = Vec::new();
     loop {
@@ -38,7 +39,7 @@ fn any_line(path: &str, mut is_it: impl FnMut(&str) -> bool) -> io::Result<bool>
         if lines.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        if is_it(&String::from_utf8_lossy(&line)) {
+        if matches(&String::from_utf8_lossy(&line)) {
             return Ok(true);
         }
     }
@@ -58,11 +59,11 @@ fn has_port(line: &str, port: u16) -> bool {
     let (Some(own), Some(peer), Some(state)) = (words.next(), words.next(), words.next()) else {
         return false;
     };
-    let is_it = |address: &str| {
+    let matches = |address: &str| {
         let (_, hex) = address.rsplit_once(':')?;
         Some(u16::from_str_radix(hex, 16) == Ok(port))
     };
-    state != TIME_WAIT && [own, peer].into_iter().filter_map(is_it).any(|found| found)
+    state != TIME_WAIT && [own, peer].into_iter().filter_map(matches).any(|found| found)
 }
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn library_is_found_by_the_name_of_its_file() {
+    fn mapped_library_is_found_by_file_name() {
         let line = |path: &str| format!("7f00-7f01 r-xp 00000000 fd:00 42        {path}\n");
         assert!(is_library(&line("/opt/my env/torch/lib/libtorch_cpu.so"), "libtorch"));
         assert!(is_library(&line("/lib/libtorch.so.2 (deleted)"), "libtorch"));
@@ -80,12 +81,12 @@ mod tests {
         assert!(!is_library(&line("/libtorch/libc.so.6"), "libtorch"));
         assert!(!is_library(&line("[heap]"), "libtorch"));
         let own = rustix::process::getpid();
-        assert!(maps_library(own, "libc").expect("it is ours"));
-        assert!(!maps_library(own, "libtorch").expect("it is ours"));
+        assert!(maps_library(own, "libc").expect("readable"));
+        assert!(!maps_library(own, "libtorch").expect("readable"));
     }
 
     #[test]
-    fn sockets_are_found_by_either_port() {
+    fn tcp_socket_is_found_by_either_port() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there are ports");
         let port = listener.local_addr().expect("bound").port();
         assert!(has_tcp_socket(port).expect("mounted"));

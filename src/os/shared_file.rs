@@ -1,6 +1,6 @@
 //! A file that every user of this machine may lock and write, in a directory where all users create
-//! files. It is opened without trusting its creator: links are not followed, opening never blocks,
-//! and anything but a regular file with one name is refused.
+//! files. It is opened without trust in its creator: links are not followed, opening never blocks,
+//! and only a regular file with one name is accepted.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -32,12 +32,12 @@ pub enum Lock {
 /// Returns the directory for such files. It belongs to root and is sticky, so that no user can
 /// replace a file of another user.
 pub fn directory() -> Option<PathBuf> {
-    PLACES.iter().map(PathBuf::from).find(|place| is_common(place))
+    PLACES.iter().map(PathBuf::from).find(|directory| is_common(directory))
 }
 
-fn is_common(place: &Path) -> bool {
+fn is_common(directory: &Path) -> bool {
     const STICKY_FOR_ALL: u32 = 0o1777;
-    fs::lstat(place).is_ok_and(|found| {
+    fs::lstat(directory).is_ok_and(|found| {
         FileType::from_raw_mode(found.st_mode) == FileType::Directory
             && found.st_mode & STICKY_FOR_ALL == STICKY_FOR_ALL
             && found.st_uid == 0
@@ -72,8 +72,8 @@ impl SharedFile {
         Err(io::Error::from(io::ErrorKind::ResourceBusy))
     }
 
-    /// Locks the file if no other lock conflicts. An existing lock is replaced by this one, or
-    /// lost.
+    /// Locks the file if no other lock conflicts; false otherwise. An existing lock of this file is
+    /// replaced, or lost if the new one conflicts.
     pub fn try_lock(&self, lock: Lock) -> io::Result<bool> {
         let operation = match lock {
             Lock::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -116,10 +116,10 @@ impl SharedFile {
 }
 
 fn make(path: &Path, own: OFlags) -> rustix::io::Result<OwnedFd> {
-    let everybody = Mode::from_raw_mode(0o666);
-    let fd = fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | own, everybody)?;
+    let all_users = Mode::from_raw_mode(0o666);
+    let fd = fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | own, all_users)?;
     // Independent of the umask.
-    fs::fchmod(&fd, everybody)?;
+    fs::fchmod(&fd, all_users)?;
     Ok(fd)
 }
 
@@ -130,7 +130,7 @@ fn check(fd: &OwnedFd) -> io::Result<()> {
     if is_file && found.st_nlink == 1 {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "something else has its name"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file with one name"))
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_plain_file_of_one_name_is_refused() {
+    fn shared_file_must_be_regular_with_one_name() {
         let dir = scratch("shared-file");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");
@@ -161,26 +161,26 @@ mod tests {
         }
         symlink(dir.join("nothing"), dir.join("dangling")).expect("a link");
         assert!(SharedFile::open(&dir.join("dangling")).is_err());
-        assert!(!dir.join("nothing").exists(), "no link is followed to make a file");
+        assert!(!dir.join("nothing").exists(), "no link is followed to create a file");
         assert_eq!(std::fs::read_to_string(&victim).expect("there"), "precious");
-        std::fs::remove_dir_all(dir).expect("ours");
+        std::fs::remove_dir_all(dir).expect("removable");
     }
 
     #[test]
-    fn locks_of_two_openings_exclude_each_other_and_end_with_the_last_copy() {
+    fn file_lock_ends_with_its_last_descriptor() {
         let dir = scratch("shared-lock");
         let path = dir.join("lock");
         let first = SharedFile::open(&path).expect("made");
         let second = SharedFile::open(&path).expect("opened");
-        assert!(first.try_lock(Lock::Exclusive).expect("asked"));
-        assert!(!second.try_lock(Lock::Shared).expect("asked"));
+        assert!(first.try_lock(Lock::Exclusive).expect("flock works"));
+        assert!(!second.try_lock(Lock::Shared).expect("flock works"));
         first.replace(b"held").expect("written");
         assert_eq!(second.read(2).expect("read"), b"he");
         let copy = first.fd.try_clone().expect("a descriptor");
         drop(first);
-        assert!(!second.try_lock(Lock::Exclusive).expect("asked"), "a copy is left");
+        assert!(!second.try_lock(Lock::Exclusive).expect("flock works"), "a copy is left");
         drop(copy);
-        assert!(second.try_lock(Lock::Exclusive).expect("asked"));
-        std::fs::remove_dir_all(dir).expect("ours");
+        assert!(second.try_lock(Lock::Exclusive).expect("flock works"));
+        std::fs::remove_dir_all(dir).expect("removable");
     }
 }

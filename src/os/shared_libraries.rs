@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_of_python_come_before_the_system() {
+    fn python_packages_precede_system_libraries() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libraries/places");
         let packages = root.join("lib/python3.11/site-packages");
         std::fs::create_dir_all(packages.join("nvidia/nccl/lib")).expect("made");

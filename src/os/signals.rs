@@ -18,7 +18,7 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Blocks the signals that ask a process to end, in this process and its children. A batch system
+/// Blocks the signals that request a stop, in this process and its children. A batch system
 /// sends these signals to all processes at once; the launcher handles them.
 pub fn block_requests() {
     block(&REQUESTS);
@@ -27,8 +27,9 @@ pub fn block_requests() {
 const REQUESTS: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Blocks requests to end until this is dropped, so that the handler of a request can also remove
-/// what was created meanwhile. Threads that are started meanwhile never receive these signals.
+/// Guard that blocks the signals of [`block_requests`] until it is dropped, so that their handler
+/// also cleans up resources that were created meanwhile. Threads that are started meanwhile never
+/// receive these signals.
 pub struct SignalWatch(());
 
 /// Sends a signal to this process.
@@ -92,7 +93,7 @@ pub fn child_events() -> io::Result<OwnedFd> {
     }
 }
 
-/// Discards pending events of [`child_events`]; the caller then reaps the children that ended.
+/// Discards pending events of [`child_events`]; the caller then reaps the children that exited.
 pub fn drain(fd: &OwnedFd) {
     let mut buffer = [0u8; 1024];
     while matches!(rustix::io::read(fd, &mut buffer), Ok(n) if n == buffer.len()) {}
@@ -104,8 +105,8 @@ extern "C" fn note_stop(signal: i32) {
     STOP.store(signal, Ordering::Relaxed);
 }
 
-/// Returns where the number of the first of these signals is stored when it is received, 0 until
-/// then. A second signal of the same kind ends the process as usual.
+/// Returns the variable in which a handler stores the number of a received signal, 0 until then. A
+/// second signal of the same kind terminates the process as usual.
 pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
     for signal in signals {
         // SAFETY: the action is zeroed, which is a valid one; the handler only stores to an atomic,
@@ -139,9 +140,9 @@ pub fn from_number(number: i32) -> Option<Signal> {
     Signal::from_named_raw(number)
 }
 
-/// Signals a process group whose leader is a child that was not yet waited for. A child that has
-/// just been forked and leads no group yet is signalled alone. If the group is gone, nothing
-/// happens.
+/// Signals a process group whose leader is a child that was not yet reaped. A child that has
+/// just been forked and leads no group yet is signalled alone. If no process of the group is left,
+/// nothing happens.
 pub fn send_to_group(leader: Pid, number: i32) {
     if let Some(signal) = from_number(number)
         && rustix::process::kill_process_group(leader, signal) == Err(Errno::SRCH)
@@ -150,14 +151,14 @@ pub fn send_to_group(leader: Pid, number: i32) {
     }
 }
 
-/// Signals the process that a descriptor holds. If it is gone, nothing happens.
+/// Signals the process of a pidfd. If it has exited, nothing happens.
 pub fn send_to_held(process: &OwnedFd, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::pidfd_send_signal(process, signal);
     }
 }
 
-/// Signals one child or grandchild of this process. If it is gone, nothing happens.
+/// Signals one child or grandchild of this process. If it has exited, nothing happens.
 pub(super) fn send(pid: Pid, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::kill_process(pid, signal);
@@ -177,9 +178,9 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a child that leads no group")]
-    fn a_child_that_leads_no_group_yet_is_signalled_alone() {
+    fn child_without_a_group_is_signalled_alone() {
         let mut child = Command::new("sleep").arg("1000").spawn().expect("started");
         send_to_group(Pid::from_child(&child), libc::SIGTERM);
-        assert_eq!(child.wait().expect("ours").signal(), Some(libc::SIGTERM));
+        assert_eq!(child.wait().expect("reaped").signal(), Some(libc::SIGTERM));
     }
 }

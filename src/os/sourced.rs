@@ -1,5 +1,5 @@
-//! The environment of a shell after it has read a script. This is the only module that starts a
-//! shell, because an activation script is written for one; the script's name is passed as an
+//! The environment of a shell after it has sourced a script. This is the only module that starts a
+//! shell, because an activation script is written for a shell; the script's name is passed as an
 //! argument.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The script gets no arguments, and its output does not mix with the environment.
 const SOURCE: &str =
     r#"remuda_script=$1; shift; . "$remuda_script" >&2 && exec cat /proc/self/environ"#;
-/// Variables that shells set for themselves.
+/// Variables that a shell sets for itself, which are omitted.
 const OF_THE_SHELL: [&[u8]; 2] = [b"_", b"SHLVL"];
 
 /// Reason why there is no such environment.
@@ -30,27 +30,28 @@ pub enum SourceError {
     /// The shell could not be started: none is installed, or there is no memory.
     #[error("cannot start a shell: {0}")]
     Os(#[from] io::Error),
-    /// The script ran for too long.
-    #[error("it did not end within {} s", .0.as_secs())]
+    /// The script exceeded the time limit.
+    #[error("it did not exit within {} s", .0.as_secs())]
     TooLong(Duration),
-    /// The script failed; with its last line of output.
-    #[error("it failed ({status}){}", said(.last_line))]
+    /// The script failed.
+    #[error("it failed ({status}){}", show_last_line(.last_line))]
     Failed {
         /// Exit status of the shell.
         status: ExitStatus,
-        /// Its last line.
+        /// Last line of its output; empty if there is none.
         last_line: String,
     },
-    /// The script ended the shell.
-    #[error("it ended the shell that read it")]
+    /// The script exited the shell, so there is no environment.
+    #[error("it exited the shell that sourced it")]
     Left,
 }
 
-fn said(line: &str) -> String {
+fn show_last_line(line: &str) -> String {
     if line.is_empty() { String::new() } else { format!(": {line}") }
 }
 
-/// Reads `script` with bash, or sh where there is none, in the directory `cwd`.
+/// Sources `script` with bash, or sh if there is no bash, in the directory `cwd`, and returns the
+/// environment.
 pub fn environment_after(
     script: &Path,
     cwd: &Path,

@@ -1,4 +1,4 @@
-//! Tasks of an async runtime whose panics are passed on to their owner.
+//! Tasks of an async runtime whose panics are propagated to their owner.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,8 +20,8 @@ impl Tasks {
         self.0.spawn_blocking(task);
     }
 
-    /// Waits for ever, unless a task panics: then this panics too. Meant for a `select!` beside
-    /// everything else that may happen.
+    /// Waits for ever, unless a task panics: then this panics too. Meant as one branch of a
+    /// `select!`.
     pub async fn watch(&mut self) -> Infallible {
         loop {
             match self.0.join_next().await {
@@ -52,7 +52,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_panic_of_a_task_is_the_panic_of_whoever_watches() {
+    fn task_panic_reaches_its_owner() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let watched = AssertUnwindSafe(|| {
             runtime.block_on(async {

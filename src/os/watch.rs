@@ -1,4 +1,4 @@
-//! File descriptors registered with an async runtime.
+//! Registration of file descriptors with an async runtime.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! Request and report of a node's examination by `remuda doctor`. Types made for the wire: the
-//! report carries its version and contains facts only.
+//! Request and report of a node's examination by `remuda doctor`. These types exist for the wire
+//! only: the report carries its version and contains facts, no judgement.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,7 +32,7 @@ pub struct Examine {
     pub token: Token,
     /// Depth of the examination.
     pub depth: Depth,
-    /// Whether the paths are also checked on another machine, or were typed on one.
+    /// Whether the paths are also checked on another machine, or were named on another one.
     pub elsewhere: bool,
 }
 
@@ -153,7 +153,7 @@ pub struct GpusReport {
     pub files: u32,
     /// GPUs as NVML describes them.
     pub devices: Vec<GpuReport>,
-    /// Why NVML did not answer although there are device files.
+    /// Error of NVML, if it did not answer although there are device files.
     pub silent: Option<String>,
     /// Version of the driver.
     pub driver: Option<String>,

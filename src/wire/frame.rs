@@ -25,12 +25,12 @@ pub enum FrameError {
     #[error("a frame of {0} bytes is longer than the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
     /// An epoch that has not begun on this side.
-    #[error("received a frame of epoch {theirs} in epoch {ours}")]
+    #[error("received a frame of epoch {received} in epoch {current}")]
     Epoch {
         /// Epoch of the frame.
-        theirs: Epoch,
+        received: Epoch,
         /// Epoch of the link.
-        ours: Epoch,
+        current: Epoch,
     },
     /// Bytes that are not a message.
     #[error("a frame contains no known message")]
@@ -113,12 +113,12 @@ impl Decoder {
             let Some(frame) = self.buffer.get(begin..begin + length) else {
                 return Ok(None);
             };
-            let ours = *self.epoch.get_or_insert(epoch);
-            if ours < epoch {
-                return Err(FrameError::Epoch { theirs: epoch, ours });
+            let current = *self.epoch.get_or_insert(epoch);
+            if current < epoch {
+                return Err(FrameError::Epoch { received: epoch, current });
             }
             self.start = begin + length;
-            if ours == epoch {
+            if current == epoch {
                 let message = postcard::from_bytes(frame).map_err(|_| FrameError::Malformed)?;
                 return Ok(Some(message));
             }
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(decoder.message(), Ok(Some(ToAgent::Signal(4))));
         assert_eq!(decoder.message::<ToAgent>(), Ok(None));
         decoder.push(&encode(Epoch(3), &ToAgent::Kill));
-        let (theirs, ours) = (Epoch(3), Epoch(2));
-        assert_eq!(decoder.message::<ToAgent>(), Err(FrameError::Epoch { theirs, ours }));
+        let (received, current) = (Epoch(3), Epoch(2));
+        assert_eq!(decoder.message::<ToAgent>(), Err(FrameError::Epoch { received, current }));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Messages between launcher and agent. Types made for the wire: append-only, pinned by golden
-//! bytes.
+//! Messages between launcher and agent. These types exist for the wire only: they are append-only,
+//! and golden bytes pin their encoding.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::secure::JobKey;
 /// Version of everything in this file.
 pub const VERSION: u32 = 9;
 
-/// Bytes of an error file that are sent; of a longer one its beginning is.
+/// Maximum number of bytes of an error file that are sent; a longer file is truncated.
 pub const ERROR_FILE_BYTES_MAX: usize = 64 * 1024;
 
 /// First message of the launcher.
@@ -50,7 +50,7 @@ pub enum ToAgent {
     Prepare(Box<Prepare>),
     /// Start the workers.
     Start(Start),
-    /// Signal every worker's process group.
+    /// Send this signal to every worker's process group.
     Signal(i32),
     /// Kill every process of the job on this node.
     Kill,
@@ -76,7 +76,7 @@ pub enum ToAgent {
     Pause,
     /// The launcher continues, and so do the workers.
     Resume,
-    /// Nothing more follows: exit.
+    /// Last message: the agent exits.
     Bye,
     /// No process of this epoch is left on any node, and the next epoch begins: every later frame
     /// of this link belongs to it.
@@ -86,10 +86,10 @@ pub enum ToAgent {
     Roster(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Examine this node, and listen for the others. No job follows.
     Examine(Box<Examine>),
-    /// Connect to these test listeners; each connection succeeds or fails within a bounded time.
+    /// Connect to these test listeners. Each connection succeeds or fails within a time limit.
     Dial(Vec<ProbeListener>),
-    /// This launcher replaces one that has already begun epochs. Nothing was started on this link,
-    /// and every later frame of it belongs to this epoch.
+    /// This launcher replaces one that has already begun epochs. No worker was started on this
+    /// link, and every later frame of it belongs to this epoch.
     Skip(Epoch),
     /// Report the workers that are suspended, with [`FromAgent::Suspended`].
     Look,
@@ -126,7 +126,7 @@ pub struct Prepare {
     pub claim: Option<ClaimWish>,
     /// Further files that workers of this node will need.
     pub files: Vec<FileWish>,
-    /// Whether the paths are also checked on another machine, or were typed on one.
+    /// Whether the paths are also checked on another machine, or were named on another one.
     pub elsewhere: bool,
 }
 
@@ -299,7 +299,7 @@ pub enum FromAgent {
         /// The event.
         note: WorkerNote,
     },
-    /// The shim died; its workers were killed.
+    /// The shim exited; its workers were killed.
     ShimDied,
     /// No process of the job is left on this node, except those that could not be killed.
     Idle {
@@ -334,16 +334,17 @@ pub enum FromAgent {
     Ungrouped {
         /// `MASTER_ADDR:MASTER_PORT`.
         master: String,
-        /// For how long, at least.
+        /// Time without a connection, at least.
         seconds: u32,
     },
-    /// What torch's `@record` wrote about the failure of a worker; sent before its end.
+    /// Error file that torch's `@record` wrote about the failure of a worker; sent before
+    /// [`FromAgent::Exited`].
     ErrorFile {
-        /// Which worker.
+        /// Rank of the worker.
         rank: Rank,
-        /// When it was recorded, on the agent's clock.
+        /// Time at which the failure was recorded, on the agent's clock.
         at_us: u64,
-        /// The file, at most [`ERROR_FILE_BYTES_MAX`] bytes of it.
+        /// Content of the file, at most its first [`ERROR_FILE_BYTES_MAX`] bytes.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },

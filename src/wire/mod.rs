@@ -1,4 +1,4 @@
-//! L3: the messages between launcher and agent, in versioned, bounded frames. Pure.
+//! Messages between launcher and agent, in versioned, bounded frames (layer L3). Pure.
 
 mod exam;
 mod frame;

@@ -19,12 +19,12 @@ struct Sample {
 }
 
 impl ClockOffset {
-    /// Adds a sample: a request sent at `asked_us` was answered with the node's clock `clock_us`,
-    /// and the answer was received at `heard_us`.
-    pub fn add(&mut self, asked_us: u64, clock_us: u64, heard_us: u64) {
-        let middle = u64::midpoint(asked_us, heard_us);
+    /// Adds a sample: a request sent at `sent_us` was answered with the node's clock `clock_us`,
+    /// and the answer was received at `received_us`.
+    pub fn add(&mut self, sent_us: u64, clock_us: u64, received_us: u64) {
+        let middle = u64::midpoint(sent_us, received_us);
         let offset_us = clock_us.wrapping_sub(middle) as i64;
-        let round_trip_us = heard_us.saturating_sub(asked_us);
+        let round_trip_us = received_us.saturating_sub(sent_us);
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
@@ -86,8 +86,8 @@ mod tests {
                 offset.add(start, clock, start + there + back);
             }
             let best = delays.iter().map(|(there, back)| there + back).min().expect("some");
-            let ours = offset.to_ours(start.wrapping_add_signed(ahead));
-            proptest::prop_assert!(ours.abs_diff(start) <= best / 2 + 1);
+            let converted = offset.to_ours(start.wrapping_add_signed(ahead));
+            proptest::prop_assert!(converted.abs_diff(start) <= best / 2 + 1);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! List of the nodes of a job. It is the same for all nodes, so the launcher packs it once,
-//! whatever their number. The encoding omits the common prefix of successive names, and counts runs
-//! of nodes with equally many workers.
+//! List of the nodes of a job. It is the same for all nodes, so the launcher packs it only once.
+//! The encoding omits the common prefix of successive names, and counts runs of nodes with equally
+//! many workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct NodeRoster {
 const NAME_BYTES_MAX: usize = 64 << 20;
 const RANKS_MAX: u64 = 1 << 24;
 
-/// Why bytes are not a roster.
+/// Why bytes cannot be unpacked.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RosterError {
     /// The bytes are not a packed roster.

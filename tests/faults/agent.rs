@@ -141,7 +141,7 @@ fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
     agent.start_job(60_000);
     agent.wait_for_worker();
     agent.say(EPOCH, &ToAgent::Consumed(1));
-    let expected = "remuda agent: the launcher cannot be understood: it has dealt with more output \
+    let expected = "remuda agent: protocol error from the launcher: acknowledged more output \
                     than was sent; stopping the workers\n";
     assert_eq!(agent.stderr(), expected);
     assert_eq!(agent.end(), Some(76));

@@ -88,8 +88,8 @@ fn a_second_job_on_a_gpu_is_refused_before_anything_starts() {
     let outcome = outcome.says("1 of 2 nodes cannot take part; nothing was started");
     let uuid = &gpus.uuids[1];
     let outcome = outcome.says(&format!("n1: slot 1 (GPU {uuid}) is used by job "));
-    let outcome = outcome.says(&format!("(agent's pid {agent}, for "));
-    let _outcome = outcome.says("give --share to use it all the same");
+    let outcome = outcome.says(&format!("(agent pid {agent}, for "));
+    let _outcome = outcome.says("or share the GPU with --share");
     assert!(!started.exists());
 
     gpus.hosts(&[("n0", 2)]).options(["--include", "n0:1", "--share"]).sh("exit 0").end().code(0);

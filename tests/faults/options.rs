@@ -63,7 +63,7 @@ fn a_master_port_that_is_taken_is_an_error_before_anything_starts() {
     assert_eq!(outcome.stdout_text(), "");
     let screen = outcome.says(&format!(
         "1 of 2 nodes cannot take part; nothing was started\n  \
-        n0: master port {port} is taken\nhelp: name another with `--master_port`\n"
+        n0: master port {port} is taken\nhelp: choose another port with `--master_port`\n"
     ));
     assert!(screen.runs().is_empty(), "a job that never began left a record");
 }

@@ -155,7 +155,7 @@ fn a_record_whose_disk_hangs_holds_up_no_end() {
     assert!(made.success());
     fs::write(flag, "").expect("a flag");
     let outcome =
-        job.end().code(3).says("warning: cannot write run.json: its disk does not respond\n");
+        job.end().code(3).says("warning: cannot write run.json: the disk does not respond\n");
     // It says what was known when the disk still answered.
     assert_eq!(outcome.record()["state"], "running");
 }
@@ -173,7 +173,7 @@ fn a_disk_that_hangs_before_the_start_is_told() {
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, workers(1)) else { return };
         let outcome = launch.option(option).option(disk.join("made")).sh("echo ran").end().code(73);
         assert_eq!(outcome.stdout_text(), "", "{option}: {outcome:#?}");
-        outcome.says(said).says("its disk does not respond");
+        outcome.says(said).says("the disk does not respond");
     }
 }
 
@@ -185,16 +185,16 @@ fn a_training_beside_a_disk_that_hangs_is_told() {
         (
             "--checkpoint_dir",
             73,
-            "error[T006]: cannot write `DISK/kept`: its disk does not respond\n",
+            "error[T006]: cannot write `DISK/kept`: the disk does not respond\n",
         ),
-        ("--metrics", 73, "error[T006]: cannot write `DISK/kept`: its disk does not respond\n"),
-        ("--plot", 73, "error[T006]: cannot write `DISK/kept`: its disk does not respond\n"),
+        ("--metrics", 73, "error[T006]: cannot write `DISK/kept`: the disk does not respond\n"),
+        ("--plot", 73, "error[T006]: cannot write `DISK/kept`: the disk does not respond\n"),
         (
             "--resume",
             66,
-            "error[T004]: cannot read checkpoint `DISK/kept`: its disk does not respond\n",
+            "error[T004]: cannot read checkpoint `DISK/kept`: the disk does not respond\n",
         ),
-        ("--data", 66, "error[T001]: cannot read `DISK/kept`: its disk does not respond\n"),
+        ("--data", 66, "error[T001]: cannot read `DISK/kept`: the disk does not respond\n"),
     ] {
         let train = Launch::new().command("train").options(["--num_gpus", "1", "--steps", "1"]);
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, train) else { return };

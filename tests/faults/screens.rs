@@ -255,7 +255,7 @@ fn a_program_that_does_not_exist() {
         127,
         "error[R100]: 2 of 2 nodes cannot take part; nothing was started\n\
          \x20 n[0-1]: program `no-such` is not in PATH\n\
-         help: give its whole path; PATH there is `/usr/bin:/bin`\n",
+         help: give its full path; PATH on that node is `/usr/bin:/bin`\n",
     );
 }
 

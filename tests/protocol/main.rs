@@ -1,14 +1,14 @@
-//! Goal: the protocol of ranks that share memory holds in every order in which they can run, and
-//! under every view of memory that the language allows them.
-//! Method: `cells` and `flag`, the files themselves, are compiled here against loom's model of
-//! atomics, threads and sleeping; loom then runs each test in all orders with a few preemptions.
+//! Goal: the shared-memory protocol of ranks is correct in every order of execution, and in every
+//! view of memory that the language allows.
+//! Method: the source files `cells` and `flag` are compiled here against loom's model of atomics,
+//! threads and sleeping; loom then runs each test in all orders with a few preemptions.
 //!
-//! Sleepers of the model never wake by themselves, where ours look up after some milliseconds: a
-//! wake-up that is lost is a deadlock here, which loom reports.
+//! A waiter of the model never wakes by itself, whereas a real one checks again after some
+//! milliseconds: a lost wake-up is a deadlock here, which loom reports.
 
 mod model;
 
-/// The modules that the files name, where they look for them.
+/// The modules that these files import, under the same paths.
 mod base {
     pub(crate) use remuda::base::Rank;
 }
@@ -31,44 +31,46 @@ use runtime::cells::{AbortRecord, AlarmCell, BufferPlace, Mailbox, RankCell, mee
 use runtime::error::Loss;
 use runtime::flag::{Flag, Spin};
 
-/// Looks once, then sleeps: looking again shows nothing new to a model.
-const AT_ONCE: Spin = Spin { pauses: 0, yields: 0 };
+/// Checks once, then sleeps: in a model a second check yields nothing new.
+const NO_SPIN: Spin = Spin { pauses: 0, yields: 0 };
 
-/// Runs a test in all orders that take at most so many preemptions.
+/// Runs a test in all orders that have at most this number of preemptions.
 fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(test);
 }
 
-const PATIENT: fn() -> Result<(), Infallible> = || Ok(());
+/// Check of a waiter that never aborts.
+const NEVER_ABORTS: fn() -> Result<(), Infallible> = || Ok(());
+/// Work of a waiter between two checks: none.
 const IDLE: fn() -> Result<bool, Infallible> = || Ok(false);
 
 fn wait(flag: &Flag, target: u32) {
-    let Ok(()) = flag.wait(target, AT_ONCE, PATIENT);
+    let Ok(()) = flag.wait(target, NO_SPIN, NEVER_ABORTS);
 }
 
-/// Numbers of one rank: loom fails when two touch them at once.
+/// Data of one rank: loom fails if two threads access it at the same time.
 #[derive(Default)]
 struct Numbers(UnsafeCell<u64>);
 
-// SAFETY: whether nobody else touches it meanwhile is what loom checks at every access.
+// SAFETY: loom checks at every access that no other thread accesses it at the same time.
 unsafe impl Sync for Numbers {}
 
 impl Numbers {
     fn write(&self, value: u64) {
         // SAFETY: as above; loom fails the test before a second reference could exist.
-        self.0.with_mut(|place| unsafe { *place = value });
+        self.0.with_mut(|pointer| unsafe { *pointer = value });
     }
 
     fn read(&self) -> u64 {
         // SAFETY: as above.
-        self.0.with(|place| unsafe { *place })
+        self.0.with(|pointer| unsafe { *pointer })
     }
 }
 
 #[test]
-fn a_flag_that_is_raised_wakes_who_waits_and_shows_what_was_written() {
+fn raised_flag_wakes_waiter_and_publishes_writes() {
     check(3, || {
         let shared = Arc::new((Flag::default(), Numbers::default()));
         let owner = {
@@ -85,7 +87,7 @@ fn a_flag_that_is_raised_wakes_who_waits_and_shows_what_was_written() {
 }
 
 #[test]
-fn two_who_wait_for_one_flag_are_both_woken() {
+fn raised_flag_wakes_both_waiters() {
     check(2, || {
         let flag = Arc::new(Flag::default());
         let waiters = [0; 2].map(|_| {
@@ -100,36 +102,37 @@ fn two_who_wait_for_one_flag_are_both_woken() {
     });
 }
 
-/// What ranks of a node share in a round: lines, and numbers of each.
+/// Shared memory of a node: the cell and the data of each rank.
 #[derive(Default)]
 struct Node {
-    lines: Vec<RankCell>,
+    cells: Vec<RankCell>,
     numbers: Vec<Numbers>,
 }
 
 impl Node {
     fn of(ranks: usize) -> Arc<Self> {
-        let lines = (0..ranks).map(|_| RankCell::default()).collect();
+        let cells = (0..ranks).map(|_| RankCell::default()).collect();
         let numbers = (0..ranks).map(|_| Numbers::default()).collect();
-        Arc::new(Self { lines, numbers })
+        Arc::new(Self { cells, numbers })
     }
 
     fn meet(&self, me: usize, meeting: u32) {
-        let Ok(()) = meet(&self.lines[me], self.lines.iter(), meeting, AT_ONCE, IDLE, PATIENT);
+        let Ok(()) = meet(&self.cells[me], self.cells.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
     }
 
-    /// As the engine opens an operation: what we came for, a meeting, what the others came for.
+    /// Opens an operation as the engine does: publishes the entry of this rank, meets the other
+    /// ranks, and reads their entries.
     fn enter(&self, me: usize, meeting: u32, round: u64) {
-        let place = BufferPlace::Direct(me);
-        self.lines[me].entry(round).write([round, 7, 7], place);
+        let buffer = BufferPlace::Direct(me);
+        self.cells[me].entry(round).write([round, 7, 7], buffer);
         self.meet(me, meeting);
-        for (rank, line) in self.lines.iter().enumerate() {
-            assert_eq!(line.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
+        for (rank, cell) in self.cells.iter().enumerate() {
+            assert_eq!(cell.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
         }
     }
 }
 
-/// Starts the ranks of a node, of which this thread is the last one, and waits for all.
+/// Runs the ranks of a node, the last one on this thread, and waits for all.
 fn run(ranks: usize, rank: impl Fn(&Node, usize) + Copy + Send + 'static) {
     let node = Node::of(ranks);
     let others: Vec<_> = (0..ranks - 1)
@@ -145,14 +148,14 @@ fn run(ranks: usize, rank: impl Fn(&Node, usize) + Copy + Send + 'static) {
 }
 
 #[test]
-fn numbers_that_were_written_before_a_meeting_are_read_behind_it() {
+fn barrier_publishes_earlier_writes() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=2 {
                 node.numbers[me].write(round);
                 node.meet(me, 2 * round as u32 - 1);
                 assert_eq!(node.numbers[1 - me].read(), round);
-                // Without this one somebody would write while the other still reads.
+                // Without this barrier one rank would write while the other still reads.
                 node.meet(me, 2 * round as u32);
             }
         });
@@ -160,7 +163,7 @@ fn numbers_that_were_written_before_a_meeting_are_read_behind_it() {
 }
 
 #[test]
-fn of_three_ranks_nobody_leaves_a_meeting_before_the_last_has_come() {
+fn barrier_of_three_waits_for_the_last_rank() {
     check(1, || {
         run(3, |node, me| {
             node.numbers[me].write(1);
@@ -170,10 +173,10 @@ fn of_three_ranks_nobody_leaves_a_meeting_before_the_last_has_come() {
     });
 }
 
-/// Short operations have one meeting: a rank can be one of them ahead of a peer that still reads, so
-/// two entries suffice.
+/// Short operations have one barrier: a rank can be one operation ahead of a peer that still reads,
+/// so two entries suffice.
 #[test]
-fn two_entries_are_enough_for_operations_of_one_meeting() {
+fn two_entries_suffice_for_one_barrier_operations() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=4 {
@@ -186,15 +189,15 @@ fn two_entries_are_enough_for_operations_of_one_meeting() {
 /// The proof that the test above can fail.
 #[test]
 #[should_panic(expected = "assertion `left == right` failed")]
-fn one_entry_would_not_be_enough() {
+fn one_entry_is_not_enough() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=4_u64 {
-                // Always the same of the two.
-                node.lines[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
+                // Always the same one of the two entries.
+                node.cells[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
                 node.meet(me, round as u32);
-                for line in &node.lines {
-                    assert_eq!(line.entry(0).read().0, [round, 7, 7]);
+                for cell in &node.cells {
+                    assert_eq!(cell.entry(0).read().0, [round, 7, 7]);
                 }
             }
         });
@@ -203,7 +206,7 @@ fn one_entry_would_not_be_enough() {
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn numbers_without_a_second_meeting_would_be_touched_by_two() {
+fn one_barrier_per_round_is_a_data_race() {
     check(3, || {
         run(2, |node, me| {
             for round in 1..=2 {
@@ -215,9 +218,9 @@ fn numbers_without_a_second_meeting_would_be_touched_by_two() {
     });
 }
 
-/// Two halves, used in turn: the sender writes one while the receiver still reads the other.
+/// The mailbox has two halves: the sender writes one while the receiver still reads the other.
 #[test]
-fn a_message_in_pieces_arrives_whole() {
+fn message_in_pieces_arrives_whole() {
     check(2, || {
         let shared = Arc::new((Mailbox::default(), [Numbers::default(), Numbers::default()]));
         let sender = {
@@ -245,49 +248,49 @@ fn a_message_in_pieces_arrives_whole() {
 }
 
 #[test]
-fn of_two_alarms_one_is_seen_and_it_is_whole() {
-    let alarm = |by: u32| AbortRecord {
+fn one_of_two_abort_records_wins_whole() {
+    let record = |by: u32| AbortRecord {
         by: Rank(by),
         lost: Some(Loss { rank: Rank(9), how: Departure::Exited }),
-        reason: format!("rank {by} has had enough"),
+        reason: format!("rank {by} aborts"),
     };
     check(2, move || {
         let cell = Arc::new(AlarmCell::default());
-        let raisers = [0, 1].map(|by| {
+        let writers = [0, 1].map(|by| {
             let cell = cell.clone();
-            thread::spawn(move || cell.raise(&alarm(by)))
+            thread::spawn(move || cell.raise(&record(by)))
         });
         let early = cell.look();
-        for raiser in raisers {
-            raiser.join().unwrap();
+        for writer in writers {
+            writer.join().unwrap();
         }
-        let late = cell.look().expect("somebody raised it");
-        assert!(late == alarm(0) || late == alarm(1), "{late:?}");
+        let late = cell.look().expect("it was raised");
+        assert!(late == record(0) || late == record(1), "{late:?}");
         assert!(early.is_none_or(|early| early == late), "the first one stays");
     });
 }
 
-/// A rank that has come to a meeting and left is not taken for one that never came.
+/// A rank that arrived at a barrier and then left is not mistaken for one that never arrived.
 #[test]
-fn who_sees_that_a_rank_has_left_sees_what_it_did_before() {
+fn departure_publishes_earlier_writes() {
     check(3, || {
-        let line = Arc::new(RankCell::default());
+        let cell = Arc::new(RankCell::default());
         let leaver = {
-            let line = line.clone();
+            let cell = cell.clone();
             thread::spawn(move || {
-                line.flag.raise(1);
-                line.depart(Departure::Exited);
+                cell.flag.raise(1);
+                cell.depart(Departure::Exited);
             })
         };
-        if line.departure().is_some() {
-            assert!(line.flag.has_reached(1));
+        if cell.departure().is_some() {
+            assert!(cell.flag.has_reached(1));
         }
         leaver.join().unwrap();
     });
 }
 
 #[test]
-fn a_wait_that_is_given_up_and_a_flag_that_is_raised_agree() {
+fn abandoned_wait_agrees_with_raised_flag() {
     check(3, || {
         let flag = Arc::new(Flag::default());
         let owner = {
@@ -297,7 +300,7 @@ fn a_wait_that_is_given_up_and_a_flag_that_is_raised_agree() {
                 flag.wake();
             })
         };
-        let waited = flag.wait(1, AT_ONCE, || Err("enough"));
+        let waited = flag.wait(1, NO_SPIN, || Err("aborted"));
         if waited.is_ok() {
             assert!(flag.has_reached(1));
         }

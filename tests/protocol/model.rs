@@ -1,4 +1,4 @@
-//! Atomics and sleeping as loom sees them, under the names of `os`.
+//! Loom's atomics and sleeping, under the names of `os`.
 
 pub(crate) mod atomic {
     pub(crate) use loom::hint::spin_loop;
@@ -7,8 +7,8 @@ pub(crate) mod atomic {
 
     use loom::sync::atomic::fence;
 
-    /// Loom takes `SeqCst` of an access for `AcqRel` and models it for fences alone: every such
-    /// access has its fence here.
+    /// Loom treats a `SeqCst` access as `AcqRel` and models `SeqCst` for fences only: so every such
+    /// access has a fence here.
     #[derive(Default)]
     pub(crate) struct AtomicU32(loom::sync::atomic::AtomicU32);
 
@@ -61,11 +61,11 @@ pub(crate) mod memory {
     use super::atomic::{AtomicU32, Ordering};
 
     loom::lazy_static! {
-        /// The kernel's: one lock around comparing and falling asleep, and around waking.
+        /// Model of the kernel: one lock for comparing and falling asleep, and for waking.
         static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
 
-    /// Sleeps until somebody is woken, whatever time passes.
+    /// Sleeps until the next wake-up; the time limit is ignored.
     pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, _limit: Duration) {
         let guard = SLEEPERS.0.lock().unwrap();
         if word.load(Ordering::SeqCst) == expected {

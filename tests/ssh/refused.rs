@@ -185,7 +185,7 @@ fn nodes_that_lack_the_same_are_one_line_and_can_be_left_out() {
     let expected = "\
 error[R100]: 2 of 5 nodes cannot take part; nothing was started
   n[2,4]: program `tool` is not in PATH
-help: give its whole path; PATH there is `/usr/bin:/bin`
+help: give its full path; PATH on that node is `/usr/bin:/bin`
 help: to go on without them: --exclude 'n2@n4'
 ";
     assert_eq!(outcome.screen(), expected);
@@ -220,7 +220,7 @@ fn a_missing_directory_is_one_error() {
     let expected = "\
 error[R100]: 2 of 2 nodes cannot take part; nothing was started
   n1: program `./program` does not exist
-help: it was looked for in `DIR/parent/work`; the same path must exist on every node
+help: searched in `DIR/parent/work`; the same path must exist on every node
   n2: cannot use the working directory `DIR/parent/work`: no such file or directory
 help: the same path must exist on every node
 ";
@@ -248,7 +248,7 @@ error[R100]: 3 of 3 nodes cannot take part; nothing was started
 help: `--data`: every worker reads it: the same path must exist on every node
   n1: cannot read `/nowhere/kept`: no such file or directory
 help: `--resume`: rank 0 reads it: the path must exist on its node
-  n1: `DIR/kept` is in use: it holds `step-00000007.safetensors`
+  n1: `DIR/kept` is in use: it contains `step-00000007.safetensors`
 help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoint_dir`
 ";
     assert_eq!(screen(&outcome), expected);
@@ -276,7 +276,7 @@ help: `--resume`: rank 0 reads it: the path must exist on its node
     let expected = "\
 error[R100]: 1 of 2 nodes cannot take part; nothing was started
   n1: cannot listen on `192.0.2.1`: it is not an address of this node
-help: `--master_addr` is an address or a name of the first node
+help: `--master_addr` must be an address or a name of the first node
 ";
     assert_eq!(screen(&outcome), expected);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The root, the file and the value of a limit, for cgroup v1 and for v2.
-type Places<'a> = [(&'a str, &'a str, &'a str); 2];
+type Limits<'a> = [(&'a str, &'a str, &'a str); 2];
 
 /// A control group, removed when dropped; its processes must have exited by then.
 pub(crate) struct Group(PathBuf);
@@ -30,8 +30,8 @@ impl Group {
         ])
     }
 
-    fn limited(places: &Places<'_>) -> Option<Self> {
-        places.iter().find_map(|(root, file, limit)| {
+    fn limited(limits: &Limits<'_>) -> Option<Self> {
+        limits.iter().find_map(|(root, file, limit)| {
             let path = Path::new(root).join(format!("remuda-test-{}", std::process::id()));
             fs::create_dir(&path).ok()?;
             let group = Self(path);

@@ -3,7 +3,7 @@
 /// Beginnings of lines that report a delay: the load of the machine decides whether they are
 /// printed.
 const DELAYS: [&str; 3] =
-    ["   Waiting  ", "   Stalled  ", "remuda agent: nothing heard from the launcher for "];
+    ["   Waiting  ", "   Stalled  ", "remuda agent: no message from the launcher for "];
 
 /// A screen as it is on a machine without delays, for comparisons of whole screens.
 pub(crate) fn without_delays(screen: &str) -> String {
@@ -12,7 +12,7 @@ pub(crate) fn without_delays(screen: &str) -> String {
 }
 
 #[test]
-fn lines_about_delays_are_left_out() {
+fn delay_lines_are_removed() {
     let screen = "    Launch  2 workers\n   Waiting  for n1, since 10.0 s\n   Stalled  for 12 s\nWaiting\nend";
     assert_eq!(without_delays(screen), "    Launch  2 workers\nWaiting\nend");
     assert_eq!(without_delays(""), "");

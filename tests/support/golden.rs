@@ -38,18 +38,18 @@ impl Golden {
     }
 }
 
-/// Checks that every code of `stories` is on a screen of these directories, except the codes that
-/// need more than a file in the repository.
+/// Checks that every code of `explanations` is on a screen of these directories, except the codes
+/// that need more than a file in the repository.
 #[track_caller]
 pub(crate) fn check_codes(
     directories: &[&str],
-    stories: impl IntoIterator<Item = &'static Explanation>,
+    explanations: impl IntoIterator<Item = &'static Explanation>,
     without_file: &[&str],
 ) {
     let expectations = directories.iter().flat_map(|directory| files(directory, "expected"));
     let screens: String =
         expectations.map(|path| fs::read_to_string(path).expect("it is readable")).collect();
-    for Explanation { code, .. } in stories {
+    for Explanation { code, .. } in explanations {
         let is_shown = screens.contains(&format!("[{code}]"));
         assert_eq!(is_shown, !without_file.contains(code), "for {code}");
     }

@@ -232,7 +232,7 @@ impl Launch {
         Running { child, mark, dir, is_guest, stdout, stderr }
     }
 
-    /// Starts it and waits for its end.
+    /// Starts the job and waits for its end.
     #[track_caller]
     pub(crate) fn end(self) -> Outcome {
         self.start().end()
@@ -246,7 +246,7 @@ fn misbehave() -> PathBuf {
     BUILT.get_or_init(build_misbehave).clone()
 }
 
-#[expect(clippy::disallowed_methods, reason = "cargo tells tests by a variable where it is")]
+#[expect(clippy::disallowed_methods, reason = "cargo passes its path to tests in a variable")]
 fn build_misbehave() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let build = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
@@ -312,18 +312,18 @@ impl Running {
     /// Waits until that many lines of standard output contain `text`.
     #[track_caller]
     pub(crate) fn wait_for_lines(&self, text: &str, count: usize) {
-        let came = || {
+        let is_there = || {
             let stdout = String::from_utf8_lossy(&self.stdout.so_far()).into_owned();
             (count <= stdout.lines().filter(|line| line.contains(text)).count()).then_some(())
         };
-        wait_for_or(|| format!("{count} × `{text}`, on stderr: {}", self.stderr()), came);
+        wait_for_or(|| format!("{count} × `{text}`, on stderr: {}", self.stderr()), is_there);
     }
 
     /// Waits until standard error contains `text`.
     #[track_caller]
     pub(crate) fn wait_for_error(&self, text: &str) {
-        let said = || self.stderr().contains(text).then_some(());
-        wait_for_or(|| format!("`{text}` on stderr: {}", self.stderr()), said);
+        let is_there = || self.stderr().contains(text).then_some(());
+        wait_for_or(|| format!("`{text}` on stderr: {}", self.stderr()), is_there);
     }
 
     /// The living processes of the job.
@@ -350,7 +350,7 @@ impl Running {
     /// Waits until the launcher has exited and no process of the job is left.
     #[track_caller]
     pub(crate) fn end(mut self) -> Outcome {
-        let status = wait_for("the launcher's end", || self.child.try_wait().expect("ours"));
+        let status = wait_for("the launcher's exit", || self.child.try_wait().expect("a child"));
         process::assert_clean(&self.mark, self.pid());
         let stderr = String::from_utf8_lossy(&self.stderr.all()).into_owned();
         // Another test may use the default port; this is not an error of this test.
@@ -364,7 +364,7 @@ impl Running {
             dir: std::mem::take(&mut self.dir),
             is_guest: self.is_guest,
         };
-        for word in ["panicked", "our bug"] {
+        for word in ["panicked", "internal error in remuda"] {
             assert!(!outcome.stderr.contains(word), "{outcome:#?}");
         }
         outcome

@@ -19,21 +19,21 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Interval between two checks of a condition.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
-/// Calls `look` until it returns a value.
+/// Calls `check` until it returns a value.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    wait_for_or(|| what.to_owned(), look)
+pub(crate) fn wait_for<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    wait_for_or(|| what.to_owned(), check)
 }
 
 /// The same, with a description that is only computed on failure.
 #[track_caller]
-pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for_or<T>(what: impl Fn() -> String, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline: Instant = clock::now() + LIMIT;
     loop {
-        if let Some(answer) = look() {
-            return answer;
+        if let Some(value) = check() {
+            return value;
         }
-        assert!(clock::now() < deadline, "waited in vain for {}", what());
+        assert!(clock::now() < deadline, "timed out waiting for {}", what());
         std::thread::sleep(PAUSE);
     }
 }

@@ -52,8 +52,8 @@ impl Namespace {
         let mut tool = command(nsenter);
         tool.arg(net).args(words.split(' ')).stdin(Stdio::null());
         let output = tool.output().expect("nsenter starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "`{words}`: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`{words}`: {stderr}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 

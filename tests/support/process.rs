@@ -60,8 +60,8 @@ pub(crate) fn signal_to(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Runs `end` while a process is kept stopped: it is stopped again after each SIGCONT.
-pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T {
+/// Calls `action` while a process is stopped: it is stopped again after each SIGCONT.
+pub(crate) fn while_stopped<T>(process: &Process, action: impl FnOnce() -> T) -> T {
     const PAUSE: Duration = Duration::from_millis(1);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T 
                 std::thread::sleep(PAUSE);
             }
         });
-        let result = end();
+        let result = action();
         is_over.store(true, Ordering::Relaxed);
         result
     })
@@ -80,7 +80,7 @@ pub(crate) fn while_stopped<T>(process: &Process, end: impl FnOnce() -> T) -> T 
 
 /// Every living process with the marker; `launcher` is the pid of the launcher.
 pub(crate) fn marked(mark: &str, launcher: Pid) -> Vec<Process> {
-    let mut found: Vec<Process> = pids().filter_map(|pid| look(pid, mark)).collect();
+    let mut found: Vec<Process> = pids().filter_map(|pid| read_process(pid, mark)).collect();
     let parents: Vec<(i32, i32)> =
         found.iter().map(|process| (process.pid.as_raw_pid(), process.parent)).collect();
     let of_launcher = found.iter().find(|process| process.pid == launcher);
@@ -125,7 +125,8 @@ fn pids() -> impl Iterator<Item = Pid> {
     entries.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-fn look(pid: Pid, mark: &str) -> Option<Process> {
+/// The process, if it is alive and has the marker.
+fn read_process(pid: Pid, mark: &str) -> Option<Process> {
     let wanted = format!("{MARK}={mark}");
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environ.split(|byte| *byte == 0).find(|entry| *entry == wanted.as_bytes())?;

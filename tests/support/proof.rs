@@ -39,7 +39,7 @@ impl Drop for Random {
     }
 }
 
-#[expect(clippy::disallowed_macros, reason = "a failing proof says how to repeat it")]
+#[expect(clippy::disallowed_macros, reason = "a failing proof prints how to repeat it")]
 fn panic_note(seed: u64) {
     eprintln!("seed: PROVE_SEED={seed}");
 }

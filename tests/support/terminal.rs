@@ -18,14 +18,14 @@ const WIDTH: u16 = 80;
 
 /// Opens a pseudo-terminal: the test's end, and the end that is the terminal of a program.
 pub(crate) fn open() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-    grantpt(&ours).expect("granted");
-    unlockpt(&ours).expect("unlocked");
-    let name = ptsname(&ours, Vec::new()).expect("a name");
+    let test_end = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+    grantpt(&test_end).expect("granted");
+    unlockpt(&test_end).expect("unlocked");
+    let name = ptsname(&test_end, Vec::new()).expect("a name");
     let path = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
-    let theirs = File::options().read(true).write(true).open(path).expect("the other end");
-    set_width(&theirs, WIDTH);
-    (ours, theirs.into())
+    let program_end = File::options().read(true).write(true).open(path).expect("the other end");
+    set_width(&program_end, WIDTH);
+    (test_end, program_end.into())
 }
 
 /// Sets the width of a terminal in columns.
@@ -41,13 +41,13 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    pub(crate) fn start(ours: OwnedFd) -> Self {
+    pub(crate) fn start(test_end: OwnedFd) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let shared = Arc::clone(&sent);
         let thread = std::thread::spawn(move || {
-            let (mut ours, mut buffer) = (File::from(ours), [0; 4096]);
+            let (mut terminal, mut buffer) = (File::from(test_end), [0; 4096]);
             // Reading fails once the other end is closed.
-            while let Ok(length @ 1..) = ours.read(&mut buffer) {
+            while let Ok(length @ 1..) = terminal.read(&mut buffer) {
                 shared.lock().expect("no panic").extend_from_slice(&buffer[..length]);
             }
         });
@@ -61,10 +61,10 @@ impl Recording {
     /// Waits until `text` was written to the terminal.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
-        let came = || self.so_far().contains(text).then_some(());
+        let is_there = || self.so_far().contains(text).then_some(());
         let newest = || self.so_far().chars().rev().take(2000).collect::<Vec<_>>();
         let newest = || newest().into_iter().rev().collect::<String>();
-        wait_for_or(|| format!("`{text}` in {:?}", newest()), came);
+        wait_for_or(|| format!("`{text}` in {:?}", newest()), is_there);
     }
 
     /// The whole recording, with each CRLF of the terminal replaced by a newline.

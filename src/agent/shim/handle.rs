@@ -1,4 +1,4 @@
-//! The agent's end of the shim.
+//! Handle of the shim in the agent: forks the shim, and exchanges packets with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,14 +28,14 @@ pub(in crate::agent) struct ShimHandle {
 impl Shim {
     /// Forks the shim. Must be called before this process has threads or a runtime.
     pub(in crate::agent) fn fork() -> io::Result<Self> {
-        let (ours, theirs) = fds::packet_pair()?;
+        let (agent_end, shim_end) = fds::packet_pair()?;
         match fork::fork()? {
-            ForkSide::Parent(pid) => Ok(Self { pid, control: ours }),
+            ForkSide::Parent(pid) => Ok(Self { pid, control: agent_end }),
             ForkSide::Child => {
-                drop(ours);
+                drop(agent_end);
                 // A copy of the link in the shim would keep it open after the agent has exited.
                 drop(fds::take_stdio());
-                fork::exit_now(run::main(theirs))
+                fork::exit_now(run::main(shim_end))
             }
         }
     }
@@ -76,12 +76,12 @@ impl ShimHandle {
     }
 
     /// Makes the shim hold descriptors that the agent holds.
-    pub(in crate::agent) fn hold(&self, held: &[OwnedFd]) {
-        for some in held.chunks(fds::PACKET_FDS_MAX) {
-            let some: Vec<_> = some.iter().map(AsFd::as_fd).collect();
-            // The end of the shim is detected by [`Self::recv`].
+    pub(in crate::agent) fn hold(&self, descriptors: &[OwnedFd]) {
+        for chunk in descriptors.chunks(fds::PACKET_FDS_MAX) {
+            let chunk: Vec<_> = chunk.iter().map(AsFd::as_fd).collect();
+            // The exit of the shim is detected by [`Self::recv`].
             let _ =
-                fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &some);
+                fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Hold), &chunk);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Messages between agent and shim: small packets; large data is passed in a memfd.
+//! Messages between agent and shim: small packets. Large data is passed in a memfd.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -21,18 +21,18 @@ pub(super) const LEFTOVERS_MAX: usize = 64;
 pub(in crate::agent) enum ToShim {
     /// Fork the workers described in the first descriptor; a second one is their shared memory.
     Spawn,
-    /// Hold the descriptors until the shim exits: claims, which are free when agent and shim are
-    /// gone.
+    /// Hold the descriptors until the shim exits: locks, which are released when agent and shim
+    /// have exited.
     Hold,
     /// Signal the process group of every running worker.
     Signal(i32),
-    /// Ask the processes that a worker left behind to end (SIGTERM). The answer is
+    /// Terminate the processes that a worker left behind (SIGTERM). The answer is
     /// [`FromShim::Swept`].
     Sweep {
         /// Index of the worker.
         worker: u32,
-        /// If set and some process has work to do, none is signalled, because it may be about to
-        /// end. The answer is then [`FromShim::Leftovers`].
+        /// If set and some process is not waiting for an event, no process is signalled, because it
+        /// may be about to exit. The answer is then [`FromShim::Leftovers`].
         spares_busy: bool,
     },
     /// Kill the processes that a worker left behind, until none is left.
@@ -67,18 +67,18 @@ pub(in crate::agent) enum FromShim {
         /// Error number of the kernel.
         errno: i32,
     },
-    /// A worker ended.
+    /// A worker exited.
     Ended {
         /// Index of the worker.
         worker: u32,
         /// How the worker exited.
         exit: WorkerExit,
-        /// Time of the end, on the clock of [`crate::base::clock::machine_us`].
+        /// Time of the exit, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
-        /// Signals that were sent to it before.
+        /// Signals that were sent to it before its exit.
         sent: Vec<i32>,
     },
-    /// A worker that has ended left processes behind.
+    /// A worker that has exited left processes behind.
     Leftovers {
         /// Index of the worker.
         worker: u32,
@@ -87,7 +87,7 @@ pub(in crate::agent) enum FromShim {
     Swept {
         /// Index of the worker.
         worker: u32,
-        /// The processes signalled; empty if all of them had ended by themselves.
+        /// The processes that were signalled; empty if all of them had exited by themselves.
         processes: Vec<Leftover>,
     },
     /// No process is left except these, which cannot be killed.
@@ -114,7 +114,7 @@ pub(in crate::agent) struct ShimWorker {
     pub(in crate::agent) rank: String,
     /// Whether it gets a pipe as standard input.
     pub(in crate::agent) stdin: bool,
-    /// Its own processors and memory, if it is bound.
+    /// Processors and memory to which it is bound.
     pub(in crate::agent) bound: Option<CoreShare>,
 }
 

@@ -18,21 +18,20 @@ use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
 use crate::wire::{Leftover, OpenFailure};
 
-/// Number of scans without a result after which a sweep beside running workers is over.
+/// Number of scans without a result after which a sweep beside running workers ends.
 const VAIN_LOOKS_MAX: u32 = 20;
 /// Time limit of one sweep of everything, during which other requests wait.
 const SWEEP_LIMIT: Duration = Duration::from_millis(100);
-/// Maximum number of scans in a row for processes that keep forking.
+/// Maximum number of scans in a row, for processes that keep forking.
 const SWEEPS_MAX: usize = 16;
-/// Pause between two such rows.
+/// Pause between two such rows of scans.
 const SWEEP_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Signals after which the end of a worker is attributed to remuda.
+/// Signals after which the exit of a worker is attributed to remuda.
 const ASKS_TO_END: [i32; 5] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
 
-/// Serves the agent until it is gone, then kills all processes that are left. Returns the exit
-/// code.
+/// Serves the agent until it exits, then kills all processes that are left. Returns the exit code.
 pub(super) fn main(control: OwnedFd) -> u8 {
     family::set_name(c"remuda-shim");
     family::become_subreaper();
@@ -57,6 +56,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
     0
 }
 
+/// State of the shim process.
 struct Shim {
     control: OwnedFd,
     children: OwnedFd,
@@ -64,18 +64,19 @@ struct Shim {
     /// failed.
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
-    /// Descriptors that the agent wants held until the shim exits.
+    /// Descriptors of the agent that stay open until the shim exits.
     held: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
-    /// The worker that ended last, if no leftovers of it were found.
+    /// The worker that exited last, if no leftovers of it were found yet.
     unseen: Option<usize>,
     /// Workers whose leftovers were reported and may still exist.
     told: BTreeSet<usize>,
-    /// Whether the agent knows that nothing is left.
+    /// Whether the agent was informed that no process is left.
     emptied: bool,
 }
 
+/// One worker that was to be started.
 struct Worker {
     rank: String,
     state: State,
@@ -91,14 +92,17 @@ struct Sweep {
     vain: u32,
 }
 
+/// State of a worker.
 enum State {
     /// It could not be forked, or failed before exec; already reported.
     Failed(Option<Pid>),
+    /// It was forked and has not exited.
     Lives(Pid),
+    /// It has exited.
     Ended(Pid),
 }
 
-/// Error: the agent is gone.
+/// Error: the agent has exited.
 struct AgentGone;
 
 impl Shim {
@@ -124,6 +128,7 @@ impl Shim {
         if ready[0] { self.obey() } else { Ok(()) }
     }
 
+    /// Receives and handles one message of the agent.
     fn obey(&mut self) -> Result<(), AgentGone> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let (length, mut fds) =
@@ -144,7 +149,9 @@ impl Shim {
                 self.signal(signal);
                 Ok(())
             }
-            ToShim::Sweep { worker, spares_busy } => self.sweep(worker as usize, spares_busy),
+            ToShim::Sweep { worker, spares_busy: unless_busy } => {
+                self.sweep(worker as usize, unless_busy)
+            }
             ToShim::KillLeftovers { worker } => {
                 let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
                 self.sweeping.insert(worker as usize, sweep);
@@ -155,6 +162,7 @@ impl Shim {
         }
     }
 
+    /// Sends a message to the agent.
     fn say(&self, message: &FromShim, fds: &[OwnedFd]) -> Result<(), AgentGone> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         fds::send_packet(&self.control, &message::encode(message), &fds).map_err(|_| AgentGone)
@@ -164,7 +172,7 @@ impl Shim {
     /// each in turn takes four times as long.
     fn spawn(&mut self, packed: OwnedFd, shared: Option<&OwnedFd>) -> Result<(), AgentGone> {
         let workers = message::unpack(packed).map_err(|_| AgentGone)?;
-        // Workers of an earlier epoch are gone, as the kernel reported.
+        // Workers of an earlier epoch have exited, as the kernel reported.
         self.workers.clear();
         self.sweeping.clear();
         self.told.clear();
@@ -195,7 +203,7 @@ impl Shim {
             self.workers.push(Worker { rank, state, sent: Vec::new() });
         }
         drop(report);
-        // Children may have ended before they were in the table.
+        // Children may have exited before they were in the table.
         self.reap()
     }
 
@@ -213,6 +221,7 @@ impl Shim {
         Ok(())
     }
 
+    /// Handles the report of a child that failed before exec.
     fn fail(&mut self, failure: ExecFailure) -> Result<(), AgentGone> {
         let worker = &mut self.workers[failure.tag as usize];
         if let State::Lives(pid) = worker.state {
@@ -226,7 +235,7 @@ impl Shim {
         self.say(&FromShim::Failed { worker: failure.tag, step, errno: failure.errno }, &[])
     }
 
-    /// Reaps the children that have ended and reports the workers among them to the agent.
+    /// Reaps the children that have exited and reports the workers among them to the agent.
     fn reap(&mut self) -> Result<(), AgentGone> {
         loop {
             match family::reap() {
@@ -238,8 +247,9 @@ impl Shim {
         }
     }
 
+    /// Handles the exit of a child.
     fn ended(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
-        // A child that could not exec reported it before it ended.
+        // A child that could not exec reported it before it exited.
         self.read_failures()?;
         let lives = |worker: &Worker| matches!(worker.state, State::Lives(alive) if alive == pid);
         let Some(index) = self.workers.iter().position(lives) else {
@@ -253,13 +263,13 @@ impl Shim {
         self.tell_leftovers()
     }
 
-    /// Reports the leftovers of the worker that ended last, once they are found. A scan may miss
-    /// processes that fork and end fast, but each of their ends causes another scan.
+    /// Reports the leftovers of the worker that exited last, once they are found. A scan may miss
+    /// processes that fork and exit fast, but each of their exits causes another scan.
     fn tell_leftovers(&mut self) -> Result<(), AgentGone> {
         let Some(index) = self.unseen else {
             return Ok(());
         };
-        if !self.strays_of(index).iter().any(|stray| self.is_news(stray.pid(), index)) {
+        if !self.strays_of(index).iter().any(|process| self.is_news(process.pid(), index)) {
             return Ok(());
         }
         self.unseen = None;
@@ -267,24 +277,24 @@ impl Shim {
         self.say(&FromShim::Leftovers { worker: index as u32 }, &[])
     }
 
-    /// Asks the processes that a worker left behind to end, and reports them to the agent. A scan
-    /// may miss processes that fork and end fast, so there are several; if none finds anything, the
-    /// next end of a child causes another.
-    fn sweep(&mut self, worker: usize, spares_busy: bool) -> Result<(), AgentGone> {
-        let mut looks = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
-        let strays = looks.find(|strays| !strays.is_empty()).unwrap_or_default();
+    /// Sends SIGTERM to the processes that a worker left behind, and reports them to the agent. A
+    /// scan may miss processes that fork and exit fast, so there are several; if none finds a
+    /// process, the next exit of a child causes another.
+    fn sweep(&mut self, worker: usize, unless_busy: bool) -> Result<(), AgentGone> {
+        let mut scans = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
+        let leftovers = scans.find(|found| !found.is_empty()).unwrap_or_default();
         let is_busy =
-            |stray: &ProcessRef| Stat::of(stray.pid()).is_none_or(|stat| !stat.is_waiting());
-        if spares_busy && strays.iter().any(is_busy) {
+            |process: &ProcessRef| Stat::of(process.pid()).is_none_or(|stat| !stat.is_waiting());
+        if unless_busy && leftovers.iter().any(is_busy) {
             return self.say(&FromShim::Leftovers { worker: worker as u32 }, &[]);
         }
-        let pids = strays.iter().take(LEFTOVERS_MAX).map(ProcessRef::pid);
+        let pids = leftovers.iter().take(LEFTOVERS_MAX).map(ProcessRef::pid);
         let processes: Vec<_> = pids.filter_map(describe).collect();
-        for stray in &strays {
-            stray.signal(libc::SIGTERM);
+        for process in &leftovers {
+            process.signal(libc::SIGTERM);
         }
         self.say(&FromShim::Swept { worker: worker as u32, processes }, &[])?;
-        if !strays.is_empty() {
+        if !leftovers.is_empty() {
             return Ok(());
         }
         self.told.remove(&worker);
@@ -292,23 +302,25 @@ impl Shim {
         self.tell_leftovers()
     }
 
-    /// Whether a leftover is not one that has been reported as another worker's.
+    /// Whether a leftover process has not been reported as that of another worker.
     fn is_news(&self, pid: Pid, index: usize) -> bool {
         let Some(rank) = family::variable_of(pid, env_vars::RANK) else {
             return self.told.is_empty();
         };
         rank == self.workers[index].rank
-            || !self.told.iter().any(|told| self.workers[*told].rank == rank)
+            || !self.told.iter().any(|other| self.workers[*other].rank == rank)
     }
 
-    fn empty(&mut self, undead: Vec<Leftover>) -> Result<(), AgentGone> {
+    /// Reports, once, that no process is left except those that cannot be killed.
+    fn empty(&mut self, unkillable: Vec<Leftover>) -> Result<(), AgentGone> {
         if self.emptied {
             return Ok(());
         }
         self.emptied = true;
-        self.say(&FromShim::Empty { undead }, &[])
+        self.say(&FromShim::Empty { undead: unkillable }, &[])
     }
 
+    /// Signals the process group of every running worker.
     fn signal(&mut self, signal: i32) {
         for worker in &mut self.workers {
             if let State::Lives(pid) = worker.state {
@@ -320,25 +332,26 @@ impl Shim {
         }
     }
 
-    /// Returns the processes that an ended worker left behind: orphans that have its rank or its
-    /// session, and all their descendants. When no worker runs, every orphan is the last worker's.
+    /// Returns the processes that a worker left behind when it exited: orphans that have its rank
+    /// or its session, and all their descendants. When no worker runs, every orphan is the last
+    /// worker's.
     fn strays_of(&self, index: usize) -> Vec<ProcessRef> {
         let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
             return Vec::new();
         };
         let (living, rank) = (self.living(), &self.workers[index].rank);
-        let is_stray = |pid: Pid| {
+        let is_leftover = |pid: Pid| {
             !living.contains(&pid)
                 && Stat::of(pid).is_some_and(|stat| !stat.is_dead())
                 && (living.is_empty() || belongs(pid, leader, rank))
         };
-        let mut strays = family::hold_children(rustix::process::getpid());
-        strays.retain(|orphan| is_stray(orphan.pid()));
-        family::hold_descendants(&mut strays);
-        strays
+        let mut found = family::hold_children(rustix::process::getpid());
+        found.retain(|orphan| is_leftover(orphan.pid()));
+        family::hold_descendants(&mut found);
+        found
     }
 
-    /// Scans again for everything that is being swept.
+    /// Scans again for the leftovers that are being killed.
     fn sweep_again(&mut self) -> Result<(), AgentGone> {
         if !self.sweeping.is_empty() && self.living().is_empty() {
             return self.sweep_all();
@@ -369,20 +382,20 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills what a worker left behind, until a scan finds nothing or the maximum of scans is
-    /// reached; returns what the last scan found.
+    /// Kills the processes that a worker left behind, until a scan finds none or the maximum of
+    /// scans is reached; returns the result of the last scan.
     fn kill_strays_of(&self, worker: usize) -> Vec<ProcessRef> {
-        let mut strays = Vec::new();
+        let mut leftovers = Vec::new();
         for _ in 0..SWEEPS_MAX {
-            strays = self.strays_of(worker);
-            if strays.is_empty() {
+            leftovers = self.strays_of(worker);
+            if leftovers.is_empty() {
                 break;
             }
-            for stray in &strays {
-                stray.signal(libc::SIGKILL);
+            for process in &leftovers {
+                process.signal(libc::SIGKILL);
             }
         }
-        strays
+        leftovers
     }
 
     fn living(&self) -> Vec<Pid> {
@@ -393,20 +406,21 @@ impl Shim {
         self.workers.iter().filter_map(pid).collect()
     }
 
-    /// Kills until the kernel reports that no child is left.
+    /// Kills all descendants until the kernel reports that no child is left.
     fn kill(&mut self) -> Result<(), AgentGone> {
         for worker in &mut self.workers {
             worker.sent.push(libc::SIGKILL);
         }
-        let mut ends = Vec::new();
-        let left = family::kill_descendants(KILL_LIMIT, |pid, exit| ends.push((pid, exit)));
-        for (pid, exit) in ends {
+        let mut exits = Vec::new();
+        let left = family::kill_descendants(KILL_LIMIT, |pid, exit| exits.push((pid, exit)));
+        for (pid, exit) in exits {
             self.ended(pid, exit)?;
         }
         self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
     }
 }
 
+/// Whether a process was started by the worker with this session leader and this rank.
 fn belongs(pid: Pid, leader: Pid, rank: &str) -> bool {
     match family::variable_of(pid, env_vars::RANK) {
         Some(value) => value == rank,
@@ -428,22 +442,22 @@ fn fork_worker(
 ) -> io::Result<(Pid, Vec<OwnedFd>)> {
     let (out_read, out_write) = fds::output_pipe()?;
     let (err_read, err_write) = fds::output_pipe()?;
-    let (rank_ours, rank_theirs) = fds::stream_pair()?;
-    let mut ours = vec![out_read, err_read, rank_ours];
+    let (rank_socket, worker_rank_socket) = fds::stream_pair()?;
+    let mut agent_ends = vec![out_read, err_read, rank_socket];
     let input = if worker.stdin {
         let (read, write) = fds::pipe()?;
-        ours.push(write);
+        agent_ends.push(write);
         read
     } else {
         fds::null()?
     };
     let mut env = worker.env;
-    env.push(descriptor_variable(env_vars::REMUDA_RANK_FD, &rank_theirs));
-    let mut kept = vec![rank_theirs];
+    env.push(descriptor_variable(env_vars::REMUDA_RANK_FD, &worker_rank_socket));
+    let mut inherited_fds = vec![worker_rank_socket];
     if let Some(shared) = shared {
         let copy = shared.try_clone()?;
         env.push(descriptor_variable(env_vars::REMUDA_SHM_FD, &copy));
-        kept.push(copy);
+        inherited_fds.push(copy);
     }
     let exec = Exec {
         path: CString::new(worker.path)?,
@@ -451,13 +465,13 @@ fn fork_worker(
         envp: CStrings::new(env.into_iter().map(|(name, value)| [name, value].join(&b'=')))?,
         cwd: CString::new(worker.cwd)?,
         stdio: [input, out_write, err_write],
-        kept,
+        kept: inherited_fds,
         binding: worker
             .bound
             .map(|share| Binding::new(&share.cpus, share.memory.as_ref().map(policy))),
     };
     let pid = exec.spawn(report.as_fd(), tag, rustix::process::getpid())?;
-    Ok((pid, ours))
+    Ok((pid, agent_ends))
 }
 
 fn descriptor_variable(name: &str, fd: &OwnedFd) -> (Vec<u8>, Vec<u8>) {

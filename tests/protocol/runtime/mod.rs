@@ -1,4 +1,4 @@
-//! The files that are proved, and the names that they need beside them.
+//! The source files under test, and the modules that they import.
 
 #[expect(dead_code, reason = "protocols use a part of it")]
 #[path = "../../../src/runtime/cells.rs"]
