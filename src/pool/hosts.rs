@@ -115,15 +115,15 @@ impl Pool {
         nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,
         users: Users,
     ) -> Self {
-        let mut kept = Vec::new();
+        let mut unique = Vec::new();
         let mut names = std::collections::HashSet::new();
         for (host, slots) in nodes {
             let slots = without_repeats(slots);
             if !slots.is_empty() && names.insert(host.clone()) {
-                kept.push((host, slots));
+                unique.push((host, slots));
             }
         }
-        Self { nodes: kept, users }
+        Self { nodes: unique, users }
     }
 
     /// The hosts with their slots, in rank order.

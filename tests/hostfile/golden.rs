@@ -30,13 +30,13 @@ fn check_errors(directory: &str, has_errors: bool) {
 }
 
 #[test]
-fn valid_files_are_read_and_show_what_is_expected() {
+fn valid_files_match_expected_screens() {
     check_directory("hostfiles/valid", &[]);
     check_errors("hostfiles/valid", false);
 }
 
 #[test]
-fn invalid_files_show_what_is_expected() {
+fn invalid_files_match_expected_screens() {
     check_directory("hostfiles/invalid", &[]);
     check_errors("hostfiles/invalid", true);
 }
@@ -54,7 +54,7 @@ const DIALECTS: [(Dialect, &str); 8] = [
 ];
 
 #[test]
-fn files_of_a_named_dialect_show_what_is_expected() {
+fn dialect_files_match_expected_screens() {
     assert_eq!(DIALECTS.len() + 1, Dialect::ALL.len(), "DeepSpeed's has two directories");
     for (dialect, directory) in DIALECTS {
         check_directory(directory, &["--from", dialect.name()]);
@@ -66,7 +66,7 @@ const WITHOUT_FILE: &[&str] =
     &["H010", "H019", "H024", "H025", "H026", "H027", "H028", "H042", "H043"];
 
 #[test]
-fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
+fn every_hostfile_code_has_a_file() {
     let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
     let hostfiles = stories.filter(|found| found.code.starts_with('H'));
     let dialects = DIALECTS.map(|(_, directory)| directory);
@@ -89,7 +89,7 @@ const WITHOUT_PLACE: &[&str] =
     &[pool::codes::NO_HOST, pool::codes::NOT_TEXT, pool::codes::NO_HOSTFILE];
 
 #[test]
-fn every_finding_of_the_corpus_has_its_place() {
+fn every_finding_has_a_position() {
     for (file, dialect) in corpus() {
         let bytes = fs::read(&file).expect("it is readable");
         let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
@@ -109,7 +109,7 @@ const MENDED: &[&str] = &[
 ];
 
 #[test]
-fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
+fn fix_is_idempotent_and_result_is_clean() {
     let directory = scratch("mended");
     let copy = directory.join("hosts");
     let mut clean = Vec::new();
@@ -135,7 +135,7 @@ fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
 }
 
 #[test]
-fn no_host_is_lost_and_nothing_certain_is_left_when_a_file_is_mended() {
+fn fix_keeps_hosts_and_applies_all_certain_changes() {
     for (file, dialect) in corpus() {
         let shown = file.display();
         let options = ReadOptions { dialect, slots: None };

@@ -45,7 +45,7 @@ fn check(
 }
 
 #[test]
-fn a_hostfile_may_be_in_any_dialect() {
+fn run_reads_any_dialect() {
     let directory = scratch("run_dialect");
     write(&directory.join("ompi"), "a slots=2 max_slots=4\nb slots=2\n");
     let said = "note: ompi: read as an Open MPI hostfile: `max_slots=4` on line 1\n";
@@ -58,7 +58,7 @@ fn a_hostfile_may_be_in_any_dialect() {
 }
 
 #[test]
-fn hosts_may_stand_in_place_of_a_file() {
+fn run_accepts_host_list() {
     let directory = scratch("run_list");
     let check = |list: &str, hosts: &[&str], world| {
         check(&directory, &["-H", list], &[], hosts, world, "");
@@ -82,7 +82,7 @@ fn hosts_may_stand_in_place_of_a_file() {
 }
 
 #[test]
-fn hosts_of_which_nothing_is_said_have_the_slots_that_are_given() {
+fn slots_option_sets_missing_slot_counts() {
     let directory = scratch("run_slots");
     write(&directory.join("names"), "a\nb\n");
     check(&directory, &["-H", "names", "--slots", "2"], &[], &["a", "b"], 4, "");
@@ -93,7 +93,7 @@ fn hosts_of_which_nothing_is_said_have_the_slots_that_are_given() {
 }
 
 #[test]
-fn an_allocation_is_used_and_said() {
+fn allocation_is_used_and_named() {
     let directory = scratch("allocation");
     let slurm = [
         ("SLURM_JOB_ID", "17"),
@@ -121,7 +121,7 @@ fn an_allocation_is_used_and_said() {
 }
 
 #[test]
-fn one_task_of_many_is_one_machine() {
+fn task_of_slurm_step_uses_one_machine() {
     let directory = scratch("step");
     let step = [
         ("SLURM_JOB_NODELIST", "n[1-2]"),
@@ -135,16 +135,16 @@ fn one_task_of_many_is_one_machine() {
 }
 
 #[test]
-fn an_allocation_that_makes_no_sense_is_shown() {
+fn invalid_allocation_is_reported() {
     let directory = scratch("bad_allocation");
     let slurm = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2(x2)")];
     let (_, stderr, status) = dry_run(&directory, &[], &slurm);
-    assert!(stderr.contains("error[H035]: counts for 2 nodes, and 3 nodes"), "{stderr}");
+    assert!(stderr.contains("error[H035]: counts for 2 nodes, but 3 nodes"), "{stderr}");
     assert!(stderr.contains("environment:2:"), "{stderr}");
     assert_eq!(status, 65);
     let bare = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_JOB_ID", "17")];
     let (_, stderr, status) = dry_run(&directory, &[], &bare);
-    assert!(stderr.contains("`--slots 8` says it for all nodes"), "{stderr}");
+    assert!(stderr.contains("or use `--slots 8` for all nodes"), "{stderr}");
     assert_eq!(status, 65);
     let said = "note: hosts are the allocation of Slurm job 17\n";
     check(&directory, &["--slots", "8"], &bare, &["n1", "n2", "n3"], 24, said);
