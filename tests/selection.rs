@@ -1,5 +1,5 @@
-//! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: what DeepSpeed 0.19.8 selects, and what
-//! is said where it fails.
+//! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: the selection of DeepSpeed 0.19.8, and
+//! the messages for invalid values.
 
 #![cfg(feature = "cli")]
 
@@ -35,7 +35,7 @@ fn counts(nodes: &str, gpus: &str) -> SelectorArgs {
     }
 }
 
-/// `w0 0,1; w1 2`, then warnings; or the errors, each `CODE column message`.
+/// Formats the selected pool as `w0 0,1; w1 2` and the warnings, or the errors: `CODE at column: message`.
 fn outcome(pool: &Pool, args: &SelectorArgs) -> String {
     let (mut out, findings) = match select(pool, args) {
         Ok(selected) => (show(&selected.pool), selected.findings),
@@ -96,11 +96,11 @@ fn exclude_removes_as_deepspeed() {
 
 #[test]
 fn whole_host_beside_its_slots_has_no_effect() {
-    let said = "`worker-1` is named as a whole and by slots: only the slots are used";
-    check(&include("worker-1@worker-1:2"), &format!("w1 2; S011 at 1: {said}"));
-    check(&include("worker-1:2@worker-1"), &format!("w1 2; S011 at 12: {said}"));
+    let warning = "`worker-1` is named as a whole and by slots: only the slots are used";
+    check(&include("worker-1@worker-1:2"), &format!("w1 2; S011 at 1: {warning}"));
+    check(&include("worker-1:2@worker-1"), &format!("w1 2; S011 at 12: {warning}"));
     let rest = "w0 0,1,2,3; w1 0,2,3; w2 0,1";
-    check(&exclude("worker-1@worker-1:1"), &format!("{rest}; S011 at 1: {said}"));
+    check(&exclude("worker-1@worker-1:1"), &format!("{rest}; S011 at 1: {warning}"));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn device_order_is_kept_unless_slots_are_named() {
 
 #[track_caller]
 fn check_screen(args: &SelectorArgs, expect: &str) {
-    let findings = select(&three_hosts(), args).expect_err("it cannot be selected");
+    let findings = select(&three_hosts(), args).expect_err("the selection is invalid");
     assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
 }
 
@@ -317,7 +317,7 @@ fn some_pool() -> impl Strategy<Value = Pool> {
     })
 }
 
-/// A pool with a selector for it: for each host nothing, the host, or some of its slots.
+/// A pool and a selector that names each host, or some of its slots, or omits it.
 fn pool_and_selector() -> impl Strategy<Value = (Pool, String)> {
     some_pool().prop_flat_map(|pool| {
         let choices: Vec<_> = pool
@@ -360,9 +360,9 @@ proptest! {
         let (excluded, _) = Selection::parse(&pool, &exclude(&selector)).expect("a good selector");
         let (kept, rest) = (slots_of(&included.apply(&pool)), slots_of(&excluded.apply(&pool)));
         let all = slots_of(&pool);
-        let put_together: Vec<_> =
+        let partition: Vec<_> =
             all.iter().filter(|pair| kept.contains(pair) != rest.contains(pair)).cloned().collect();
-        prop_assert_eq!(put_together.len(), all.len());
+        prop_assert_eq!(partition.len(), all.len());
         // Both keep the order of the hostfile.
         prop_assert_eq!(&all.iter().filter(|pair| kept.contains(pair)).cloned().collect::<Vec<_>>(), &kept);
         prop_assert_eq!(&all.iter().filter(|pair| rest.contains(pair)).cloned().collect::<Vec<_>>(), &rest);

@@ -1,4 +1,4 @@
-//! Files as large as they can be, and any bytes at all.
+//! Files at the limits, and arbitrary bytes.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ fn span_ends_before_carriage_returns() {
     let text = "worker-0 slots=4\r\r\r\r\nworker-1 slots=4\n".to_owned();
     for end in 16..=20 {
         let source = Source { name: "hosts".to_owned(), text: text.clone() };
-        let problem = Diagnostic::error("H015", Span::new(0, end), "no good");
+        let problem = Diagnostic::error("H015", Span::new(0, end), "invalid");
         let findings = Findings { source, diagnostics: vec![problem] };
         let screen = show_findings(&findings, Paint::Plain);
         assert!(screen.contains("1 | worker-0 slots=4\n  | ^^^^^^^^^^^^^^^^\n"), "{screen}");
@@ -63,7 +63,7 @@ fn colours_appear_only_if_requested() {
     assert!(show_findings(&findings, Paint::Colour).contains('\u{1b}'));
 }
 
-/// Bytes as they come in hostfiles, mixed with all others.
+/// Words of hostfiles, mixed with arbitrary bytes.
 fn hostfile_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(b"worker-0".to_vec()),
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// Texts as they come in hostfiles of any dialect, and what is nowhere expected.
+/// Words of hostfiles in every dialect, and words that are valid in none.
 const WORDS: &[&[u8]] = &[
     b"worker-0",
     b"worker-1",
@@ -174,11 +174,11 @@ const WORDS: &[&[u8]] = &[
     b"'",
     b"ifname=x",
 ];
-/// Bytes of one text, and of one that is larger than any file.
+/// Limit of the bytes of most texts, and of a rare large one.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 const HUGE_BYTES_MAX: usize = 1 << 20;
 
-/// Mostly words, sometimes one of them very often, sometimes bytes of any kind.
+/// Random words, often with one word repeated, and some arbitrary bytes.
 fn any_text(random: &mut Random) -> Vec<u8> {
     let mut text = Vec::new();
     let length = match random.below(64) {
@@ -186,12 +186,12 @@ fn any_text(random: &mut Random) -> Vec<u8> {
         1..8 => random.below(TEXT_BYTES_MAX),
         _ => random.below(400),
     };
-    let favourite = WORDS[random.below(WORDS.len())];
-    let taste = random.below(4);
+    let repeated = WORDS[random.below(WORDS.len())];
+    let repeats = random.below(4);
     while text.len() < length {
         match random.below(16) {
             0 => text.push(random.below(256) as u8),
-            pick if pick <= 4 * taste => text.extend_from_slice(favourite),
+            pick if pick <= 4 * repeats => text.extend_from_slice(repeated),
             _ => text.extend_from_slice(WORDS[random.below(WORDS.len())]),
         }
     }
@@ -209,7 +209,7 @@ fn prove_any_bytes_in_any_dialect_give_screen() {
     }
 }
 
-/// Everything that the commands do with a text.
+/// Runs every operation of the commands on a text.
 fn check_any(bytes: &[u8], options: ReadOptions) {
     let mut reading = read_any("hosts", bytes, options);
     let notes = lint(&reading);

@@ -1,4 +1,4 @@
-//! The commands of `remuda hostfile`, each with its whole output.
+//! The commands of `remuda hostfile`, with their complete output.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{hostfile, scratch, word, write};
 
-/// Runs a command on a file; its output, then what it says beside it.
+/// Runs a command and compares its standard output, standard error and status.
 #[track_caller]
 fn check(words: &[&str], stdout: &str, stderr: &str, status: u8) {
     let outcome = hostfile(words);
@@ -101,7 +101,7 @@ fn allow_suppresses_warnings_only() {
 fn fix_is_atomic_and_keeps_other_content() {
     let directory = scratch("fix");
     let hosts = file(&directory, "hosts", "# rack 1\nw0 slots = 4 # fast\n\nw1 lots=4\nw2:4\n");
-    fs::set_permissions(&hosts, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    fs::set_permissions(&hosts, fs::Permissions::from_mode(0o640)).expect("the test owns the file");
     let link = directory.join("link");
     std::os::unix::fs::symlink("hosts", &link).expect("a link");
     let shown = link.display();
@@ -111,13 +111,13 @@ fn fix_is_atomic_and_keeps_other_content() {
         &format!("note: {shown}: 3 changes made\n"),
         0,
     );
-    let text = fs::read_to_string(&hosts).expect("it is there");
+    let text = fs::read_to_string(&hosts).expect("the file exists");
     assert_eq!(text, "# rack 1\nw0 slots=4 # fast\n\nw1 slots=4\nw2 slots=4\n");
-    assert_eq!(fs::metadata(&hosts).expect("it is there").mode() & 0o777, 0o640);
-    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert_eq!(fs::metadata(&hosts).expect("the file exists").mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(&link).expect("the file exists").is_symlink());
     check(&["check", "--fix", word(&link)], &format!("{shown}: 3 hosts, 12 slots\n"), "", 0);
-    let left = fs::read_dir(&directory).expect("it is there").count();
-    assert_eq!(left, 2, "no draft is left");
+    let left = fs::read_dir(&directory).expect("the file exists").count();
+    assert_eq!(left, 2, "the temporary file is removed");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn fix_skips_uncertain_suggestions() {
     let text = "w0 slots=4x\nw1 slots=4\nw1 slots=4\nw2:22 slots=1\n";
     let hosts = file(&directory, "hosts", text);
     assert_eq!(hostfile(&["check", "--fix", word(&hosts)]).status.code(), 1);
-    assert_eq!(fs::read_to_string(&hosts).expect("it is there"), text);
+    assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), text);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn list_of_hosts_replaces_file() {
     check(&["check", "--slots", "2", "n1,n2"], "list: 2 hosts, 4 slots\n", "", 0);
     let outcome = hostfile(&["check", "n1,n2"]);
     assert!(outcome.stdout.contains("`n1:N,n2:N`, or add `--slots N`"), "{}", outcome.stdout);
-    // A file of that name wins.
+    // An existing file of that name takes precedence.
     let named = file(&directory, "m1:2", "other slots=1\n");
     let shown = named.display();
     check(&["check", word(&named)], &format!("{shown}: 1 host, 1 slot\n"), "", 0);
@@ -229,7 +229,7 @@ fn fmt_writes_canonical_form() {
     check(&["fmt", word(&hosts)], formatted, "", 0);
     check(&["fmt", "--check", word(&hosts)], &format!("{}\n", hosts.display()), "", 1);
     check(&["fmt", "-w", word(&hosts)], "", "", 0);
-    assert_eq!(fs::read_to_string(&hosts).expect("it is there"), formatted);
+    assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), formatted);
     check(&["fmt", "--check", word(&hosts)], "", "", 0);
     let bad = file(&directory, "bad", "w0 slots=0\n");
     let outcome = hostfile(&["fmt", "-w", word(&bad)]);
@@ -307,7 +307,7 @@ fn sets_keep_slots_and_order() {
     let outcome = hostfile(&["show", "--json", "n[1-2]"]);
     let found: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
     assert_eq!(found["hosts"][1], serde_json::json!({"name": "n2", "node_rank": 1}));
-    // A name alone is a file that was mistyped.
+    // A single name is a mistyped file.
     let outcome = hostfile(&["show", "hsots"]);
     for part in ["hostfile `hsots` does not exist", "or write a set: `alpha,beta`"] {
         assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
@@ -366,7 +366,7 @@ fn check_selects_hosts_and_accepts_insecure_files() {
         assert_eq!(outcome.status.code(), 0, "{}", outcome.stdout);
     }
     let open = file(&directory, "open", "a slots=2\n");
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("ours");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("the test owns the file");
     let open = word(&open);
     assert_eq!(hostfile(&["check", open]).status.code(), 1);
     check(&["check", open, "--allow_insecure_files"], &format!("{open}: 1 host, 2 slots\n"), "", 0);

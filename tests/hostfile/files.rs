@@ -1,4 +1,4 @@
-//! Files that cannot be used, and files that only a test can make.
+//! Files that cannot be loaded, and files that a test has to create.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -52,10 +52,10 @@ fn missing_file_error_has_help() {
 fn unreadable_file_error_names_reason() {
     let path = scratch("unreadable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("the test owns the file");
     if rustix::process::geteuid().is_root() {
-        // Root may read everything; a link to itself is what even root cannot open.
-        fs::remove_file(&path).expect("it is ours");
+        // Root can read every file, but cannot open a link to itself.
+        fs::remove_file(&path).expect("the test owns the file");
         std::os::unix::fs::symlink(&path, &path).expect("a link can be made");
     }
     check_load(&path, Status::NoInput, "error[H025]: cannot read hostfile");
@@ -65,7 +65,7 @@ fn unreadable_file_error_names_reason() {
 fn world_writable_file_needs_consent() {
     let path = scratch("writable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the test owns the file");
     check_load(&path, Status::Permission, "is writable by everyone");
     let loaded = load(&path, Trust::Anyone, ReadOptions::default()).expect("consent was given");
     assert_eq!(loaded.hostfile.hosts().len(), 1);
@@ -75,7 +75,7 @@ fn world_writable_file_needs_consent() {
 fn malformed_file_has_status_65() {
     let path = scratch("malformed").join("hosts");
     fs::write(&path, "worker-0 slots=0\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the test owns the file");
     check_load(&path, Status::BadInput, "error[H004]");
 }
 
@@ -84,9 +84,9 @@ fn huge_file_is_refused_unread() {
     let path = scratch("large").join("hosts");
     let file = fs::File::create(&path).expect("made");
     file.set_len(1 << 40).expect("a file with holes");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the test owns the file");
     check_load(&path, Status::BadInput, "error[H028]");
-    fs::remove_file(&path).expect("it is ours");
+    fs::remove_file(&path).expect("the test owns the file");
 }
 
 #[test]
