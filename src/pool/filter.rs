@@ -10,7 +10,7 @@ use super::nodeset::{fold_set, kin};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest_host;
 
-/// Whole hosts and parts of hosts.
+/// Filter of a pool: whole hosts, and slots of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter(HashMap<HostName, Which>);
 

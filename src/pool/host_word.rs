@@ -33,7 +33,7 @@ pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     })
 }
 
-/// Checks the first word; a host that can be guessed is kept, so that duplicates are found.
+/// Checks the first word; a guessed host is stored, so that duplicates are found.
 pub(super) fn read_host(word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
     if word.is_spoilt() {
         return;

@@ -15,7 +15,7 @@ pub(super) struct HostLine {
     pub(super) host: Option<(HostName, Span)>,
     /// The login user.
     pub(super) user: Option<UserName>,
-    /// How many slots it has.
+    /// Number of slots.
     pub(super) slots: Option<SlotCount>,
     /// Open MPI's limit.
     pub(super) max_slots: Option<SlotCount>,
@@ -88,7 +88,7 @@ impl<'a> HostToken<'a> {
         }
     }
 
-    /// Whether the word is `key=value` in the place of a host name.
+    /// Whether the word is `key=value` and not a host name.
     fn is_setting(self) -> bool {
         let key = self.text.split_once('=').map(|(key, _)| key);
         key.is_some_and(|key| {

@@ -11,13 +11,13 @@ const ROUNDS_MAX: usize = 8;
 /// The result of fixing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
-    /// The text after the fixes.
+    /// The text after the fixes, parsed again.
     pub reading: Reading,
     /// Number of changes that were made.
     pub changes: usize,
 }
 
-/// Applies certain suggestions until none is left.
+/// Applies the certain suggestions of a text, and those of the result, until none is left.
 pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
     let mut fixed = Mended { reading, changes: 0 };
     for _ in 0..ROUNDS_MAX {

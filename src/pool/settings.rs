@@ -12,10 +12,11 @@ use super::similar::nearest;
 pub(super) struct HostSettings {
     /// The position of the first `slots=`.
     slots_at: Option<Span>,
-    /// Whether a slot count was intended, even if it is invalid: its absence is not reported.
+    /// Whether a word was meant as a slot count, even if it is invalid: then no missing count is
+    /// reported.
     slots_meant: bool,
-    /// Number of words of the line that give slots in any spelling: of two, neither is corrected
-    /// into the other.
+    /// Number of words of the line that give slots in any spelling: if there are two, neither is
+    /// corrected.
     sayings: usize,
 }
 
@@ -172,7 +173,7 @@ impl HostSettings {
     }
 }
 
-/// The error for a number in the place of `slots=`; the line may have a `slots=` after it as well.
+/// The error for a number instead of `slots=`; the line may also have a `slots=` after it.
 fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
     if 0 < sayings {
         let message = format!("unexpected `{}` before `slots`", word.text);

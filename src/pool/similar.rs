@@ -23,8 +23,8 @@ pub(super) fn nearest_host<'a>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let meant = numbers(typed);
-    nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == meant))
+    let typed_numbers = numbers(typed);
+    nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == typed_numbers))
 }
 
 /// The numbers of a name without leading zeros, which are often forgotten.

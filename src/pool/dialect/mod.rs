@@ -131,7 +131,7 @@ pub struct ReadOptions {
     pub slots: Option<SlotCount>,
 }
 
-/// A text that was read, with or without errors.
+/// A parsed hostfile: its dialect, its hosts, and its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The dialect in which the text was read.

@@ -12,7 +12,7 @@ use crate::pool::text::decode;
 /// Limit of the variables of a file; reading stops there.
 const VARIABLES_MAX: usize = 4096;
 
-/// One variable.
+/// A variable of an environment file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Its name: letters, digits and `_`.
@@ -25,10 +25,10 @@ pub struct Variable {
     pub span: Span,
 }
 
-/// The variables of the valid lines, in the order of the text, each name once: the last wins.
+/// Variables of an environment file, each name once: of several lines the last wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFile {
-    /// The variables.
+    /// The variables, in the order of their last lines.
     pub variables: Vec<Variable>,
 }
 
@@ -66,7 +66,7 @@ fn not_text(found: Diagnostic) -> Diagnostic {
 
 #[derive(Default)]
 struct Reader {
-    /// The variables; one that is set again further down leaves `None` at its first place.
+    /// The variables; if a variable is set again, its earlier entry becomes `None`.
     variables: Vec<Option<Variable>>,
     places: HashMap<String, usize>,
     entries: usize,

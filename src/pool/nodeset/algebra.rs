@@ -21,9 +21,9 @@ pub enum Operator {
 /// A word between operators: a list, or another kind of operand that the caller defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOperand<'a> {
-    /// The word.
+    /// The text of the operand.
     pub text: &'a str,
-    /// Its position.
+    /// Its position in the expression.
     pub span: Span,
 }
 

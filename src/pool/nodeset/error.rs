@@ -7,7 +7,7 @@ use crate::pool::codes;
 /// An error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeProblem {
-    /// The error.
+    /// The kind of the error.
     pub error: RangeError,
     /// Its position in the text.
     pub span: Span,
@@ -25,23 +25,23 @@ pub enum RangeError {
     /// A missing number: `[]`, `[1,,2]`.
     #[error("a number is missing in the range")]
     EmptyItem,
-    /// A word in place of a number: `[a-c]`.
+    /// A word instead of a number: `[a-c]`.
     #[error("`{}` is not a number", .0.escape_debug())]
     NotANumber(String),
     /// A descending range: `[3-1]`.
     #[error("descending range: {last} is below {first}")]
     Reversed {
-        /// As written.
+        /// First number, as written.
         first: String,
-        /// As written.
+        /// Last number, as written.
         last: String,
     },
-    /// Ends with different padding: for `[01-3]` Slurm makes 01, 02, 03; other tools refuse it.
+    /// Numbers with different padding: `[01-3]` is 01, 02, 03 in Slurm; other tools refuse it.
     #[error("`{first}` and `{last}` are padded differently")]
     Padding {
-        /// As written.
+        /// First number, as written.
         first: String,
-        /// As written.
+        /// Last number, as written.
         last: String,
     },
     /// An invalid step: `[1-9/0]`, `[1/2]`.
