@@ -69,32 +69,33 @@ fn plan_of(nodes: u32, port: u16) -> Result<LaunchPlan, Box<dyn Error>> {
 }
 
 async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
-    let since = clock::now();
+    let start = clock::now();
     let mut joining = JoinSet::new();
     for node in (1..nodes).map(NodeRank) {
         let dialer = Dialer { node, ..first.clone() };
         joining.spawn(async move { dialer.join(LIMIT, |_, _| {}).await });
     }
-    let mut playing = JoinSet::new();
+    let mut agents = JoinSet::new();
     while let Some(joined) = joining.join_next().await {
         let mut tasks = Tasks::default();
-        let (ours, theirs) = fds::stream_pair()?;
-        let theirs = (LinkReader::new(theirs.try_clone()?)?, LinkWriter::new(theirs)?);
-        let ours = (LinkReader::new(ours.try_clone()?)?, LinkWriter::new(ours)?);
-        let attached = joined??.attach(theirs, &mut tasks);
-        playing.spawn(play(ours, attached, tasks));
+        let (agent_end, launcher_end) = fds::stream_pair()?;
+        let launcher_end =
+            (LinkReader::new(launcher_end.try_clone()?)?, LinkWriter::new(launcher_end)?);
+        let agent_end = (LinkReader::new(agent_end.try_clone()?)?, LinkWriter::new(agent_end)?);
+        let attached = joined??.attach(launcher_end, &mut tasks);
+        agents.spawn(play(agent_end, attached, tasks));
     }
-    tell("joined", since);
-    while let Some(played) = playing.join_next().await {
-        played?;
+    tell("joined", start);
+    while let Some(agent) = agents.join_next().await {
+        agent?;
     }
-    tell("over", since);
+    tell("over", start);
     Ok(())
 }
 
 #[expect(clippy::disallowed_macros, reason = "this is a program of its own")]
-fn tell(what: &str, since: Instant) {
-    println!("{what} {:.6}", (clock::now() - since).as_secs_f64());
+fn tell(event: &str, start: Instant) {
+    println!("{event} {:.6}", (clock::now() - start).as_secs_f64());
 }
 
 /// Simulates an agent: answers the launcher's messages, then waits for the end of the job.
@@ -134,8 +135,8 @@ fn answer(message: ToAgent) -> Vec<u8> {
             cpus: 1,
             notes: Vec::new(),
         })),
-        ToAgent::Start(start) => {
-            let ranks = start.workers.iter().map(|worker| worker.rank);
+        ToAgent::Start(request) => {
+            let ranks = request.workers.iter().map(|worker| worker.rank);
             let mut bytes: Vec<u8> = ranks.flat_map(|rank| life_of(rank, at_us)).collect();
             bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
             bytes

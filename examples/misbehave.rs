@@ -57,10 +57,10 @@ fn flood_of_notes() -> ExitCode {
             }
         }
     });
-    let ended = flood.join();
+    let result = flood.join();
     say("flooded");
     let _ = std::io::stdin().read_line(&mut String::new());
-    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Every rank reduces once; then rank 0 exits, and the others continue.
@@ -103,8 +103,8 @@ fn sum(group: &Group) -> Result<(), CollectiveError> {
     group.all_reduce(&mut [1.0f32], ReduceOp::Sum)
 }
 
-fn told(ended: Result<(), Error>) -> ExitCode {
-    match ended {
+fn told(result: Result<(), Error>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "{error}");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What CI runs and what a contributor runs before a commit: format, lints, documentation, licences,
-# crate counts, proofs, tests. Every step runs even if an earlier one failed.
+# All checks of CI, also to be run before a commit: format, lints, documentation, licences, crate
+# counts, proofs, tests. If a step fails, the later steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
 set -uo pipefail
@@ -15,13 +15,13 @@ step() {
     "$@" || failed+=("$name")
 }
 
-# No broken link in the documentation, whatever features a program enables.
+# Checks the links of the documentation for several sets of features.
 documentation() {
     local features problems=0
     for features in "" "--no-default-features" "--no-default-features --features "{cli,train,nccl} --document-private-items; do
         # shellcheck disable=SC2086 # several words
         RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps --lib $features || {
-            echo "broken with: cargo doc --no-deps --lib $features"
+            echo "failed: cargo doc --no-deps --lib $features"
             problems=1
         }
     done
@@ -36,7 +36,7 @@ licences() {
     fi
 }
 
-# The table of ARCHITECTURE.md against the lock file.
+# Compares the table of crate counts in ARCHITECTURE.md with the lock file.
 crate_counts() {
     local row
     while IFS= read -r row; do
@@ -55,7 +55,7 @@ step "crate counts" crate_counts
 step "proofs, few cases each" scripts/prove --smoke
 step "tests" scripts/test "$@"
 
-# Last, and after the tests' own closing line, only if there is something to say.
+# Printed last, after the summary of the tests, and only after a failure.
 if [[ ${#failed[@]} -gt 0 ]]; then
     printf '\nfailed:'
     printf ' [%s]' "${failed[@]}"

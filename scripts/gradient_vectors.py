@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/vectors/*.json: what PyTorch computes for the bundled models and optimizer.
+"""Writes tests/vectors/*.json: the results of PyTorch for the bundled models and optimizer.
 
     python3 scripts/gradient_vectors.py        (needs torch, CPU is enough)
 
-Each file holds parameters, a batch, and torch's loss and gradients in single precision, or the
-parameters after some steps of torch's AdamW with clipping. The formulas are written with torch's own
-modules, so that a mistake of ours is not repeated here.
+Each file contains parameters, a batch, and torch's loss and gradients in single precision, or the
+parameters after some steps of torch's AdamW with clipping. The models use torch's own modules, so that
+a mistake in remuda is not repeated here.
 """
 
 import json
@@ -37,8 +37,8 @@ class Block(nn.Module):
         batch, length, width = x.shape
         split = lambda t: t.view(batch, length, self.heads, -1).transpose(1, 2)
         q, k, v = map(split, self.attn["c_attn"](x).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.attn["c_proj"](mixed.transpose(1, 2).reshape(batch, length, width))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.attn["c_proj"](attended.transpose(1, 2).reshape(batch, length, width))
 
     def forward(self, x):
         x = x + self.attend(self.ln_1(x))
@@ -74,13 +74,13 @@ class Mlp(nn.Module):
 
 
 def flat(tensors):
-    """All numbers, in the order of the parameters; the shortest text that gives the same float back."""
+    """All numbers in the order of the parameters, with the 9 digits that a float needs to round-trip."""
     numbers = torch.cat([tensor.detach().flatten() for tensor in tensors]).tolist()
     return [float(f"{number:.9g}") for number in numbers]
 
 
 def perturb(model):
-    """Parameters away from the initial ones: no gain is one, no layer nearly linear."""
+    """Moves the parameters away from their initial values: no norm weight is 1, no layer nearly linear."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3) if parameter.dim() == 2 else parameter.uniform_(0.5, 1.5)
@@ -97,7 +97,7 @@ def gradients(model, *batch):
 
 
 def adamw(model, *batch):
-    """Five steps as a training loop takes them: clip, step, another learning rate."""
+    """Five steps of a training loop with clipping and a changing learning rate."""
     decay = [p for p in model.parameters() if 2 <= p.dim()]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]

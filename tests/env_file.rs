@@ -97,7 +97,7 @@ fn shadowed_variable_warning_has_line_of_other_file() {
     assert_eq!(
         show_findings(&findings, Paint::Plain),
         "warning[E005]: `C` is also set on line 4 of ~/.deepspeed_env\n --> .deepspeed_env:1:1\n  |\n\
-         1 | C=4\n  | ^ this one counts\n  |\n\
+         1 | C=4\n  | ^ this value is used\n  |\n\
          help: the file of the working directory wins; remove one of the two\n\
          .deepspeed_env: 0 errors, 1 warning\n"
     );
@@ -110,12 +110,12 @@ fn variables_that_load_code_are_warned_about() {
     findings.diagnostics.extend(found);
     assert_eq!(
         show_findings(&findings, Paint::Plain),
-        "warning[E010]: `LD_PRELOAD` comes from the working directory\n --> .deepspeed_env:1:1\n  |\n\
-         1 | LD_PRELOAD=./x.so\n  | ^^^^^^^^^^ decides which code every worker runs\n  |\n\
-         help: if that is meant, put it into the file in your home directory\n\
-         warning[E010]: `PATH` comes from the working directory\n --> .deepspeed_env:2:1\n  |\n\
-         2 | PATH=/x\n  | ^^^^ decides which code every worker runs\n  |\n\
-         help: if that is meant, put it into the file in your home directory\n\
+        "warning[E010]: `LD_PRELOAD` is set by a file of the working directory\n --> .deepspeed_env:1:1\n  |\n\
+         1 | LD_PRELOAD=./x.so\n  | ^^^^^^^^^^ selects the code that every worker runs\n  |\n\
+         help: if this is intended, move the line to the file in your home directory\n\
+         warning[E010]: `PATH` is set by a file of the working directory\n --> .deepspeed_env:2:1\n  |\n\
+         2 | PATH=/x\n  | ^^^^ selects the code that every worker runs\n  |\n\
+         help: if this is intended, move the line to the file in your home directory\n\
          .deepspeed_env: 0 errors, 2 warnings\n"
     );
 }

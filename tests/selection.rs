@@ -1,5 +1,5 @@
-//! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: what DeepSpeed 0.19.8 selects, and what
-//! is said where it fails.
+//! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: the selection of DeepSpeed 0.19.8, and
+//! the messages for invalid values.
 
 #![cfg(feature = "cli")]
 
@@ -35,7 +35,7 @@ fn counts(nodes: &str, gpus: &str) -> SelectorArgs {
     }
 }
 
-/// `w0 0,1; w1 2`, then warnings; or the errors, each `CODE column message`.
+/// Formats the selected pool as `w0 0,1; w1 2` and the warnings, or the errors: `CODE at column: message`.
 fn outcome(pool: &Pool, args: &SelectorArgs) -> String {
     let (mut out, findings) = match select(pool, args) {
         Ok(selected) => (show(&selected.pool), selected.findings),
@@ -62,13 +62,13 @@ fn check(args: &SelectorArgs, expect: &str) {
 }
 
 #[test]
-fn without_a_filter_everything_takes_part() {
+fn no_filter_selects_everything() {
     check(&SelectorArgs::default(), "w0 0,1,2,3; w1 0,1,2,3; w2 0,1");
     check(&include(""), "w0 0,1,2,3; w1 0,1,2,3; w2 0,1");
 }
 
 #[test]
-fn include_takes_what_deepspeed_takes() {
+fn include_selects_as_deepspeed() {
     let check = |text, expect| check(&include(text), expect);
     check("worker-1", "w1 0,1,2,3");
     check("worker-1:0,2", "w1 0,2");
@@ -84,7 +84,7 @@ fn include_takes_what_deepspeed_takes() {
 }
 
 #[test]
-fn exclude_leaves_what_deepspeed_leaves() {
+fn exclude_removes_as_deepspeed() {
     let check = |text, expect| check(&exclude(text), expect);
     check("worker-1", "w0 0,1,2,3; w2 0,1");
     check("worker-1:0", "w0 0,1,2,3; w1 1,2,3; w2 0,1");
@@ -95,16 +95,16 @@ fn exclude_leaves_what_deepspeed_leaves() {
 }
 
 #[test]
-fn a_whole_host_beside_its_slots_counts_for_nothing_and_that_is_said() {
-    let said = "`worker-1` is named as a whole and by slots: only the slots count";
-    check(&include("worker-1@worker-1:2"), &format!("w1 2; S011 at 1: {said}"));
-    check(&include("worker-1:2@worker-1"), &format!("w1 2; S011 at 12: {said}"));
+fn whole_host_beside_its_slots_has_no_effect() {
+    let warning = "`worker-1` is named as a whole and by slots: only the slots are used";
+    check(&include("worker-1@worker-1:2"), &format!("w1 2; S011 at 1: {warning}"));
+    check(&include("worker-1:2@worker-1"), &format!("w1 2; S011 at 12: {warning}"));
     let rest = "w0 0,1,2,3; w1 0,2,3; w2 0,1";
-    check(&exclude("worker-1@worker-1:1"), &format!("{rest}; S011 at 1: {said}"));
+    check(&exclude("worker-1@worker-1:1"), &format!("{rest}; S011 at 1: {warning}"));
 }
 
 #[test]
-fn hosts_are_named_as_the_hostfile_names_them() {
+fn host_names_match_hostfile_exactly() {
     for args in [include, exclude] {
         let check = |text, expect| check(&args(text), expect);
         check("worker-9", "S001 at 1: host `worker-9` is not in the pool");
@@ -126,7 +126,7 @@ fn hosts_are_named_as_the_hostfile_names_them() {
 }
 
 #[test]
-fn slots_are_numbers_that_the_host_has() {
+fn slots_must_exist_on_host() {
     for args in [include, exclude] {
         let check = |text, expect| check(&args(text), expect);
         check("worker-2:2", "S002 at 10: `worker-2` has no slot 2");
@@ -146,7 +146,7 @@ fn slots_are_numbers_that_the_host_has() {
 }
 
 #[test]
-fn nothing_may_be_missing_around_an_at_sign() {
+fn at_sign_needs_host_on_both_sides() {
     check(&include("worker-1@"), "S004 at 10: empty host at column 10");
     check(&include("@worker-1"), "S004 at 1: empty host at column 1");
     check(&include("worker-0@@worker-1"), "S004 at 10: empty host at column 10");
@@ -155,7 +155,7 @@ fn nothing_may_be_missing_around_an_at_sign() {
 }
 
 #[test]
-fn every_problem_of_a_selector_is_said_at_once() {
+fn selector_reports_all_problems() {
     check(
         &include("worker-9@worker-2:7,x@worker-1:0"),
         "S001 at 1: host `worker-9` is not in the pool; S003 at 21: `x` is not a slot number",
@@ -163,7 +163,7 @@ fn every_problem_of_a_selector_is_said_at_once() {
 }
 
 #[test]
-fn ipv6_hosts_stand_in_brackets() {
+fn ipv6_host_needs_brackets() {
     let pool = pool_of("[fe80::1] slots=2\nw slots=1\n");
     assert_eq!(outcome(&pool, &include("[fe80::1]:1")), "[fe80::1] 1");
     assert_eq!(outcome(&pool, &include("[fe80::1]@w")), "[fe80::1] 0,1; w 0");
@@ -171,13 +171,13 @@ fn ipv6_hosts_stand_in_brackets() {
 }
 
 #[test]
-fn a_selection_of_nothing_is_an_error() {
+fn empty_selection_is_an_error() {
     let nothing = "the selection leaves nothing to run on";
     check(&exclude("worker-0@worker-1@worker-2"), &format!("S007 at 1: {nothing}"));
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_refused() {
+fn conflicting_flags_are_refused() {
     let both = SelectorArgs { exclude: Some("worker-1".to_owned()), ..include("worker-0") };
     check(&both, "S006 at 20: --include and --exclude are mutually exclusive");
     let count = SelectorArgs { num_gpus: Some("2".to_owned()), ..include("worker-0") };
@@ -187,7 +187,7 @@ fn flags_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn counts_take_the_first_hosts_and_slots() {
+fn counts_select_first_hosts_and_slots() {
     check(&counts("2", ""), "w0 0,1,2,3; w1 0,1,2,3");
     check(&counts("", "2"), "w0 0,1; w1 0,1; w2 0,1");
     check(&counts("2", "3"), "w0 0,1,2; w1 0,1,2");
@@ -198,9 +198,9 @@ fn counts_take_the_first_hosts_and_slots() {
 #[test]
 fn counts_out_of_range_name_the_range() {
     check(&counts("9", ""), "S009 at 1: --num_nodes 9: the pool has 3 hosts");
-    check(&counts("0", ""), "S009 at 1: --num_nodes 0: it must be at least 1");
-    check(&counts("-5", ""), "S009 at 1: --num_nodes -5: it must be at least 1");
-    check(&counts("1.5", ""), "S009 at 1: --num_nodes 1.5: it is not a whole number");
+    check(&counts("0", ""), "S009 at 1: --num_nodes 0: must be at least 1");
+    check(&counts("-5", ""), "S009 at 1: --num_nodes -5: must be at least 1");
+    check(&counts("1.5", ""), "S009 at 1: --num_nodes 1.5: not a whole number");
     check(
         &counts("2:4", ""),
         "S009 at 1: --num_nodes 2:4: MIN:MAX is not supported: the number of nodes is fixed",
@@ -213,12 +213,12 @@ fn counts_out_of_range_name_the_range() {
     );
     check(
         &counts("0", "x"),
-        "S009 at 1: --num_nodes 0: it must be at least 1; S010 at 1: --num_gpus x: it is not a whole number",
+        "S009 at 1: --num_nodes 0: must be at least 1; S010 at 1: --num_gpus x: not a whole number",
     );
 }
 
 #[test]
-fn a_list_of_devices_keeps_its_order_unless_slots_are_named() {
+fn device_order_is_kept_unless_slots_are_named() {
     let host = HostName::parse("h").expect("a host name");
     let pool = Pool::single(host, [3, 1, 2].map(Slot));
     assert_eq!(outcome(&pool, &include("h")), "h 3,1,2");
@@ -229,12 +229,12 @@ fn a_list_of_devices_keeps_its_order_unless_slots_are_named() {
 
 #[track_caller]
 fn check_screen(args: &SelectorArgs, expect: &str) {
-    let findings = select(&three_hosts(), args).expect_err("it cannot be selected");
+    let findings = select(&three_hosts(), args).expect_err("the selection is invalid");
     assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
 }
 
 #[test]
-fn a_selector_with_a_user_says_that_hosts_go_without() {
+fn selector_with_user_is_explained() {
     let (hostfile, _) = pool::read("hosts", b"ada@worker-0 slots=2\nworker-1 slots=2\n");
     let findings = select(&hostfile.pool(), &include("ada@worker-0")).expect_err("no such host");
     let expect = "
@@ -244,13 +244,13 @@ error[S001]: host `ada` is not in the pool
 1 | ada@worker-0
   | ^^^
   |
-help: it is a user of the hostfile; a host is selected without its user
+help: this is a user of the hostfile; name the host without its user
 --include: 1 error, 0 warnings";
     assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
 }
 
 #[test]
-fn screens_point_at_the_place_and_say_what_to_type() {
+fn screen_marks_position_and_suggests_fix() {
     check_screen(
         &include("worker-0@wroker-1:0"),
         "
@@ -317,7 +317,7 @@ fn some_pool() -> impl Strategy<Value = Pool> {
     })
 }
 
-/// A pool with a selector for it: for each host nothing, the host, or some of its slots.
+/// A pool and a selector that names each host, or some of its slots, or omits it.
 fn pool_and_selector() -> impl Strategy<Value = (Pool, String)> {
     some_pool().prop_flat_map(|pool| {
         let choices: Vec<_> = pool
@@ -354,22 +354,22 @@ proptest! {
     })]
 
     #[test]
-    fn include_and_exclude_part_the_pool((pool, selector) in pool_and_selector()) {
+    fn include_and_exclude_partition_the_pool((pool, selector) in pool_and_selector()) {
         prop_assume!(!selector.is_empty());
         let (included, _) = Selection::parse(&pool, &include(&selector)).expect("a good selector");
         let (excluded, _) = Selection::parse(&pool, &exclude(&selector)).expect("a good selector");
         let (kept, rest) = (slots_of(&included.apply(&pool)), slots_of(&excluded.apply(&pool)));
         let all = slots_of(&pool);
-        let put_together: Vec<_> =
+        let partition: Vec<_> =
             all.iter().filter(|pair| kept.contains(pair) != rest.contains(pair)).cloned().collect();
-        prop_assert_eq!(put_together.len(), all.len());
+        prop_assert_eq!(partition.len(), all.len());
         // Both keep the order of the hostfile.
         prop_assert_eq!(&all.iter().filter(|pair| kept.contains(pair)).cloned().collect::<Vec<_>>(), &kept);
         prop_assert_eq!(&all.iter().filter(|pair| rest.contains(pair)).cloned().collect::<Vec<_>>(), &rest);
     }
 
     #[test]
-    fn no_text_selects_what_the_pool_does_not_have(pool in some_pool(), text in "[h0-9:,@ \\-\\[\\]x]{0,16}") {
+    fn selection_is_subset_of_pool(pool in some_pool(), text in "[h0-9:,@ \\-\\[\\]x]{0,16}") {
         for args in [include(&text), exclude(&text)] {
             match select(&pool, &args) {
                 Ok(selected) => {
@@ -386,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn a_filter_made_by_hand_does_the_same(pool in some_pool()) {
+    fn filter_built_in_code_selects_the_same(pool in some_pool()) {
         let (host, slots) = pool.nodes()[0].clone();
         let mut filter = Filter::default();
         filter.insert(host.clone(), Which::Slots(slots[..1].iter().copied().collect()));

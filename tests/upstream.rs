@@ -6,12 +6,12 @@
 //! |---|---|---|
 //! | `test_run.py` `test_parser_mutual_exclusive` | both filters are refused, whatever the pool | `test_parser_mutual_exclusive` |
 //! | … `test_parser_local` | one host: slots in, slots out, duplicates, nothing left | `test_parser_local` |
-//! | … `test_parser_multinode` | two hosts | `test_parser_multinode`, `tests/selection.rs::exclude_leaves_what_deepspeed_leaves` |
-//! | … `test_parse_inclusion_exclusion` | a pool of counts; a bare host is all of its slots | `tests/selection.rs::include_takes_what_deepspeed_takes` |
+//! | … `test_parser_multinode` | two hosts | `test_parser_multinode`, `tests/selection.rs::exclude_removes_as_deepspeed` |
+//! | … `test_parse_inclusion_exclusion` | a pool of counts; a bare host is all of its slots | `tests/selection.rs::include_selects_as_deepspeed` |
 //! | … `test_parse_inclusion_exclusion_errors` | slots out of range, in either filter | `test_parse_inclusion_exclusion_errors` |
 //! | … `test_visible_devices_resolve_to_the_requested_slots` | a mask of 0 and 2 is slots 0 and 2 | `test_visible_devices_resolve_to_the_requested_slots` |
 //! | … `test_visible_devices_are_rejected_when_the_device_count_is_masked` | on purpose otherwise: the mask is the pool and nothing is counted, so that only what it hides is refused | `test_visible_devices_are_rejected_when_the_device_count_is_masked` |
-//! | … `test_parser_errors` | unknown hosts and slots, two `@` | `tests/selection.rs::hosts_are_named_as_the_hostfile_names_them`, `tests/selection.rs::slots_are_numbers_that_the_host_has` |
+//! | … `test_parser_errors` | unknown hosts and slots, two `@` | `tests/selection.rs::host_names_match_hostfile_exactly`, `tests/selection.rs::slots_must_exist_on_host` |
 //! | … `test_num_plus_parser` | counts beside filters, six times | `test_num_plus_parser` |
 //! | … `test_hostfile_good` | comments, blanks, indents, four hosts | `test_hostfile_good` |
 //! | … `test_hostfiles_bad` | five bad files | `test_hostfiles_bad` |

@@ -1,7 +1,7 @@
-/* One rank of the all-reduce timing with MPI: float32 sums in place. Prints one line a size:
- * bytes, microseconds (the median of blocks; a block takes as long as its slowest rank). The first
- * line is the rate at which all ranks change memory of their own at once, every number read, added
- * to and written back, in GB/s of bytes read and written.
+/* One rank of the all-reduce benchmark with MPI: float32 sums in place. Prints one line per size:
+ * bytes, microseconds (the median of blocks; the time of a block is that of its slowest rank). The
+ * first line is the memory rate, in GB/s of bytes read and written, while all ranks add 1 to every
+ * number of their own memory at the same time.
  *
  * all_reduce BYTES_MAX BLOCK_SECONDS */
 #include <mpi.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCKS = 5, CHANGED_BYTES = 128 << 20 };
+enum { BLOCKS = 5, UPDATED_BYTES = 128 << 20 };
 
 static int ascending(const void *left, const void *right)
 {
@@ -36,22 +36,22 @@ static double repeat(float *data, size_t count, long times)
 
 static double memory_rate(int world)
 {
-	float *numbers = calloc(CHANGED_BYTES, 1);
+	float *numbers = calloc(UPDATED_BYTES, 1);
 	double blocks[BLOCKS];
 	if (!numbers)
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	for (int block = -1; block < BLOCKS; block++) {
 		MPI_Barrier(MPI_COMM_WORLD);
-		/* From the first start to the last end: one clock, and ranks may have to take turns. */
+		/* From the first start to the last end: ranks share a clock, and may share a core. */
 		double start = MPI_Wtime();
-		for (size_t at = 0; at < CHANGED_BYTES / sizeof(float); at++)
+		for (size_t at = 0; at < UPDATED_BYTES / sizeof(float); at++)
 			numbers[at] += 1;
 		double end = MPI_Wtime();
 		MPI_Allreduce(MPI_IN_PLACE, &start, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
 		MPI_Allreduce(MPI_IN_PLACE, &end, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 		double seconds = end - start;
 		if (block >= 0)
-			blocks[block] = world * 2.0 * CHANGED_BYTES / seconds / 1e9;
+			blocks[block] = world * 2.0 * UPDATED_BYTES / seconds / 1e9;
 	}
 	qsort(blocks, BLOCKS, sizeof blocks[0], ascending);
 	free(numbers);

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""All-reduce of float32 inside one machine, beside Open MPI and gloo: shared memory, and TCP.
+"""All-reduce of float32 on one machine: remuda, Open MPI and gloo, over shared memory and over TCP.
 
-Ours sums in the canonical order: the same bits wherever ranks run. Figures are microseconds of one
-operation, medians over rounds in which all take turns, and ratios to Open MPI's. For TCP every rank
-is a host of its own, over loopback. Open MPI and torch, for gloo, are installed when they are
+remuda sums in the canonical order: the result has the same bits for every placement of ranks. Figures
+are microseconds per operation, medians over interleaved rounds, and ratios to Open MPI. Over TCP every
+rank is a separate simulated host on loopback. Open MPI, and torch for gloo, are installed if they are
 missing.
 
-Large sums are shown beside what the machine bears, measured in the same rounds. In shared memory an
-operation reads and writes the numbers of every rank once; "of memory" is the rate at which it does,
-as a part of that at which the ranks change numbers of their own, all at once. Over TCP every rank
-sends and takes as many bytes as it sums (two ranks); "of pump" is that rate as a part of that of two
-processes which only send and receive.
+Large sizes are compared with a limit of the machine that is measured in the same rounds. In shared
+memory an operation reads and writes the numbers of every rank once; "of memory" is its rate, as a
+fraction of the rate at which all ranks update their own memory at the same time. Over TCP every rank
+sends and receives as many bytes as it sums (two ranks); "of pump" is its rate, as a fraction of the
+rate of two processes that only send and receive.
 """
 
 import argparse
@@ -51,8 +51,8 @@ dist.destroy_process_group()
 
 
 def lines(command, environment=None):
-    """What a run prints, split into words."""
-    ended = subprocess.run(
+    """The output of a run, as lines of words."""
+    finished = subprocess.run(
         command,
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
@@ -61,9 +61,9 @@ def lines(command, environment=None):
         timeout=600,
         check=False,
     )
-    if ended.returncode != 0:
-        raise harness.Failed(f"{' '.join(command)} returned {ended.returncode}\n{ended.stderr[-2000:]}")
-    return [line.split() for line in ended.stdout.splitlines()]
+    if finished.returncode != 0:
+        raise harness.Failed(f"{' '.join(command)} returned {finished.returncode}\n{finished.stderr[-2000:]}")
+    return [line.split() for line in finished.stdout.splitlines()]
 
 
 def micros(found):
@@ -71,19 +71,19 @@ def micros(found):
 
 
 def example():
-    """Path of our rank, of a release build."""
+    """Path of the example `all_reduce`, in a release build."""
     build = ["cargo", "build", "--release", "--locked", "--quiet", "--no-default-features"]
     subprocess.run([*build, "--example", "all_reduce"], cwd=harness.ROOT, check=True)
     return str(harness.ROOT / "target" / "release" / "examples" / "all_reduce")
 
 
 def compile_mpi():
-    """Path of Open MPI's rank; `None` where it or its headers are missing."""
+    """Path of the MPI program; `None` if Open MPI or its headers are missing."""
     if not harness.peer("mpirun", "openmpi-bin") or not harness.peer("mpicc", "libopenmpi-dev"):
         return None
-    asked = subprocess.run(["mpicc", "--showme:incdirs"], capture_output=True, text=True, check=True)
-    if not any(os.path.exists(f"{directory}/mpi.h") for directory in asked.stdout.split()):
-        # Debian's openmpi-bin has the compiler's wrapper without the headers.
+    include_dirs = subprocess.run(["mpicc", "--showme:incdirs"], capture_output=True, text=True, check=True)
+    if not any(os.path.exists(f"{directory}/mpi.h") for directory in include_dirs.stdout.split()):
+        # Debian's openmpi-bin contains the compiler wrapper, but not the headers.
         print("left out: Open MPI's headers are missing (apt-get install libopenmpi-dev)")
         return None
     harness.OUT.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def compile_mpi():
 
 
 class Peers:
-    """The programs that take turns."""
+    """The programs to compare."""
 
     def __init__(self, bytes_max, block_s):
         self.arguments = [str(bytes_max), str(block_s)]
@@ -102,20 +102,20 @@ class Peers:
         self.example, self.mpi = example(), compile_mpi()
         self.pump = harness.compile_c("pump")
 
-    def ours(self, *place):
-        run = [self.remuda, "run", *place, "--accelerator", "cpu", "--no_python"]
+    def launcher(self, *placement):
+        run = [self.remuda, "run", *placement, "--accelerator", "cpu", "--no_python"]
         return [*run, "--no_local_rank", "--prefix", "", "--"]
 
-    def gloo(self, *place):
-        words = [*self.ours(*place), self.python, "-c", GLOO, *self.arguments]
+    def gloo(self, *placement):
+        words = [*self.launcher(*placement), self.python, "-c", GLOO, *self.arguments]
         return lambda: lines(words, {"OMP_NUM_THREADS": "1"})
 
     def memory(self, ranks):
-        """Ranks that share memory, by name."""
-        ours = [*self.ours("-n", str(ranks)), self.example, *self.arguments]
+        """Commands of ranks that share memory, by name."""
+        command = [*self.launcher("-n", str(ranks)), self.example, *self.arguments]
         found = {
-            "remuda, buffer": lambda: lines([*ours, "buffer"]),
-            "remuda, slice": lambda: lines([*ours, "slice"]),
+            "remuda, buffer": lambda: lines([*command, "buffer"]),
+            "remuda, slice": lambda: lines([*command, "slice"]),
         }
         if self.mpi:
             found["Open MPI"] = lambda: lines(harness.mpirun(ranks, self.mpi, *self.arguments))
@@ -124,12 +124,12 @@ class Peers:
         return found
 
     def tcp(self, ranks, directory):
-        """Ranks that are hosts of their own, by name."""
+        """Commands of ranks on separate simulated hosts, by name."""
         hosts = pathlib.Path(directory, f"hosts{ranks}")
         hosts.write_text("".join(f"host{number} slots=1\n" for number in range(ranks)))
-        place = ["-H", str(hosts), "--launcher", "local"]
-        ours = [*self.ours(*place), self.example, *self.arguments]
-        found = {"remuda": lambda: lines([*ours, "buffer"])}
+        placement = ["-H", str(hosts), "--launcher", "local"]
+        command = [*self.launcher(*placement), self.example, *self.arguments]
+        found = {"remuda": lambda: lines([*command, "buffer"])}
         if self.mpi:
             only = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp"]
             only += ["--mca", "btl_tcp_if_include", "lo"]
@@ -137,23 +137,23 @@ class Peers:
                 harness.mpirun(ranks, *only, self.mpi, *self.arguments)
             )
         if self.python:
-            found["gloo"] = self.gloo(*place, "--master_addr", "127.0.0.1")
+            found["gloo"] = self.gloo(*placement, "--master_addr", "127.0.0.1")
         if ranks == 2:
             found["pump"] = lambda: lines([self.pump])
         return found
 
 
 def rate(results, word):
-    """The median of a rate that some runs have measured beside their sizes, in GB/s."""
+    """The median of a rate that runs print under this name, in GB/s; `None` if there is none."""
     runs = [run for of_case in results.values() for run in of_case]
     found = [float(words[1]) for run in runs for words in run if words[0] == word]
     return statistics.median(found) if found else None
 
 
 def show(title, results, limit):
-    """The table. `limit` is what large sums are compared with: a name, GB/s, bytes moved for a byte."""
+    """Prints the table. `limit` has a name, GB/s, bytes transferred per byte, and the smallest size."""
     names = [name for name in results if micros(results[name][0])]
-    ours = [name for name in names if name.startswith("remuda")]
+    remuda_names = [name for name in names if name.startswith("remuda")]
     medians = {}
     rows = []
     for size in sorted(micros(results[names[0]][0])):
@@ -163,17 +163,17 @@ def show(title, results, limit):
         medians[size] = figures
         cells = [f"{size >> 10} KiB", *(f"{figures[name]:.1f}" for name in names)]
         if "Open MPI" in figures:
-            cells += [f"{figures['Open MPI'] / figures[name]:.2f}" for name in ours]
+            cells += [f"{figures['Open MPI'] / figures[name]:.2f}" for name in remuda_names]
         if limit and limit["from"] <= size:
-            moved_gb_s = limit["bytes"] * size / figures[ours[0]] / 1e3
+            moved_gb_s = limit["bytes"] * size / figures[remuda_names[0]] / 1e3
             cells.append(f"{moved_gb_s / limit['gb_s']:.2f}")
         rows.append(cells)
     header = ["size", *names]
     if "Open MPI" in names:
-        header += [f"Open MPI / {name.removeprefix('remuda, ')}" for name in ours]
+        header += [f"Open MPI / {name.removeprefix('remuda, ')}" for name in remuda_names]
     if limit:
         header.append(f"of {limit['name']}")
-    print(f"\n{title}, microseconds an operation")
+    print(f"\n{title}, microseconds per operation")
     if limit:
         print(f"{limit['name']}: {limit['gb_s']:.1f} GB/s")
     widest = len(header)
@@ -181,18 +181,18 @@ def show(title, results, limit):
     return {"medians_us": medians, "limit": limit}
 
 
-def show_beside(remuda, ranks, medians, bytes_max, directory):
-    """`remuda bench` with Open MPI's figures of the same run in its table, and both in a picture."""
-    theirs = {size: figures["Open MPI"] for size, figures in medians.items() if "Open MPI" in figures}
-    if not theirs:
+def show_comparison(remuda, ranks, medians, bytes_max, directory):
+    """Runs `remuda bench` with Open MPI's figures of this run in its table, and plots both."""
+    mpi_us = {size: figures["Open MPI"] for size, figures in medians.items() if "Open MPI" in figures}
+    if not mpi_us:
         return
     table = pathlib.Path(directory, "Open MPI.txt")
-    table.write_text("".join(f"{size} {micros:.3f}\n" for size, micros in theirs.items()))
-    picture = harness.OUT / f"all-reduce-{ranks}.svg"
+    table.write_text("".join(f"{size} {micros:.3f}\n" for size, micros in mpi_us.items()))
+    plot_file = harness.OUT / f"all-reduce-{ranks}.svg"
     command = [remuda, "bench", "all-reduce", "--num_gpus", str(ranks), "--accelerator", "cpu"]
     command += ["-b", "1K", "-e", str(bytes_max), "-f", "4", "--compare", str(table), "-q"]
     print(f"\nremuda bench all-reduce --compare 'Open MPI.txt', {ranks} ranks", flush=True)
-    subprocess.run([*command, "--plot", str(picture)], check=True, timeout=600)
+    subprocess.run([*command, "--plot", str(plot_file)], check=True, timeout=600)
 
 
 def memory_limit(ranks, results):
@@ -222,10 +222,10 @@ def main():
             title = f"{ranks} ranks, shared memory"
             saved["ranks"][ranks] = shown = show(title, results, memory_limit(ranks, results))
             medians = shown["medians_us"]
-            show_beside(peers.remuda, ranks, medians, options.bytes_max, directory)
+            show_comparison(peers.remuda, ranks, medians, options.bytes_max, directory)
         for hosts in options.hosts:
             results = harness.interleaved(peers.tcp(hosts, directory), options.rounds)
-            title = f"{hosts} hosts of a rank each, TCP"
+            title = f"{hosts} hosts with one rank each, TCP"
             saved["hosts"][hosts] = show(title, results, pump_limit(results))
     harness.save("collectives", saved)
 

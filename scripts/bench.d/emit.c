@@ -1,12 +1,12 @@
-/* A worker that writes lines which can be checked, and their checker.
+/* Worker that writes lines with verifiable content, and the checker of these lines.
  *
  *   emit MEGABYTES [RANK]            writes MEGABYTES · 10^6 bytes of 100-byte lines; the rank is
- *                                    RANK, else that of the environment
- *   emit --check RANKS MEGABYTES     reads such lines, with any prefix, and prints as JSON how many
- *                                    are whole, torn, lost, repeated and out of order
+ *                                    RANK, else the rank in the environment
+ *   emit --check RANKS MEGABYTES     reads such lines, with any prefix, and prints the numbers of whole,
+ *                                    torn, lost, repeated and reordered lines as JSON
  *
- * A line says its rank and number, and goes on with a slice of one text that depends on both: a line
- * that was spliced, cut or mixed cannot pass for another.
+ * A line contains its rank and number, and a slice of a fixed text that depends on both: a line that was
+ * spliced, cut or mixed is never equal to another line.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -55,7 +55,7 @@ static int write_all(const char *bytes, size_t left) {
     return 0;
 }
 
-/* Blocks of 8 KiB, as stdio would write them: most end in the middle of a line. */
+/* Writes blocks of 8 KiB, like stdio: most end in the middle of a line. */
 static int emit(uint32_t rank, uint64_t lines) {
     static char block[BLOCK + LINE];
     size_t filled = 0;
@@ -76,7 +76,7 @@ struct count {
     uint64_t whole, torn, lost, repeated, disordered, other;
 };
 
-/* Whether the line is one of ours, unharmed; fills in which. */
+/* Whether the line is an intact line of this program; sets its rank and number. */
 static int parse(const char *line, size_t length, uint32_t *rank, uint64_t *number) {
     char expected[LINE];
     if (length != LINE || sscanf(line, "worker %3u line %8lu ", rank, number) != 2)
@@ -99,7 +99,7 @@ static int check(uint32_t ranks, uint64_t lines) {
         uint64_t number = 0;
         char *start = memmem(buffer, (size_t)length, "worker ", 7);
         if (start == NULL) {
-            /* A stretch of the text without a head is a piece of a line; anything else is talk. */
+            /* Text of a line without its head is a torn line; anything else is other output. */
             if (length > BODY / 2 && memchr(buffer, ' ', (size_t)length) == NULL)
                 count.torn++;
             else

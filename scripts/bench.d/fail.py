@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""From a death to the end of everybody else: a worker's, and the launcher's.
+"""Time from the failure of a worker or of the launcher until all other processes have reacted.
 
-Simulated nodes on this machine, a worker on each, which notes on the kernel's monotonic clock when it
-is asked to stop. A worker is killed: the figure is the time until the last of the others was asked. The
-launcher is killed while its workers ignore SIGTERM: the figure is the time until the last process of the
-job is gone, less the grace. A restart: the time from the death until every worker runs anew, less the
-pause. With --ssh the nodes are hosts of the loopback behind real sshds; what the launcher's death must
-end are also the sshds of its connections and everything below them.
+Simulated nodes on this machine with one worker each, which records on the kernel's monotonic clock when
+it receives SIGTERM. If a worker is killed, the figure is the time until the last of the other workers
+receives SIGTERM. If the launcher is killed while its workers ignore SIGTERM, it is the time until the
+last process of the job has exited, less the grace. For a restart it is the time from the kill until every
+worker runs again, less the pause. With --ssh the nodes are hosts on loopback with real sshds, and the
+processes of the job include the sshds of its connections and their descendants.
 """
 
 import argparse
@@ -27,15 +27,15 @@ LIMIT_S = 60
 WORKER = """
 import os, signal, sys, time
 rank, epoch = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-def note(what):
-    with open(f"{sys.argv[1]}/{what}.{epoch}.{rank}.new", "w") as file:
+def note(event):
+    with open(f"{sys.argv[1]}/{event}.{epoch}.{rank}.new", "w") as file:
         file.write(f"{time.monotonic()} {os.getpid()}")
     os.rename(file.name, file.name[:-4])
-def asked(*_):
-    note("asked")
-    if sys.argv[2] == "ends":
+def on_sigterm(*_):
+    note("stopping")
+    if sys.argv[2] == "exit":
         os._exit(0)
-signal.signal(signal.SIGTERM, asked)
+signal.signal(signal.SIGTERM, on_sigterm)
 note("up")
 while True:
     signal.pause()
@@ -43,7 +43,7 @@ while True:
 
 
 class Simulated:
-    """Nodes that are this machine, without a way to them."""
+    """Nodes on this machine, without a connection to them."""
 
     def __init__(self, directory, count):
         hostfile = os.path.join(directory, "hosts")
@@ -59,7 +59,7 @@ class Simulated:
 
 
 class OverSsh:
-    """Nodes behind sshds."""
+    """Nodes on loopback, reached over ssh."""
 
     def __init__(self, directory, count):
         self.hosts = ssh.Hosts(directory, count)
@@ -75,69 +75,69 @@ class OverSsh:
         self.hosts.close()
 
 
-def start(program, directory, nodes, how, *options):
+def start(program, directory, nodes, reaction, *options):
     command = [program, "run", *nodes.options, "--accelerator", "cpu"]
     command += ["--no_python", "--no_local_rank", "--grace", f"{GRACE_S}s", *options, "--"]
-    command += [sys.executable, "-c", WORKER, directory, how]
+    command += [sys.executable, "-c", WORKER, directory, reaction]
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = {**os.environ, "REMUDA_RUN_DIR": os.path.join(directory, "runs")}
     return subprocess.Popen(command, env=environment, start_new_session=True, **quiet)
 
 
-def notes(directory, what, epoch, count):
-    """Times and pids of so many workers, as soon as they are there."""
+def notes(directory, event, epoch, count):
+    """Waits for the notes of `count` workers; returns their times and pids."""
     limit = time.monotonic() + LIMIT_S
     while time.monotonic() < limit:
-        paths = glob.glob(f"{directory}/{what}.{epoch}.*[0-9]")
+        paths = glob.glob(f"{directory}/{event}.{epoch}.*[0-9]")
         if count <= len(paths):
             found = [open(path).read().split() for path in sorted(paths)]
             return [(float(at), int(pid)) for at, pid in found]
         time.sleep(0.002)
-    raise harness.Failed(f"{count} × {what}.{epoch} did not come")
+    raise harness.Failed(f"{count} × {event}.{epoch} timed out")
 
 
-def worker_dies(program, directory, nodes, count):
-    job = start(program, directory, nodes, "ends")
+def kill_worker(program, directory, nodes, count):
+    job = start(program, directory, nodes, "exit")
     workers = notes(directory, "up", 0, count)
     killed = time.monotonic()
     os.kill(workers[-1][1], signal.SIGKILL)
-    asked = notes(directory, "asked", 0, count - 1)
+    stopping = notes(directory, "stopping", 0, count - 1)
     job.wait(LIMIT_S)
-    return {"s": max(at for at, _ in asked) - killed}
+    return {"s": max(at for at, _ in stopping) - killed}
 
 
-def launcher_dies(program, directory, nodes, count):
-    job = start(program, directory, nodes, "stays")
+def kill_launcher(program, directory, nodes, count):
+    job = start(program, directory, nodes, "stay")
     notes(directory, "up", 0, count)
-    everybody = nodes.processes(job.pid)
+    processes = nodes.processes(job.pid)
     killed = time.monotonic()
     job.kill()
     job.wait()
-    left = set(everybody) - {job.pid}
+    remaining = set(processes) - {job.pid}
     limit = killed + LIMIT_S
-    while left and time.monotonic() < limit:
-        left = {pid for pid in left if os.path.exists(f"/proc/{pid}/cwd")}
+    while remaining and time.monotonic() < limit:
+        remaining = {pid for pid in remaining if os.path.exists(f"/proc/{pid}/cwd")}
         time.sleep(0.002)
-    if left:
-        raise harness.Failed(f"{len(left)} processes outlived the launcher")
+    if remaining:
+        raise harness.Failed(f"{len(remaining)} processes were still running after the launcher had exited")
     return {"s": time.monotonic() - killed - GRACE_S}
 
 
-def restarts(program, directory, nodes, count):
-    job = start(program, directory, nodes, "ends", "--max_restarts", "1")
+def restart(program, directory, nodes, count):
+    job = start(program, directory, nodes, "exit", "--max_restarts", "1")
     workers = notes(directory, "up", 0, count)
     killed = time.monotonic()
     os.kill(workers[-1][1], signal.SIGKILL)
-    again = notes(directory, "up", 1, count)
+    restarted = notes(directory, "up", 1, count)
     job.terminate()
     job.wait(LIMIT_S)
-    return {"s": max(at for at, _ in again) - killed - PAUSE_S}
+    return {"s": max(at for at, _ in restarted) - killed - PAUSE_S}
 
 
 CASES = {
-    "worker killed → all others asked to stop": worker_dies,
-    "launcher killed → all gone, after the grace": launcher_dies,
-    "worker killed → all run anew, after the pause": restarts,
+    "worker killed → all others got SIGTERM": kill_worker,
+    "launcher killed → all exited, after the grace": kill_launcher,
+    "worker killed → all restarted, after the pause": restart,
 }
 
 
@@ -145,14 +145,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--ssh", action="store_true", help="nodes behind sshds of the loopback")
+    parser.add_argument("--ssh", action="store_true", help="use nodes on loopback over ssh")
     options = parser.parse_args()
-    program, way = harness.remuda(), OverSsh if options.ssh else Simulated
+    program, nodes_class = harness.remuda(), OverSsh if options.ssh else Simulated
 
     def once(case):
         def run():
             with harness.scratch() as directory:
-                nodes = way(directory, options.nodes)
+                nodes = nodes_class(directory, options.nodes)
                 try:
                     return case(program, directory, nodes, options.nodes)
                 finally:
@@ -162,8 +162,8 @@ def main():
 
     cases = {name: once(case) for name, case in CASES.items()}
     results = harness.interleaved(cases, options.rounds)
-    behind = " over ssh" if options.ssh else ""
-    print(f"{options.nodes} nodes{behind}, {options.rounds} rounds: median (least–greatest)\n")
+    suffix = " over ssh" if options.ssh else ""
+    print(f"{options.nodes} nodes{suffix}, {options.rounds} rounds: median (minimum–maximum)\n")
     rows = [[name, harness.spread(found, "s", 1000)] for name, found in results.items()]
     harness.table(["", "ms"], rows)
     harness.save("fail-ssh" if options.ssh else "fail", {"nodes": options.nodes, "results": results})

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the program, peers, timed runs, memory of a process tree, tables."""
+"""Common code of the benchmarks: the program, peers, timed runs, memory of a process tree, tables."""
 
 import json
 import os
@@ -21,16 +21,16 @@ OUT = ROOT / "target" / "bench"
 
 
 def remuda():
-    """Path of the program: REMUDA_BIN, else a release build of this tree."""
-    given = os.environ.get("REMUDA_BIN")
-    if given:
-        return str(pathlib.Path(given).resolve())
+    """Path of the program: REMUDA_BIN, or a release build of this tree."""
+    configured = os.environ.get("REMUDA_BIN")
+    if configured:
+        return str(pathlib.Path(configured).resolve())
     subprocess.run(["cargo", "build", "--release", "--locked", "--quiet"], cwd=ROOT, check=True)
     return str(ROOT / "target" / "release" / "remuda")
 
 
 def peer(program, package):
-    """Whether a peer is there, after trying to install its Debian package as root."""
+    """Whether a peer is installed; as root, a missing one is first installed from its Debian package."""
     if shutil.which(program):
         return True
     if os.geteuid() == 0 and shutil.which("apt-get"):
@@ -45,7 +45,7 @@ def peer(program, package):
 
 
 def torch_python():
-    """An interpreter that has torch: this one, that of scripts/integrations, or one made for it."""
+    """An interpreter with torch: this one, that of scripts/integrations, or a new virtual environment."""
     shared = os.environ.get("REMUDA_INTEGRATIONS", ROOT / "target" / "integrations" / "venv")
     own = ROOT / "target" / "peers" / "torch"
     for python in (sys.executable, f"{shared}/bin/python", f"{own}/bin/python"):
@@ -84,7 +84,7 @@ def compile_c(name):
 
 
 def scratch():
-    """A temporary directory, in memory where there is one."""
+    """A temporary directory, in memory if /dev/shm is writable."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     return tempfile.TemporaryDirectory(prefix="remuda-bench-", dir=memory)
 
@@ -97,10 +97,10 @@ class Failed(Exception):
 
 
 def run(command, environment=None, stdout=None, watch=None, watch_every_s=0.01, limit_s=300):
-    """Runs a command to its end; its seconds of wall and CPU time.
+    """Runs a command until it exits; returns its wall time and CPU time in seconds.
 
-    The command has a session of its own, as at a terminal of its own; `watch` is called with its pid
-    every few milliseconds, or as often as is said: looking takes time of what is looked at.
+    The command runs in its own session. `watch` is called with its pid every `watch_every_s` seconds;
+    frequent calls slow the command down.
     """
     with tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
@@ -113,11 +113,11 @@ def run(command, environment=None, stdout=None, watch=None, watch_every_s=0.01, 
             start_new_session=True,
         )
         watcher = Watcher(process.pid, watch, watch_every_s) if watch else None
-        hang = threading.Timer(limit_s, process.kill)
-        hang.start()
+        timeout = threading.Timer(limit_s, process.kill)
+        timeout.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
-        hang.cancel()
+        timeout.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         if watcher:
             watcher.stop()
@@ -130,24 +130,24 @@ def run(command, environment=None, stdout=None, watch=None, watch_every_s=0.01, 
 
 
 class Watcher:
-    """Calls a function with a pid until it is stopped."""
+    """Thread that calls a function with a pid until it is stopped."""
 
     def __init__(self, pid, function, period_s):
-        self.ended = threading.Event()
+        self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.loop, args=(pid, function, period_s))
         self.thread.start()
 
     def loop(self, pid, function, period_s):
-        while not self.ended.wait(period_s):
+        while not self.stopped.wait(period_s):
             function(pid)
 
     def stop(self):
-        self.ended.set()
+        self.stopped.set()
         self.thread.join()
 
 
 class BusyLoops:
-    """Processes that do nothing, as fast as they can, each in a session of its own."""
+    """Processes that keep a core busy, each in its own session."""
 
     def __init__(self, count):
         self.count = count
@@ -167,9 +167,9 @@ class BusyLoops:
 
 
 def interleaved(cases, rounds):
-    """Runs every case once a round, so that a noisy neighbour disturbs all alike.
+    """Runs every case once per round, so that other load on the machine affects all cases alike.
 
-    `cases` maps a name to a function that runs it once; the first round is not counted.
+    `cases` maps a name to a function that runs it once; the first round is a warm-up.
     """
     results = {name: [] for name in cases}
     for number in range(rounds + 1):
@@ -190,11 +190,11 @@ def tree(root):
         if entry.isdigit():
             parent = parent_of(entry)
             children.setdefault(parent, []).append(int(entry))
-    found, todo = [], [root]
-    while todo:
-        pid = todo.pop()
+    found, pending = [], [root]
+    while pending:
+        pid = pending.pop()
         found.append(pid)
-        todo += children.get(pid, [])
+        pending += children.get(pid, [])
     return found
 
 
@@ -214,7 +214,7 @@ def program_of(pid):
 
 
 def memory_kb(pids):
-    """Sums of resident and of proportional kilobytes."""
+    """Sums of resident and of proportional memory, in kilobytes."""
     rss = pss = 0
     for pid in pids:
         try:
@@ -230,7 +230,7 @@ def memory_kb(pids):
 
 
 def peak_kb(pid):
-    """What the kernel remembers as the most that a process had resident."""
+    """Peak resident memory of a process, as the kernel reports it."""
     try:
         with open(f"/proc/{pid}/status") as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
@@ -239,10 +239,10 @@ def peak_kb(pid):
 
 
 class MemoryPeak:
-    """Largest memory of a launcher without its workers; a function for `run(watch=…)`.
+    """Peak memory of a launcher without its workers; a function for `run(watch=…)`.
 
-    Samples count once `workers` processes run `worker`, so that a fork between its two system calls
-    is not taken for a process of the launcher.
+    Samples count only when `workers` processes run `worker`, so that a process between fork and exec
+    is not counted as a process of the launcher.
     """
 
     def __init__(self, worker, workers):
@@ -263,7 +263,7 @@ class MemoryPeak:
         self.peaks_kb.update((pid, peak) for pid in own if (peak := peak_kb(pid)))
 
     def result(self):
-        """Largest sums that were sampled, and the sum of the kernel's own peak of each process."""
+        """Largest sampled sums, and the sum of the kernel's peak of each process."""
         return {
             "rss_mb": self.rss_kb / 1000,
             "pss_mb": self.pss_kb / 1000,
@@ -272,7 +272,7 @@ class MemoryPeak:
         }
 
 
-# ---- what is shown -------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------
 
 
 def median(results, key):
@@ -280,10 +280,10 @@ def median(results, key):
 
 
 def spread(results, key, scale=1.0, digits=1):
-    """`12.3 (11.9–14.0)`: median, least and greatest."""
+    """`12.3 (11.9–14.0)`: median, minimum and maximum."""
     values = [result[key] * scale for result in results]
-    least, greatest = min(values), max(values)
-    return f"{statistics.median(values):.{digits}f} ({least:.{digits}f}–{greatest:.{digits}f})"
+    minimum, maximum = min(values), max(values)
+    return f"{statistics.median(values):.{digits}f} ({minimum:.{digits}f}–{maximum:.{digits}f})"
 
 
 def table(header, rows):
@@ -297,7 +297,7 @@ def table(header, rows):
 
 
 def machine():
-    """What a reader must know to compare two results."""
+    """Facts about the machine and the build that are needed to compare two results."""
     return {
         "cpus": os.cpu_count(),
         "cpu": cpu_model(),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Hostfiles: 65,536 hosts checked, a range of 65,536 expanded and folded, a usual file checked.
+"""Hostfiles: check of 65,536 hosts, expansion and folding of 65,536 names, check of 16 hosts.
 
-Whole commands, from start to exit, interleaved: the median time, the least one, the largest memory and
-the ratio to ClusterShell's `nodeset`, which expands and folds names and knows no slots, and to Python's
-regular expression in DeepSpeed's `fetch_hostfile`, read by an interpreter that has nothing else to
-import. The last column says what the figure has to stay below.
+Complete commands from start to exit, interleaved: the time, the peak memory and the ratio to
+ClusterShell's `nodeset`, which expands and folds names without slots, and to the regular expression of
+DeepSpeed's `fetch_hostfile` in a Python interpreter without other imports. The last column is the upper
+limit of the figure.
 """
 
 import argparse
@@ -15,9 +15,9 @@ import sys
 import harness
 
 HOSTS = 65_536
-OURS, NODESET, REGEX = "remuda", "nodeset", "python, DeepSpeed's regex"
+REMUDA, NODESET, REGEX = "remuda", "nodeset", "python, DeepSpeed's regex"
 
-# What DeepSpeed's launcher does with the lines (0.19.8), without what it imports before.
+# The parser of DeepSpeed's launcher (0.19.8), without the imports of the launcher.
 FETCH = r"""
 import collections, re, sys
 pool = collections.OrderedDict()
@@ -34,7 +34,7 @@ for line in open(sys.argv[1]):
 
 
 def files(directory):
-    """The three texts, readable for us alone."""
+    """Writes the three hostfiles with mode 0600; returns their paths by name."""
     texts = {
         "many": "".join(f"node{host:05} slots=8\n" for host in range(HOSTS)),
         "range": f"node[00000-{HOSTS - 1:05}] slots=8\n",
@@ -50,29 +50,29 @@ def files(directory):
 
 
 def cases(program, paths, with_nodeset):
-    """For each figure: who is asked, in which words, and the bars in ms and MB."""
+    """For each figure: the commands by program, and the limits in ms and MB."""
     check = [program, "hostfile", "check"]
     fold = [program, "hostfile", "convert", "--to", "nodeset", paths["range"]]
     python = [sys.executable, "-I", "-S", "-c", FETCH]
     found = {
         f"check of {HOSTS} lines": (
-            {OURS: [*check, paths["many"]], REGEX: [*python, paths["many"]]},
+            {REMUDA: [*check, paths["many"]], REGEX: [*python, paths["many"]]},
             {"ms": 40, "mb": 64},
         ),
-        f"expand and fold {HOSTS}": ({OURS: fold}, {"ms": 20}),
+        f"expand and fold {HOSTS}": ({REMUDA: fold}, {"ms": 20}),
         "check of 16 lines": (
-            {OURS: [*check, paths["usual"]], REGEX: [*python, paths["usual"]]},
+            {REMUDA: [*check, paths["usual"]], REGEX: [*python, paths["usual"]]},
             {"ms": 5},
         ),
     }
     if with_nodeset:
-        # It folds what it has expanded, as our reader does.
+        # nodeset also expands the list before it folds it.
         words = ["nodeset", "-f", f"node[00000-{HOSTS - 1:05}]"]
         found[f"expand and fold {HOSTS}"][0][NODESET] = words
     return found
 
 
-# The kernel counts what a process had before `execve` to its peak, so one with little starts it.
+# The kernel includes memory from before `execve` in the peak, so a small process starts the command.
 PEAK = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
@@ -81,10 +81,10 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def peak_mb(command):
-    """The most memory that a command ever has; what is below that of a bare Python is not seen."""
+    """Peak memory of a command; a peak below that of a bare Python is reported as the latter."""
     bare = [sys.executable, "-I", "-S", "-c", PEAK]
-    said = subprocess.run([*bare, *command], capture_output=True, check=True, text=True)
-    return int(said.stdout) / 1000
+    peak = subprocess.run([*bare, *command], capture_output=True, check=True, text=True)
+    return int(peak.stdout) / 1000
 
 
 def once(command):
@@ -92,20 +92,20 @@ def once(command):
 
 
 def ratio(results, name):
-    """Median of the ratios of runs that followed each other, ours to theirs."""
-    pairs = zip(results[OURS], results[name])
-    ratios = [{"ratio": ours["wall_s"] / theirs["wall_s"]} for ours, theirs in pairs]
+    """Median of the ratios of consecutive runs, remuda to the other program."""
+    pairs = zip(results[REMUDA], results[name])
+    ratios = [{"ratio": own["wall_s"] / other["wall_s"]} for own, other in pairs]
     return harness.median(ratios, "ratio")
 
 
-def rows(figure, results, peaks, bars):
-    """A row for each program; the bars stand beside ours."""
+def rows(figure, results, peaks, limits):
+    """Yields a row for each program; the limits are in the row of remuda."""
     for name, runs in results.items():
-        is_ours = name == OURS
-        share = "–" if is_ours else f"{ratio(results, name):.3f}"
-        limit = ", ".join(f"{bars[unit]} {unit.replace('mb', 'MB')}" for unit in bars)
+        is_remuda = name == REMUDA
+        share = "–" if is_remuda else f"{ratio(results, name):.3f}"
+        limit = ", ".join(f"{limits[unit]} {unit.replace('mb', 'MB')}" for unit in limits)
         spread = harness.spread(runs, "wall_s", 1000)
-        yield [figure, name, spread, f"{peaks[name]:.1f}", share, limit if is_ours else ""]
+        yield [figure, name, spread, f"{peaks[name]:.1f}", share, limit if is_remuda else ""]
 
 
 def main():
@@ -117,16 +117,16 @@ def main():
     with_nodeset = harness.peer("nodeset", "clustershell")
     table, measured = [], {}
     with harness.scratch() as directory:
-        for figure, (commands, bars) in cases(program, files(directory), with_nodeset).items():
+        for figure, (commands, limits) in cases(program, files(directory), with_nodeset).items():
             runs = {name: once(command) for name, command in commands.items()}
             results = harness.interleaved(runs, options.rounds)
             peaks = {name: peak_mb(command) for name, command in commands.items()}
-            table += rows(figure, results, peaks, bars)
-            ratios = {name: ratio(results, name) for name in results if name != OURS}
-            measured[figure] = {"runs": results, "peak_mb": peaks, "bars": bars, "ours_to": ratios}
+            table += rows(figure, results, peaks, limits)
+            ratios = {name: ratio(results, name) for name in results if name != REMUDA}
+            measured[figure] = {"runs": results, "peak_mb": peaks, "limits": limits, "remuda_to": ratios}
 
-    print(f"{options.rounds} rounds: median (least–greatest)\n")
-    harness.table(["", "", "ms", "MB at most", "remuda/this", "bar"], table)
+    print(f"{options.rounds} rounds: median (minimum–maximum)\n")
+    harness.table(["", "", "ms", "peak MB", "remuda/this", "limit"], table)
     harness.save("hostfile", {"hosts": HOSTS, "figures": measured})
 
 

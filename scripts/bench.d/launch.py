@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
-"""Starting and ending eight workers that do nothing, beside mpirun and a shell.
+"""Launch and exit of eight workers that run `true`: remuda, mpirun and a shell.
 
-The figure is the wall time of the whole command, idle and beside two busy loops, as a ratio to mpirun
-in the same run; and the memory of the launcher's own processes while eight workers sleep.
+The figures are the wall time of the complete command, on an idle machine and with two busy loops, as a
+ratio to mpirun in the same run, and the memory of the launcher's own processes while eight workers
+sleep.
 """
 
 import argparse
 
 import harness
 
-FLOOR = "sh & wait"
+BASELINE = "sh & wait"
 PEER = "mpirun"
-OURS = "remuda"
+REMUDA = "remuda"
 
 
 def commands(workers, program, with_peer):
     """Each launcher's command line, up to the worker."""
     loop = f'i=0; while [ $i -lt {workers} ]; do "$@" & i=$((i+1)); done; wait'
-    found = {FLOOR: ["sh", "-c", loop, "sh"]}
+    found = {BASELINE: ["sh", "-c", loop, "sh"]}
     if with_peer:
         found[PEER] = harness.mpirun(workers)
     options = ["--num_gpus", str(workers), "--no_python", "--no_local_rank"]
-    found[OURS] = [program, "run", *options, "--"]
+    found[REMUDA] = [program, "run", *options, "--"]
     return found
 
 
@@ -42,11 +43,11 @@ def measure_memory(launchers, environment, workers):
 
 
 def ratio(times, name):
-    """Median of the ratios of runs that followed each other."""
+    """Median of the ratios of consecutive runs."""
     if PEER not in times:
         return None
     pairs = zip(times[name], times[PEER])
-    ratios = [{"ratio": ours["wall_s"] / theirs["wall_s"]} for ours, theirs in pairs]
+    ratios = [{"ratio": own["wall_s"] / other["wall_s"]} for own, other in pairs]
     return harness.median(ratios, "ratio")
 
 
@@ -65,7 +66,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--busy", type=int, default=2, help="busy loops of the second half")
+    parser.add_argument("--busy", type=int, default=2, help="number of busy loops in the second half")
     options = parser.parse_args()
 
     launchers = commands(options.workers, harness.remuda(), harness.peer("mpirun", "openmpi-bin"))
@@ -77,9 +78,9 @@ def main():
         memory = measure_memory(launchers, environment, options.workers)
 
     header = ["", "idle ms", "/mpirun", "busy ms", "/mpirun", "CPU ms", "RSS MB", "PSS MB", "processes"]
-    print(f"{options.workers} × true, {options.rounds} rounds: median (least–greatest)\n")
+    print(f"{options.workers} × true, {options.rounds} rounds: median (minimum–maximum)\n")
     harness.table(header, [row(name, idle, busy, memory) for name in launchers])
-    ratios = {"idle": ratio(idle, OURS), "busy": ratio(busy, OURS)}
+    ratios = {"idle": ratio(idle, REMUDA), "busy": ratio(busy, REMUDA)}
     result = {"workers": options.workers, "idle": idle, "busy": busy, "memory": memory}
     harness.save("launch", {**result, "ratio_to_mpirun": ratios})
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Eight workers that write 100 MB of lines each through the launcher, into one file.
+"""Output of eight workers, 100 MB of lines each, through the launcher into one file.
 
-Every line can be checked: the table says how many arrived whole, torn or not at all, how fast, and how
-much memory the launcher's own processes took meanwhile.
+Every line is verified. The table shows the rate, the numbers of torn and lost lines, and the peak memory
+of the launcher's own processes.
 """
 
 import argparse
@@ -12,26 +12,26 @@ import subprocess
 
 import harness
 
-FLOOR = "sed"
+BASELINE = "sed"
 PEER = "mpirun --tag-output"
-OURS = "remuda"
+REMUDA = "remuda"
 
 
 def commands(workers, program, emit, megabytes, output, with_peer):
-    """Each launcher's whole command line. The floor appends to the file itself."""
+    """Complete command line of each launcher. The baseline appends to the file itself."""
     pipe = f'"{emit}" {megabytes} $i | LC_ALL=C sed "s/^/$i: /" >> "{output}"'
     loop = f"i=0; while [ $i -lt {workers} ]; do {{ {pipe}; }} & i=$((i+1)); done; wait"
-    found = {FLOOR: ["sh", "-c", loop]}
+    found = {BASELINE: ["sh", "-c", loop]}
     if with_peer:
         found[PEER] = [*harness.mpirun(workers, "--tag-output"), emit, str(megabytes)]
     options = ["--num_gpus", str(workers), "--no_python", "--no_local_rank"]
-    found[OURS] = [program, "run", *options, "--", emit, str(megabytes)]
+    found[REMUDA] = [program, "run", *options, "--", emit, str(megabytes)]
     return found
 
 
 def once(command, emit, options, output, environment):
-    """One run: its times, its memory, and what became of the lines."""
-    # The kernel remembers the peaks; reading them often would take a core from the launcher.
+    """Runs a command once; returns its times, its memory and the state of its lines."""
+    # The kernel keeps the peaks; frequent sampling would take CPU time from the launcher.
     peak = harness.MemoryPeak(emit, 1)
     with open(output, "wb") as sink:
         result = harness.run(command, environment, stdout=sink, watch=peak, watch_every_s=0.2)
@@ -58,7 +58,7 @@ def row(name, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--megabytes", type=int, default=100, help="of each worker")
+    parser.add_argument("--megabytes", type=int, default=100, help="output of each worker, in MB")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
 
@@ -78,7 +78,7 @@ def main():
 
     header = ["", "MB/s", "torn", "lost", "repeated", "peak RSS MB"]
     total = f"{options.workers} × {options.megabytes} MB of 100-byte lines"
-    print(f"{total}, {options.rounds} rounds: median (least–greatest), worst of the counts\n")
+    print(f"{total}, {options.rounds} rounds: median (minimum–maximum), largest of the counts\n")
     harness.table(header, [row(name, runs) for name, runs in results.items()])
     rates = {name: harness.median(runs, "mb_per_s") for name, runs in results.items()}
     result = {"workers": options.workers, "megabytes": options.megabytes, "runs": results}

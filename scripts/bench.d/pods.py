@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Pods without ssh: coming together, a death that all hear of, a thousand at once, memory.
+"""Pods without ssh: time to join, time to report a failure, a thousand nodes at once, memory.
 
-Pods on addresses of the loopback, each with a copy of the program of its own, as from an image, so that
-none shares pages with another. The figures: from the start of the last pod to the program of the first
-worker, where node 0 has been waiting; the same where node 0 comes last, which the others notice at their
-next call; from the death of a worker on one pod until all others were asked to stop; 1,000 nodes that
-only play their part and dial in at once, with node 0 on one core; the proportional memory of one pod's
-own processes while its workers sleep.
+Pods on loopback addresses, each with its own copy of the program, as from an image, so that pods share no
+pages. The figures are the time from the start of the last pod to the program of the first worker, while
+node 0 is waiting; the same if node 0 starts last, which the other pods notice when they next connect; the
+time from the failure of a worker on one pod until all other workers receive SIGTERM; the time until 1,000
+simulated nodes that connect at the same time have joined, with node 0 on one core; and the proportional
+memory of one pod's own processes while its workers sleep.
 """
 
 import argparse
@@ -25,11 +25,11 @@ LIMIT_S = 60
 
 
 class Pods:
-    """So many pods, two workers each; none has been started."""
+    """`count` pods with two workers each; the constructor starts none."""
 
     def __init__(self, program, directory, count):
         self.directory, self.count, self.running = directory, count, []
-        self.port = three_ports()
+        self.port = find_three_ports()
         self.key = os.path.join(directory, "key")
         with open(self.key, "wb") as file:
             file.write(os.urandom(32))
@@ -57,10 +57,10 @@ class Pods:
         self.running.append(pod)
         return pod
 
-    def start_noting(self, number, how="ends"):
-        return self.start(number, sys.executable, "-c", WORKER, self.directory, how)
+    def start_recording(self, number, reaction="exit"):
+        return self.start(number, sys.executable, "-c", WORKER, self.directory, reaction)
 
-    def end(self):
+    def stop(self):
         for pod in self.running:
             if pod.poll() is None:
                 pod.send_signal(signal.SIGTERM)
@@ -68,8 +68,8 @@ class Pods:
             pod.wait(LIMIT_S)
 
 
-def three_ports():
-    """The first of three ports that follow each other and are free."""
+def find_three_ports():
+    """The first of three consecutive free ports."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -79,72 +79,72 @@ def three_ports():
 
 
 def is_free(port):
-    with socket.socket() as taken:
+    with socket.socket() as probe:
         try:
-            taken.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError):
             return False
         return True
 
 
-def wait_until(look, what):
+def wait_until(check, event):
     limit = time.monotonic() + LIMIT_S
     while time.monotonic() < limit:
-        if found := look():
+        if found := check():
             return found
         time.sleep(0.001)
-    raise harness.Failed(f"{what} did not come")
+    raise harness.Failed(f"{event}: timed out")
 
 
 def listens(port):
-    with socket.socket() as caller:
-        return caller.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def first_exec(pods, last):
-    """From the start of the last pod to the first program; Python itself takes its time after that."""
+    """Time from the start of the last pod to the first exec of a worker; excludes the start of Python."""
     for number in reversed(range(pods.count)):
         if number != last:
-            pods.start(number, *exec_noter(pods.directory))
+            pods.start(number, *record_exec(pods.directory))
     if last:
         wait_until(lambda: listens(pods.port + 1), "node 0")
-    # Everybody else has come, or has found nobody.
+    # All other pods have joined, or have failed to connect to node 0.
     time.sleep(1.5)
-    begun = time.monotonic()
-    pods.start(last, *exec_noter(pods.directory))
-    at = wait_until(lambda: noted_exec(pods.directory), "a worker")
-    pods.end()
-    return {"s": at - begun}
+    start = time.monotonic()
+    pods.start(last, *record_exec(pods.directory))
+    at = wait_until(lambda: first_exec_time(pods.directory), "a worker")
+    pods.stop()
+    return {"s": at - start}
 
 
-def exec_noter(directory):
-    """A shell is there at once; when that was, its file says."""
+def record_exec(directory):
+    """A shell, which starts fast; the time of its file is the time of the exec."""
     return ["sh", "-c", ': > "$0/exec.$RANK"; exec sleep 30', directory]
 
 
-def noted_exec(directory):
+def first_exec_time(directory):
     stamps = []
     for entry in os.scandir(directory):
         if entry.name.startswith("exec."):
             stamps.append(entry.stat().st_mtime)
-    # The file's time is of the wall clock.
+    # File times use the wall clock.
     return min(stamps) - time.time() + time.monotonic() if stamps else None
 
 
-def worker_dies(pods):
+def kill_worker(pods):
     for number in range(pods.count):
-        pods.start_noting(number)
+        pods.start_recording(number)
     workers = notes(pods.directory, "up", 0, 2 * pods.count)
     killed = time.monotonic()
     os.kill(workers[-1][1], signal.SIGKILL)
-    asked = notes(pods.directory, "asked", 0, 2 * pods.count - 1)
+    stopping = notes(pods.directory, "stopping", 0, 2 * pods.count - 1)
     for pod in pods.running:
         pod.wait(LIMIT_S)
-    return {"s": max(at for at, _ in asked) - killed}
+    return {"s": max(at for at, _ in stopping) - killed}
 
 
 def memory(pods):
-    """Proportional memory of a pod that is not node 0, and of node 0, each without its workers."""
+    """Proportional memory of node 0 and of the largest other pod, without their workers."""
     for number in range(pods.count):
         pods.start(number, "sleep", "30")
     worker = os.path.realpath(shutil.which("sleep"))
@@ -154,15 +154,15 @@ def memory(pods):
         found = [pid for pid in pids if harness.program_of(pid) != worker]
         return found if len(pids) - len(found) == 2 else None
 
-    everybody = [wait_until(lambda pod=pod: own(pod), "workers") for pod in pods.running]
-    found = [harness.memory_kb(pids)[1] / 1000 for pids in everybody]
-    pods.end()
+    processes = [wait_until(lambda pod=pod: own(pod), "workers") for pod in pods.running]
+    found = [harness.memory_kb(pids)[1] / 1000 for pids in processes]
+    pods.stop()
     return {"node_0_mb": found[0], "others_mb": max(found[1:])}
 
 
-def crowd(program, player, directory, count):
-    """A thousand play, all on one core with node 0; time until all are in, and most memory of node 0."""
-    port = three_ports()
+def crowd(program, simulator, directory, count):
+    """Simulated nodes and node 0 on one core; time until all have joined, and peak memory of node 0."""
+    port = find_three_ports()
     key, hosts = os.path.join(directory, "key"), os.path.join(directory, "hosts")
     with open(key, "wb") as file:
         file.write(os.urandom(32))
@@ -182,18 +182,18 @@ def crowd(program, player, directory, count):
         peak["kb"] = max(peak["kb"], harness.peak_kb(node_0.pid) or 0)
 
     watcher = harness.Watcher(node_0.pid, watch, 0.05)
-    played = subprocess.run(
-        [*one_core, player, str(count), str(port), key], check=True, capture_output=True, text=True
+    simulated = subprocess.run(
+        [*one_core, simulator, str(count), str(port), key], check=True, capture_output=True, text=True
     )
     node_0.wait(LIMIT_S)
     watcher.stop()
-    times = dict(line.split() for line in played.stdout.splitlines())
+    times = dict(line.split() for line in simulated.stdout.splitlines())
     joined, over = float(times["joined"]), float(times["over"])
     return {"s": joined, "over_s": over, "peak_mb": peak["kb"] / 1000}
 
 
 def example():
-    """The crowd. It is not measured; built as for tests it needs nothing that they did not need."""
+    """Path of the simulated nodes. They are not measured, so a debug build is sufficient."""
     build = ["cargo", "build", "--locked", "--quiet", "--example", "crowd"]
     subprocess.run(build, cwd=harness.ROOT, check=True)
     return str(harness.ROOT / "target" / "debug" / "examples" / "crowd")
@@ -203,9 +203,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--crowd", type=int, default=1000, help="nodes that dial in at once")
+    parser.add_argument("--crowd", type=int, default=1000, help="number of nodes that connect at the same time")
     options = parser.parse_args()
-    program, player = harness.remuda(), example()
+    program, simulator = harness.remuda(), example()
 
     def once(case, *more):
         def run():
@@ -214,26 +214,26 @@ def main():
                 try:
                     return case(pods, *more)
                 finally:
-                    pods.end()
+                    pods.stop()
 
         return run
 
-    def all_at_once():
+    def connect_crowd():
         with harness.scratch() as directory:
-            return crowd(program, player, directory, options.crowd)
+            return crowd(program, simulator, directory, options.crowd)
 
     cases = {
         "last pod started → first worker's program": once(first_exec, options.pods - 1),
         "node 0 started last → first worker's program": once(first_exec, 0),
-        "worker killed → all others asked to stop": once(worker_dies),
-        f"{options.crowd} dial in at once → all are in": all_at_once,
+        "worker killed → all others got SIGTERM": once(kill_worker),
+        f"{options.crowd} nodes connect at once → all have joined": connect_crowd,
     }
     results = harness.interleaved(cases, options.rounds)
     memories = [once(memory)() for _ in range(3)]
-    print(f"{options.pods} pods × 2 workers, {options.rounds} rounds: median (least–greatest)\n")
+    print(f"{options.pods} pods × 2 workers, {options.rounds} rounds: median (minimum–maximum)\n")
     rows = [[name, harness.spread(found, "s", 1000)] for name, found in results.items()]
-    crowds = results[f"{options.crowd} dial in at once → all are in"]
-    rows.append(["… → all have run and the job is over", harness.spread(crowds, "over_s", 1000)])
+    crowds = results[f"{options.crowd} nodes connect at once → all have joined"]
+    rows.append(["… → all workers have run and the job is complete", harness.spread(crowds, "over_s", 1000)])
     harness.table(["", "ms"], rows)
     print()
     harness.table(
@@ -241,7 +241,7 @@ def main():
         [
             ["processes of a pod, PSS", harness.spread(memories, "others_mb")],
             ["processes of pod 0, PSS", harness.spread(memories, "node_0_mb")],
-            [f"node 0 of {options.crowd}, most resident", harness.spread(crowds, "peak_mb")],
+            [f"node 0 of {options.crowd}, peak resident", harness.spread(crowds, "peak_mb")],
         ],
     )
     harness.save("pods", {"pods": options.pods, "results": results, "memory": memories})

@@ -1,6 +1,6 @@
-/* What TCP over loopback carries at best: two processes that send each other bytes, both ways at
- * once, and do nothing else; in one go, or step by step, as operations in rounds do. Prints GB/s each
- * way, the median of blocks of whichever was faster.
+/* Upper limit of TCP over loopback: two processes send each other bytes in both directions at the same
+ * time, in one block, or in steps like a collective in rounds. Prints GB/s per direction, the median of
+ * blocks of the faster mode.
  *
  * pump BYTES */
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCKS = 5, MEMORY_BYTES = 1 << 20, STEP_BYTES = 1 << 19, LOOKS_MAX = 200 };
+enum { BLOCKS = 5, MEMORY_BYTES = 1 << 20, STEP_BYTES = 1 << 19, IDLE_POLLS_MAX = 200 };
 
 static void die(const char *what)
 {
@@ -39,8 +39,8 @@ static double now(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* Bytes that a call moved; 0 where it would have to wait. */
-static size_t moved(ssize_t count, const char *what)
+/* Bytes that a call transferred; 0 if it would block. */
+static size_t transferred(ssize_t count, const char *what)
 {
 	if (count > 0)
 		return count;
@@ -49,24 +49,24 @@ static size_t moved(ssize_t count, const char *what)
 	return 0;
 }
 
-/* As long as there is room the same memory is sent, and taken into the same memory. */
+/* Sends and receives BYTES, always from and into the same memory. */
 static void pump(int fd, size_t bytes, char *from, char *to)
 {
-	size_t sent = 0, taken = 0;
-	int looks = 0;
-	while (sent < bytes || taken < bytes) {
-		size_t before = sent + taken;
-		size_t at = sent % MEMORY_BYTES, into = taken % MEMORY_BYTES;
+	size_t sent = 0, received = 0;
+	int idle_polls = 0;
+	while (sent < bytes || received < bytes) {
+		size_t before = sent + received;
+		size_t at = sent % MEMORY_BYTES, into = received % MEMORY_BYTES;
 		size_t out = bytes - sent < MEMORY_BYTES - at ? bytes - sent : MEMORY_BYTES - at;
-		size_t in = bytes - taken < MEMORY_BYTES - into ? bytes - taken : MEMORY_BYTES - into;
+		size_t in = bytes - received < MEMORY_BYTES - into ? bytes - received : MEMORY_BYTES - into;
 		if (out)
-			sent += moved(send(fd, from + at, out, MSG_NOSIGNAL), "send");
+			sent += transferred(send(fd, from + at, out, MSG_NOSIGNAL), "send");
 		if (in)
-			taken += moved(recv(fd, to + into, in, 0), "recv");
-		looks = sent + taken == before ? looks + 1 : 0;
-		if (0 < looks && looks < LOOKS_MAX) {
+			received += transferred(recv(fd, to + into, in, 0), "recv");
+		idle_polls = sent + received == before ? idle_polls + 1 : 0;
+		if (0 < idle_polls && idle_polls < IDLE_POLLS_MAX) {
 			sched_yield();
-		} else if (looks) {
+		} else if (idle_polls) {
 			struct pollfd wait = { fd, (out ? POLLOUT : 0) | (in ? POLLIN : 0), 0 };
 			poll(&wait, 1, 1000);
 		}
@@ -96,7 +96,7 @@ static double median(double blocks[BLOCKS])
 	return blocks[BLOCKS / 2];
 }
 
-static void run(int fd, size_t bytes, int speaks)
+static void run(int fd, size_t bytes, int prints_result)
 {
 	char *from = malloc(MEMORY_BYTES), *to = malloc(MEMORY_BYTES);
 	double whole[BLOCKS], steps[BLOCKS];
@@ -110,7 +110,7 @@ static void run(int fd, size_t bytes, int speaks)
 		steps[block] = rate(fd, bytes, STEP_BYTES, from, to);
 	}
 	double best = median(whole) < median(steps) ? median(steps) : median(whole);
-	if (speaks)
+	if (prints_result)
 		printf("pump %.3f\n", best);
 }
 
@@ -120,20 +120,20 @@ int main(int argc, char **argv)
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t length = sizeof address;
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	int door = socket(AF_INET, SOCK_STREAM, 0);
-	if (door < 0 || bind(door, (struct sockaddr *)&address, length) || listen(door, 1)
-	    || getsockname(door, (struct sockaddr *)&address, &length))
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) || listen(listener, 1)
+	    || getsockname(listener, (struct sockaddr *)&address, &length))
 		die("listen");
-	pid_t other = fork();
-	if (other < 0)
+	pid_t child = fork();
+	if (child < 0)
 		die("fork");
-	int fd = other ? accept(door, NULL, NULL) : socket(AF_INET, SOCK_STREAM, 0);
-	if (fd < 0 || (!other && connect(fd, (struct sockaddr *)&address, length)))
+	int fd = child ? accept(listener, NULL, NULL) : socket(AF_INET, SOCK_STREAM, 0);
+	if (fd < 0 || (!child && connect(fd, (struct sockaddr *)&address, length)))
 		die("connect");
-	run(prepare(fd), bytes, other != 0);
-	if (!other)
+	run(prepare(fd), bytes, child != 0);
+	if (!child)
 		return 0;
 	int status;
-	waitpid(other, &status, 0);
+	waitpid(child, &status, 0);
 	return status != 0;
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Starting `true` on many hosts over ssh, beside pdsh, clush, mpirun and plain ssh.
+"""Launch of `true` on many hosts over ssh: remuda, pdsh, clush, mpirun and plain ssh.
 
-This machine plays all hosts, each an address of the loopback. The figures are the wall
-time of the whole command and the CPU time of the launching side (sshd and what it starts are not
-children of ours), as ratios to the peers in the same run. All use the same key exchange. The first
-launch, which sends the binary, is reported beside.
+All hosts are loopback addresses of this machine. The figures are the wall time of the complete command
+and the CPU time of the launcher (without sshd and its children), as ratios to the other tools in the
+same run. All tools use the same key exchange. The first launch, which sends the binary, is reported
+separately.
 """
 
 import argparse
@@ -21,15 +21,15 @@ import harness
 SSHD = "/usr/sbin/sshd"
 PLAIN = "ssh & wait"
 PEER = "pdsh"
-OURS = "remuda"
-# Command of each further peer and the package that has it.
+REMUDA = "remuda"
+# Command of each further tool, and its Debian package.
 OTHERS = {"clush": "clustershell", "mpirun": "openmpi-bin"}
 
 
 class Hosts:
-    """Addresses of the loopback with sshds behind them, and how to reach them."""
+    """sshds on loopback addresses, with the files that clients need to connect to them."""
 
-    # What one sshd listens on at most.
+    # Limit of the addresses on which one sshd listens.
     ADDRESSES_MAX = 16
 
     def __init__(self, directory, count):
@@ -59,7 +59,7 @@ class Hosts:
                 if probe.connect_ex((address, self.port)) == 0:
                     return
             time.sleep(0.02)
-        raise harness.Failed(f"nobody listens on {address}")
+        raise harness.Failed(f"no sshd listens on {address}")
 
     def write_files(self):
         here = self.dir
@@ -79,8 +79,8 @@ class Hosts:
         os.makedirs(here / "run", exist_ok=True)
 
     def write_sshd_config(self, addresses):
-        """Of one sshd. What a host keeps in its /tmp must not be another's: Open MPI's daemons would
-        find each other's files there, and fail."""
+        """Configuration of one sshd. Each host has its own TMPDIR: Open MPI's daemons fail if they find
+        files of other daemons there."""
         here = self.dir
         text = (
             f"Port {self.port}\n"
@@ -105,10 +105,10 @@ class Hosts:
 
 
 def mpirun(hosts, config):
-    """Open MPI's own way over ssh, one process on each host.
+    """Command of Open MPI over ssh, one process on each host.
 
-    It gets addresses: names that only ssh_config knows it would ask of the resolver, one after the
-    other, and each that is not answered costs five seconds.
+    The hosts are given as addresses: Open MPI would look up names that only ssh_config defines, one
+    after the other, and each failed lookup takes five seconds.
     """
     targets = ",".join(hosts.address.values())
     options = ["--mca", "plm_rsh_args", f"-F {config}", "--mca", "plm_rsh_num_concurrent", "64"]
@@ -127,7 +127,7 @@ def commands(hosts, program, with_peer, others):
         found["clush"] = ["clush", "-S", "-f", "64", "-o", f"-F {config}", "-w", targets, "true"]
     if "mpirun" in others:
         found["mpirun"] = mpirun(hosts, config)
-    found[OURS] = [
+    found[REMUDA] = [
         program, "run", "-q", "-H", str(hosts.dir / "hostfile"), "--ssh_config", str(config),
         "--accelerator", "cpu", "--no_python", "--no_local_rank", "true",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def commands(hosts, program, with_peer, others):
 
 
 def drop_broken(launchers, name, environment):
-    """A further peer that does not work here is left out, and that is said."""
+    """Removes a further tool that fails on this machine, and reports it."""
     try:
         harness.run(launchers[name], environment)
     except harness.Failed as failed:
@@ -147,7 +147,7 @@ def ratio(times, name, peer, figure):
     if peer not in times:
         return None
     pairs = zip(times[name], times[peer])
-    return harness.median([{"ratio": ours[figure] / theirs[figure]} for ours, theirs in pairs], "ratio")
+    return harness.median([{"ratio": own[figure] / other[figure]} for own, other in pairs], "ratio")
 
 
 def measure(count, program, rounds, others):
@@ -161,14 +161,14 @@ def measure(count, program, rounds, others):
             launchers = commands(hosts, program, harness.peer("pdsh", "pdsh"), others)
             for name in others:
                 drop_broken(launchers, name, environment)
-            # A copy where anybody may write is not looked for on the nodes: it is sent.
-            open_dir = hosts.dir / "open"
-            open_dir.mkdir()
-            open_dir.chmod(0o777)
-            copy = shutil.copy(program, open_dir / "remuda")
-            pushed = harness.run([str(copy), *launchers[OURS][1:]], environment)
+            # remuda does not use a program in a world-writable directory on the nodes, so it sends a copy.
+            writable_dir = hosts.dir / "writable"
+            writable_dir.mkdir()
+            writable_dir.chmod(0o777)
+            copy = shutil.copy(program, writable_dir / "remuda")
+            first_launch = harness.run([str(copy), *launchers[REMUDA][1:]], environment)
             once = lambda command: lambda: harness.run(command, environment)
-            return pushed, harness.interleaved(
+            return first_launch, harness.interleaved(
                 {name: once(command) for name, command in launchers.items()}, rounds
             )
         finally:
@@ -179,11 +179,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--peers", default="clush,mpirun", help="further peers, with commas")
+    parser.add_argument("--peers", default="clush,mpirun", help="further tools, separated by commas")
     options = parser.parse_args()
     named = [name for name in options.peers.split(",") if name]
     others = [name for name in named if harness.peer(name, OTHERS[name])]
-    pushed, times = measure(options.hosts, harness.remuda(), options.rounds, others)
+    first_launch, times = measure(options.hosts, harness.remuda(), options.rounds, others)
 
     def row(name):
         cells = [name]
@@ -194,11 +194,11 @@ def main():
                 cells.append("–" if share is None else f"{share:.2f}")
         return cells
 
-    print(f"{options.hosts} hosts × true, {options.rounds} rounds: median (least–greatest)\n")
+    print(f"{options.hosts} hosts × true, {options.rounds} rounds: median (minimum–maximum)\n")
     header = ["", "wall ms", "/ssh", "/pdsh", "head CPU ms", "/ssh", "/pdsh"]
     harness.table(header, [row(name) for name in times])
-    print(f"\nfirst launch, which sends the binary: {pushed['wall_s'] * 1000:.0f} ms")
-    harness.save("ssh", {"hosts": options.hosts, "times": times, "first": pushed})
+    print(f"\nfirst launch, which sends the binary: {first_launch['wall_s'] * 1000:.0f} ms")
+    harness.save("ssh", {"hosts": options.hosts, "times": times, "first": first_launch})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Training on the CPU, one and two workers, beside PyTorch and its DDP over gloo.
+"""Training on the CPU with one and two workers: remuda, and PyTorch with DDP over gloo.
 
-The models are nanoGPT's CPU configuration (4 layers, 4 heads, 128 wide, block 64, batch 12) and an MLP
-784-1024-1024-10 with batch 64, both with AdamW and clipping; every worker has one thread. A step is
-everything from drawing the batch to the moved parameters. All sides take turns within a round, so
-that whatever else the machine does meets them alike, and a round's ratio is of its medians. On a busy
-machine look at the ratio of the fastest tenth instead: steps that nobody interrupted.
+The models are nanoGPT's CPU configuration (4 layers, 4 heads, hidden size 128, block 64, batch 12) and an
+MLP 784-1024-1024-10 with batch 64, both with AdamW and clipping; every worker has one thread. A step
+lasts from drawing the batch to the updated parameters. Cases are interleaved within a round, so that
+other load on the machine affects all of them, and the ratio of a round is that of its medians. On a busy
+machine use the ratio of the fastest tenth instead, which contains undisturbed steps.
 
-torch is installed when it is missing; where that fails our own ratios remain.
+torch is installed if it is missing; without it, only the ratios between remuda's own cases are shown.
 """
 
 import argparse
@@ -27,15 +27,15 @@ MODELS = {"gpt": 1, "mlp": 3}
 
 
 def times_of(steps):
-    """Milliseconds of the step in the middle, and of the slowest of the fastest tenth."""
+    """Milliseconds of the median step, and of the slowest step of the fastest tenth."""
     return {"median": statistics.median(steps), "fast": sorted(steps)[len(steps) // 10]}
 
 
-# ---- torch's side --------------------------------------------------------------------------------
+# ---- torch ---------------------------------------------------------------------------------------
 
 
 def load_modules():
-    """The models that the gradient vectors are made with."""
+    """Imports the models of scripts/gradient_vectors.py."""
     path = harness.ROOT / "scripts" / "gradient_vectors.py"
     spec = importlib.util.spec_from_file_location("gradient_vectors", path)
     module = importlib.util.module_from_spec(spec)
@@ -67,7 +67,7 @@ def torch_mlp(torch, modules):
 
 
 def torch_worker(model, steps):
-    """One rank of torch's training; prints the milliseconds of its steps."""
+    """Trains as one rank of torch; prints the milliseconds of its steps."""
     import torch
 
     torch.set_num_threads(1)
@@ -91,7 +91,7 @@ def torch_worker(model, steps):
 
 
 def start_torch(python, model, workers, steps):
-    """Starts torch's ranks by hand, with what torchrun would give them; only rank 0 is read."""
+    """Starts the ranks of torch with the variables of torchrun; only the output of rank 0 is read."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -115,11 +115,11 @@ def time_torch(python, model, workers, steps):
     return times_of(json.loads(output)[5:])
 
 
-# ---- our side ------------------------------------------------------------------------------------
+# ---- remuda --------------------------------------------------------------------------------------
 
 
-def start_ours(program, model, workers, steps):
-    """A run, with the file that gets its step times."""
+def start_remuda(program, model, workers, steps):
+    """Starts a run; returns it and the file of its step times."""
     metrics = tempfile.NamedTemporaryFile(suffix=".jsonl")
     command = [program, "train", "-n", str(workers), "--accelerator", "cpu", "--model", model]
     command += ["--steps", str(steps), "--eval_every", "0", "--threads", "1"]
@@ -128,7 +128,7 @@ def start_ours(program, model, workers, steps):
     return subprocess.Popen(command, **quiet), metrics
 
 
-def finish_ours(run):
+def finish_remuda(run):
     process, metrics = run
     with metrics:
         if process.wait():
@@ -137,25 +137,25 @@ def finish_ours(run):
     return times_of([json.loads(line)["ms"] for line in lines[5:]])
 
 
-def time_ours(program, model, workers, steps):
-    return finish_ours(start_ours(program, model, workers, steps))
+def time_remuda(program, model, workers, steps):
+    return finish_remuda(start_remuda(program, model, workers, steps))
 
 
 def time_apart(program, model, steps):
-    """Two single workers side by side, which know nothing of each other."""
-    runs = [start_ours(program, model, 1, steps) for _ in range(2)]
-    both = [finish_ours(run) for run in runs]
+    """Times two independent single workers that run at the same time."""
+    runs = [start_remuda(program, model, 1, steps) for _ in range(2)]
+    both = [finish_remuda(run) for run in runs]
     return {key: statistics.mean(times[key] for times in both) for key in both[0]}
 
 
-# ---- what is compared ----------------------------------------------------------------------------
+# ---- comparison ----------------------------------------------------------------------------------
 
 
 def measure(program, python, model, rounds, steps):
-    """Milliseconds a step of every case, once a round."""
+    """Milliseconds per step of every case, once per round."""
     cases = {
-        "one": lambda: time_ours(program, model, 1, steps),
-        "two": lambda: time_ours(program, model, 2, steps),
+        "one": lambda: time_remuda(program, model, 1, steps),
+        "two": lambda: time_remuda(program, model, 2, steps),
         "apart": lambda: time_apart(program, model, steps),
     }
     if python:
@@ -165,7 +165,7 @@ def measure(program, python, model, rounds, steps):
 
 
 def ratios(times):
-    """Median over rounds: our step over torch's, two workers over two apart, two workers over one."""
+    """Median ratios over rounds: remuda to torch, two workers to two independent ones and to one."""
 
     def ratio(above, below, factor=1, key="median"):
         if above not in times or below not in times:
@@ -204,7 +204,7 @@ def row(model, times, found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60, help="of the GPT; the MLP takes three times as many")
+    parser.add_argument("--steps", type=int, default=60, help="steps of the GPT; the MLP runs three times as many")
     parser.add_argument("--torch_worker", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.torch_worker:

@@ -1,11 +1,11 @@
-"""The real DeepSpeed launcher as an oracle: a JSON object a line in, a JSON object a line out.
+"""The real DeepSpeed launcher as an oracle: one JSON object per line as input and as output.
 
-    python3 reference.py DIRECTORY-THAT-HOLDS-deepspeed SCRATCH-DIRECTORY
+    python3 reference.py DIRECTORY-OF-deepspeed SCRATCH-DIRECTORY
 
-The modules `runner`, `launch`, `multinode_runner` and `numa` of the package are loaded as they are.
-Everything around them that needs torch, a GPU or a network is a stand-in: the package's own
-`__init__`, its logger, the accelerator (a number of devices), and the few calls that start
-processes, which are recorded and not made. Bytes travel as base64.
+The modules `runner`, `launch`, `multinode_runner` and `numa` of the package are loaded unchanged. Code
+that needs torch, a GPU or a network is replaced by stubs: the `__init__` of the package, its logger, the
+accelerator (a number of devices), and the calls that start processes, which are only recorded. Bytes are
+base64.
 
     {"kind": "hostfile", "text": B64}
     {"kind": "select", "pool": [[HOST, SLOTS], …], "include": TEXT, "exclude": TEXT}
@@ -27,37 +27,37 @@ import subprocess
 import sys
 import types
 
-# What `hostname -I` says on every host: the first word is the address of the master.
+# Output of `hostname -I` on every host: the first word is the address of the master.
 HOST_ADDRESSES = b"10.0.0.7 172.17.0.1 \n"
-# More workers on a node than this: DeepSpeed would try, and this machine would run out of memory.
+# Limit of the workers of a node: DeepSpeed accepts more, but this machine would run out of memory.
 WORKERS_MAX = 100_000
-# Sockets of the machine when its accelerator is the CPU: as many as DeepSpeed then has slots.
+# Sockets of the machine; with the CPU as accelerator, DeepSpeed uses one slot for each.
 MEMORY_NODES = 3
-# What a remote shell finds in its environment.
+# The environment of a remote shell.
 REMOTE_ENVIRONMENT = {"HOME": "/home/remote", "PATH": "/usr/bin:/bin"}
-# Stands in for Python on a remote node: tells its words and its environment.
-TELLS = """#!/bin/sh
-{ printf '%s\\0' "$@"; printf '\\001\\0'; env -0; } >"$REFERENCE_TELLS"
+# Replaces Python on a remote node: records its arguments and its environment.
+RECORDER = """#!/bin/sh
+{ printf '%s\\0' "$@"; printf '\\001\\0'; env -0; } >"$REFERENCE_RECORD"
 """
-# Seconds after which a remote shell that waits for something is given up.
+# Timeout of a remote shell, in seconds.
 SHELL_SECONDS_MAX = 10
 
 
 class Log:
-    """Stands in for the package's logger, which needs torch."""
+    """Stub of the package's logger, which needs torch."""
 
     def __init__(self):
         self.level = None
         self.lines = []
 
-    def note(self, text, *values):
+    def log(self, text, *values):
         self.lines.append(str(text) % values if values else str(text))
 
-    debug = info = warning = error = critical = note
+    debug = info = warning = error = critical = log
 
 
 class Accelerator:
-    """Devices that only have a number: CUDA's, or sockets where `DS_ACCELERATOR` is `cpu`."""
+    """Stub of an accelerator: CUDA devices, or sockets if `DS_ACCELERATOR` is `cpu`."""
 
     devices = 0
 
@@ -70,7 +70,7 @@ class Accelerator:
     def device_count(self):
         if not self.is_cpu():
             return self.devices
-        # As the package's own class for the CPU counts.
+        # Counts like the CPU accelerator of the package.
         return int(os.environ.get("LOCAL_SIZE", 0)) or MEMORY_NODES
 
     def visible_devices_envs(self):
@@ -84,7 +84,7 @@ class Accelerator:
         return [] if self.is_cpu() else ["NCCL"]
 
 
-class Instead:
+class Replaced:
     """A module with some of its names replaced."""
 
     def __init__(self, module, **names):
@@ -95,8 +95,8 @@ class Instead:
         return getattr(self._module, name)
 
 
-class Started:
-    """A process that was not started and has ended well."""
+class ProcessStub:
+    """Stub of a process that has exited with 0; its command is recorded."""
 
     pid = 4711
     returncode = 0
@@ -113,7 +113,7 @@ class Started:
         return 0
 
 
-def stand_in(name, path=None, **names):
+def stub(name, path=None, **names):
     module = types.ModuleType(name)
     module.__dict__.update(names)
     if path:
@@ -123,21 +123,21 @@ def stand_in(name, path=None, **names):
 
 
 def load(root):
-    """The launcher's modules, beside stand-ins for what they import."""
+    """Loads the launcher's modules, with stubs for their imports."""
     package = os.path.join(root, "deepspeed")
     log, accelerator = Log(), Accelerator()
 
     def set_level(level):
         log.level = level
 
-    stand_in("psutil", cpu_count=lambda logical=True: 8, Error=OSError, NoSuchProcess=OSError)
-    stand_in("deepspeed", package)
-    stand_in("deepspeed.launcher", os.path.join(package, "launcher"))
-    stand_in("deepspeed.accelerator", get_accelerator=lambda: accelerator)
-    stand_in("deepspeed.autotuning", Autotuner=object)
-    stand_in("deepspeed.utils", os.path.join(package, "utils"))
+    stub("psutil", cpu_count=lambda logical=True: 8, Error=OSError, NoSuchProcess=OSError)
+    stub("deepspeed", package)
+    stub("deepspeed.launcher", os.path.join(package, "launcher"))
+    stub("deepspeed.accelerator", get_accelerator=lambda: accelerator)
+    stub("deepspeed.autotuning", Autotuner=object)
+    stub("deepspeed.utils", os.path.join(package, "utils"))
     numa = importlib.import_module("deepspeed.utils.numa")
-    stand_in(
+    stub(
         "deepspeed.utils",
         os.path.join(package, "utils"),
         logger=log,
@@ -159,13 +159,13 @@ class Oracle:
         self.modules = load(root)
         self.hostfile_path = os.path.join(scratch, "hostfile")
         self.calls = []
-        # What env files and the environment set on other nodes, before any quotes.
+        # Variables that the launcher exports to other nodes, before quoting.
         self.exported = {}
-        self.replace_the_world()
+        self.replace_calls()
 
-    def replace_the_world(self):
+    def replace_calls(self):
         def popen(command, env=None, **_):
-            return Started(self.calls, command, env if env is not None else os.environ)
+            return ProcessStub(self.calls, command, env if env is not None else os.environ)
 
         def check_output(command, **_):
             if command[0] == "ssh":
@@ -173,31 +173,31 @@ class Oracle:
             return b"MVAPICH2-GDR" if command[0] == "mpiname" else b""
 
         modules = self.modules
-        recorded = Instead(
+        recorded = Replaced(
             subprocess,
             Popen=popen,
             check_call=lambda *_, **__: 0,
             check_output=check_output,
         )
-        quiet = {"signal": Instead(sys.modules["signal"], signal=lambda *_: None)}
-        quiet["time"] = Instead(sys.modules["time"], sleep=lambda _: None)
+        quiet = {"signal": Replaced(sys.modules["signal"], signal=lambda *_: None)}
+        quiet["time"] = Replaced(sys.modules["time"], sleep=lambda _: None)
         for module in (modules.runner, modules.launch, modules.backends):
             module.subprocess = recorded
         for name, module in quiet.items():
             setattr(modules.runner, name, module)
             setattr(modules.launch, name, module)
         modules.launch.PID_FILE_BASEPATH = self.scratch
-        modules.backends.shutil = Instead(shutil, which=lambda name, **_: f"/usr/bin/{name}")
+        modules.backends.shutil = Replaced(shutil, which=lambda name, **_: f"/usr/bin/{name}")
         modules.backends.MVAPICH_TMP_HOSTFILE = os.path.join(self.scratch, "mvapich")
         modules.runner.run_autotuning = lambda args, resources: self.calls.append(("autotuning", {}))
         add_export = modules.backends.MultiNodeRunner.add_export
 
-        def add_and_note(backend, key, value):
+        def record_export(backend, key, value):
             self.exported[key.strip()] = value.strip()
             add_export(backend, key, value)
 
-        modules.backends.MultiNodeRunner.add_export = add_and_note
-        # Binding is compared through `cores`; here it would ask this machine.
+        modules.backends.MultiNodeRunner.add_export = record_export
+        # Binding has its own request, `bind`; here it would read the cores of this machine.
         modules.launch.get_numactl_cmd = lambda cores, processes, rank: (1, [])
 
     def hostfile(self, request):
@@ -214,11 +214,11 @@ class Oracle:
         return {"pool": [[host, slots] for host, slots in found.items()]}
 
     def bind(self, request):
-        """The command before every worker of a node, on a machine that numactl would tell of."""
+        """The command before each worker of a node, for the given output of `numactl --hardware`."""
         numa = self.modules.numa
         hardware = request["hardware"].encode()
-        numa.subprocess = Instead(subprocess, check_output=lambda *_, **__: hardware)
-        numa.shutil = Instead(shutil, which=lambda *_, **__: None)
+        numa.subprocess = Replaced(subprocess, check_output=lambda *_, **__: hardware)
+        numa.shutil = Replaced(shutil, which=lambda *_, **__: None)
         numa.psutil.cpu_count = lambda logical=True: request["cores"]
         ranks = range(request["workers"])
         commands = [numa.get_numactl_cmd(request["list"], len(ranks), rank)[1] for rank in ranks]
@@ -260,24 +260,24 @@ class Oracle:
         return {"backend": command[0]}
 
     def reparse(self, request):
-        """What the launcher of a node takes for the script and its words."""
+        """The script and its arguments, as parsed by the launcher of a node."""
         sys.argv = ["launch.py", *(os.fsdecode(base64.b64decode(word)) for word in request["words"])]
         args = self.modules.launch.parse_args()
         return {"words": [encode(word) for word in (args.training_script, *args.training_script_args)]}
 
     def fan_out(self, command, env, argv):
-        """What every node of pdsh runs: through its shell, and as it was typed."""
+        """The workers of every node with pdsh: through a shell, and with the arguments as typed."""
         hosts = command[command.index("-w") + 1].split(",")
         split = self.modules.backends.split(self.modules.runner.parse_args(argv).launcher_args)
         remote = command[command.index("-w") + 2 + len(split) :]
         start = remote.index("deepspeed.launcher.launch") + 1
         args = self.modules.runner.parse_args(argv)
         typed = [args.user_script, *args.user_args]
-        straight = remote[start : len(remote) - len(typed)] + typed
+        plain_words = remote[start : len(remote) - len(typed)] + typed
         exported = dict(self.exported)
         nodes = []
         for index, host in enumerate(hosts):
-            here = [word.replace("%n", str(index)) if "--node_rank" in word else word for word in straight]
+            here = [word.replace("%n", str(index)) if "--node_rank" in word else word for word in plain_words]
             nodes.append(
                 {
                     "shell": self.through_shell(remote, start, host, index),
@@ -288,21 +288,21 @@ class Oracle:
         return {"backend": "pdsh", "hosts": hosts, "nodes": nodes, "exported": exported}
 
     def through_shell(self, remote, start, host, index):
-        """Null where the launcher of the node does not begin."""
-        # pdsh forgets an empty word and all behind it, and knows names of its own.
+        """The workers of a node through a shell; None if its launcher does not start."""
+        # pdsh drops the command from the first empty word, and expands placeholders.
         if "" in remote[1:]:
             remote = remote[: remote.index("", 1)]
         known = {"%n": str(index), "%h": host, "%u": "user", "%%": "%"}
         remote = [re.sub("%[nhu%]", lambda found: known[found[0]], word) for word in remote]
-        python = os.path.join(self.scratch, "tells")
+        python = os.path.join(self.scratch, "recorder")
         if not os.path.exists(python):
             with open(os.open(python, os.O_WRONLY | os.O_CREAT, 0o755), "w") as file:
-                file.write(TELLS)
-        told = os.path.join(self.scratch, "told")
+                file.write(RECORDER)
+        record = os.path.join(self.scratch, "record")
         line = " ".join([*remote[: start - 4], python, *remote[start - 3 :]]) + "\nwait"
-        env = {**REMOTE_ENVIRONMENT, "REFERENCE_TELLS": told}
+        env = {**REMOTE_ENVIRONMENT, "REFERENCE_RECORD": record}
         with contextlib.suppress(FileNotFoundError):
-            os.remove(told)
+            os.remove(record)
         subprocess.run(
             ["sh", "-c", line],
             env=env,
@@ -312,26 +312,26 @@ class Oracle:
             timeout=SHELL_SECONDS_MAX,
         )
         try:
-            with open(told, "rb") as file:
+            with open(record, "rb") as file:
                 words, _, variables = file.read().partition(b"\1\0")
         except FileNotFoundError:
             return None
         found = dict(entry.split(b"=", 1) for entry in variables.split(b"\0") if b"=" in entry)
         found = {os.fsdecode(name): os.fsdecode(value) for name, value in found.items()}
-        for name in ("REFERENCE_TELLS", "PWD", "OLDPWD", "_", "SHLVL"):
+        for name in ("REFERENCE_RECORD", "PWD", "OLDPWD", "_", "SHLVL"):
             found.pop(name, None)
         words = [os.fsdecode(word) for word in words.split(b"\0")[:-1]]
         return self.try_node(words[3:], found)
 
     def try_node(self, words, env):
-        """Null where the launcher of the node refuses its line."""
+        """The workers of a node; None if its launcher refuses the command line."""
         try:
             return self.node(words, env)
         except (SystemExit, Exception):
             return None
 
     def node(self, words, env):
-        """What the launcher of one node starts."""
+        """The workers that the launcher of one node starts."""
         before = dict(os.environ)
         os.environ.clear()
         os.environ.update(env)
@@ -361,14 +361,14 @@ class Oracle:
         self.calls.clear()
         self.exported.clear()
         self.modules.log.lines.clear()
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
                 return getattr(self, request["kind"])(request)
-        except SystemExit as leave:
-            lines = [line for line in said.getvalue().splitlines() if line]
-            return {"refused": {"status": leave.code or 0, "type": "exit", "text": (lines or [""])[-1]}}
-        # Whatever it is, DeepSpeed would end with a stack trace and status 1.
+        except SystemExit as error:
+            lines = [line for line in output.getvalue().splitlines() if line]
+            return {"refused": {"status": error.code or 0, "type": "exit", "text": (lines or [""])[-1]}}
+        # With any other exception, DeepSpeed prints a stack trace and exits with 1.
         except Exception as error:
             return {"refused": {"status": 1, "type": type(error).__name__, "text": str(error)}}
 

@@ -1,4 +1,4 @@
-"""A training loop as the accelerate documentation writes it."""
+"""The training loop of the accelerate documentation."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Data-parallel training as PyTorch's tutorial writes it: torchrun's variables, gloo, DDP."""
+"""Data-parallel training of the PyTorch tutorial: torchrun's variables, gloo, DDP."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What every script of DeepSpeed begins with."""
+"""The initialization of a DeepSpeed script."""
 
 import argparse
 import os

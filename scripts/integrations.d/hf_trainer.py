@@ -1,5 +1,5 @@
-"""Hugging Face's Trainer with a ds_config, as the DeepSpeed integration describes it. The model is
-tiny and made from its configuration; nothing is downloaded."""
+"""Hugging Face's Trainer with a ds_config, as in the documentation of the DeepSpeed integration. The
+small model is created from its configuration; nothing is downloaded."""
 
 import argparse
 import os

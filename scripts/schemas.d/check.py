@@ -1,8 +1,8 @@
-"""Holds the documents of a manifest, YAML on standard input, against what is published of them.
+"""Validates the documents of a manifest, YAML on standard input, against the published schemas.
 
-A field that nobody knows is an error. One line is printed for each document, and those that do not fit
-make it end with 1. No package of a registry carries the schemas of LeaderWorkerSet, of Volcano and of
-Kubeflow's older operators: of these the pods alone are looked at.
+An unknown field is an error. Prints one line for each document, and exits with 1 if one is invalid. No
+package contains the schemas of LeaderWorkerSet, Volcano and Kubeflow's older operators: only their pods
+are validated.
 """
 
 import sys
@@ -11,13 +11,13 @@ import yaml
 from kubeflow_trainer_api import models
 from kubernetes_validate import utils
 
-# The first release that knows everything that we use (`podReplacementPolicy`), and the newest: no field
-# of these objects has been taken away in between.
+# The first release with every field in use (`podReplacementPolicy`), and the newest. No field of these
+# objects was removed in between.
 RELEASES = ["1.29", utils.major_minor(utils.latest_version())]
 
 
-def fits_kubernetes(document):
-    """Strictly."""
+def validate_kubernetes(document):
+    """Validates strictly: unknown fields are errors."""
     for release in RELEASES:
         try:
             utils.validate(document, release, strict=True)
@@ -27,31 +27,31 @@ def fits_kubernetes(document):
     return f"Kubernetes {RELEASES[0]} and {RELEASES[-1]}"
 
 
-def pods(template):
-    fits_kubernetes({"apiVersion": "v1", "kind": "PodTemplate", "template": template})
+def validate_pods(template):
+    validate_kubernetes({"apiVersion": "v1", "kind": "PodTemplate", "template": template})
 
 
-def jobs(replicated):
-    """Jobs inside of other objects: what is in them is Kubernetes' own."""
+def validate_jobs(replicated):
+    """Validates the Jobs inside another object against the schemas of Kubernetes."""
     for job in replicated:
         template = job["template"]
-        fits_kubernetes({"apiVersion": "batch/v1", "kind": "Job", **template})
+        validate_kubernetes({"apiVersion": "batch/v1", "kind": "Job", **template})
 
 
 def without_jobs(document, *path):
-    """The same with empty Jobs, at this path."""
+    """The document with empty Jobs at this path."""
     if not path:
         return [{**job, "template": {}} for job in document]
     first, *rest = path
     return {**document, first: without_jobs(document[first], *rest)}
 
 
-def fits_model(model, document):
-    """What a model does not know is not there any more when it is written again."""
+def validate_model(model, document):
+    """Validates by a round trip: a model drops unknown fields when it is written again."""
     written = model.from_dict(document).to_dict()
     lost = [path for path in paths(document) if path not in set(paths(written))]
     if lost:
-        raise ValueError(f"{model.__name__} does not know {', '.join(lost)}")
+        raise ValueError(f"{model.__name__} has no {', '.join(lost)}")
 
 
 def paths(value, prefix=""):
@@ -65,45 +65,45 @@ def paths(value, prefix=""):
 
 
 def job_set(document):
-    jobs(document["spec"]["replicatedJobs"])
+    validate_jobs(document["spec"]["replicatedJobs"])
     outside = without_jobs(document, "spec", "replicatedJobs")
-    fits_model(models.JobsetV1alpha2JobSet, outside)
+    validate_model(models.JobsetV1alpha2JobSet, outside)
     return "JobSet v1alpha2"
 
 
 def runtime(document):
     path = ("spec", "template", "spec", "replicatedJobs")
     replicated = document["spec"]["template"]["spec"]["replicatedJobs"]
-    # A completed Job: the Trainer says how many pods there are.
-    jobs(replicated)
-    fits_model(models.TrainerV1alpha1ClusterTrainingRuntime, without_jobs(document, *path))
+    # A completed Job: the Trainer sets the number of pods.
+    validate_jobs(replicated)
+    validate_model(models.TrainerV1alpha1ClusterTrainingRuntime, without_jobs(document, *path))
     return "Trainer v1alpha1"
 
 
 def group(document):
-    pods(document["spec"]["leaderWorkerTemplate"]["workerTemplate"])
+    validate_pods(document["spec"]["leaderWorkerTemplate"]["workerTemplate"])
     return "its pods alone"
 
 
 def volcano(document):
     for task in document["spec"]["tasks"]:
-        pods(task["template"])
+        validate_pods(task["template"])
     return "its pods alone"
 
 
 def replicas(field):
     def check(document):
         for replica in document["spec"][field].values():
-            pods(replica["template"])
+            validate_pods(replica["template"])
         return "its pods alone"
 
     return check
 
 
 CHECKS = {
-    ("v1", "Secret"): fits_kubernetes,
-    ("v1", "Service"): fits_kubernetes,
-    ("batch/v1", "Job"): fits_kubernetes,
+    ("v1", "Secret"): validate_kubernetes,
+    ("v1", "Service"): validate_kubernetes,
+    ("batch/v1", "Job"): validate_kubernetes,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): job_set,
     ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"): runtime,
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): group,

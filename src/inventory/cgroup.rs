@@ -32,8 +32,8 @@ fn hierarchy(line: &str, root: &Path, controller: &str) -> Option<Vec<Cgroup>> {
         return Some(path.ancestors().map(|group| Cgroup::V2(root.join(group))).collect());
     }
     let mount = root.join(controller);
-    let is_ours = controllers.split(',').any(|name| name == controller);
-    is_ours.then(|| path.ancestors().map(|group| Cgroup::V1(mount.join(group))).collect())
+    let has_controller = controllers.split(',').any(|name| name == controller);
+    has_controller.then(|| path.ancestors().map(|group| Cgroup::V1(mount.join(group))).collect())
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ pub struct FoundLibrary {
     pub path: PathBuf,
 }
 
-/// A library to look for.
+/// A library that `libraries` recognizes.
 struct Wanted {
     name: &'static str,
     /// Prefix of its file name.
     file: &'static str,
     /// Prefix of the name of its Python package.
     package: &'static str,
-    /// Text that precedes the version in the content of the file, if there is one.
+    /// Text directly before the version in the content of the file; `None` if the file has none.
     sign: Option<&'static [u8]>,
 }
 
@@ -53,11 +53,11 @@ pub fn libraries(directories: &[PathBuf]) -> Vec<FoundLibrary> {
     for directory in directories {
         for path in files_of(directory) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let wanted = WANTED.iter().find(|wanted| is_library(&name, wanted.file));
-            let Some((wanted, real)) = wanted.zip(fs::canonicalize(&path).ok()) else { continue };
+            let library = WANTED.iter().find(|library| is_library(&name, library.file));
+            let Some((library, real)) = library.zip(fs::canonicalize(&path).ok()) else { continue };
             if seen.insert(real.clone()) {
-                let version = version_of(wanted, directory, &real);
-                found.push(FoundLibrary { name: wanted.name, version, path: real });
+                let version = version_of(library, directory, &real);
+                found.push(FoundLibrary { name: library.name, version, path: real });
             }
         }
     }
@@ -80,33 +80,34 @@ fn is_library(name: &str, file: &str) -> bool {
     })
 }
 
-fn version_of(wanted: &Wanted, directory: &Path, real: &Path) -> Option<String> {
+fn version_of(library: &Wanted, directory: &Path, real: &Path) -> Option<String> {
     let name = real.file_name()?.to_string_lossy();
     let of_name = name.split_once(".so.").map(|(_, version)| version.to_owned());
     let of_name = of_name.filter(|version| version.contains('.'));
-    of_name.or_else(|| of_package(wanted, directory)).or_else(|| scan(real, wanted.sign?))
+    of_name.or_else(|| of_package(library, directory)).or_else(|| scan(real, library.sign?))
 }
 
 /// Version of the Python package that contains the directory: the package of
 /// `site-packages/nvidia/nccl/lib` is `site-packages/nvidia_nccl_cu12-2.21.5.dist-info`.
-fn of_package(wanted: &Wanted, directory: &Path) -> Option<String> {
+fn of_package(library: &Wanted, directory: &Path) -> Option<String> {
     let packages = directory.ancestors().nth(3)?;
     files_of(packages).iter().find_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".dist-info")?;
         let (package, version) = name.split_once('-')?;
-        package.starts_with(wanted.package).then(|| version.to_owned())
+        package.starts_with(library.package).then(|| version.to_owned())
     })
 }
 
-/// Version that follows `sign` in the content of a file.
-fn scan(path: &Path, sign: &[u8]) -> Option<String> {
+/// Version that follows `prefix` in the content of a file.
+fn scan(path: &Path, prefix: &[u8]) -> Option<String> {
     const PIECE_BYTES: usize = 1 << 20;
     const VERSION_BYTES_MAX: usize = 64;
     let mut file = File::open(path).ok()?.take(SCANNED_BYTES_MAX);
     let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
     loop {
         let read = file.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece).ok()?;
-        let versions = memchr::memmem::find_iter(&piece, sign).map(|at| &piece[at + sign.len()..]);
+        let versions =
+            memchr::memmem::find_iter(&piece, prefix).map(|at| &piece[at + prefix.len()..]);
         let is_whole = |rest: &&[u8]| VERSION_BYTES_MAX <= rest.len() || read == 0;
         if let Some(version) = versions.filter(is_whole).find_map(number) {
             return Some(version);
@@ -114,9 +115,9 @@ fn scan(path: &Path, sign: &[u8]) -> Option<String> {
         if read == 0 {
             return None;
         }
-        // The end of the piece is searched again with the next one: a sign may cross the border.
-        let kept = piece.len().saturating_sub(sign.len() + VERSION_BYTES_MAX);
-        piece.drain(..kept);
+        // The end of the piece is searched again with the next one: a version may cross the border.
+        let searched = piece.len().saturating_sub(prefix.len() + VERSION_BYTES_MAX);
+        piece.drain(..searched);
     }
 }
 

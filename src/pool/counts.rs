@@ -17,13 +17,13 @@ pub(super) fn parse_first(
 ) -> (Selection, Vec<Findings>) {
     let nodes = nodes.map(|text| parse_nodes(pool, text));
     // Hosts beyond --num_nodes need no slots.
-    let taken = match &nodes {
+    let node_count = match &nodes {
         Some(Ok(count)) => count.get(),
         _ => usize::MAX,
     };
-    let slots = slots.map(|text| parse_gpus(pool, taken, text));
+    let slots = slots.map(|text| parse_gpus(pool, node_count, text));
     let mut findings = Vec::new();
-    let mut keep = |count: Option<Result<NonZeroUsize, Findings>>| match count {
+    let mut take = |count: Option<Result<NonZeroUsize, Findings>>| match count {
         Some(Ok(count)) => Some(count),
         Some(Err(found)) => {
             findings.push(found);
@@ -31,7 +31,7 @@ pub(super) fn parse_first(
         }
         None => None,
     };
-    let selection = Selection::First { nodes: keep(nodes), slots: keep(slots) };
+    let selection = Selection::First { nodes: take(nodes), slots: take(slots) };
     (selection, findings)
 }
 
@@ -46,9 +46,9 @@ fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
             "MIN is above MAX"
         });
     }
-    let number = python_int(text).ok_or("it is not a whole number")?;
-    let number = usize::try_from(number).map_err(|_| "it must be at least 1")?;
-    NonZeroUsize::new(number).ok_or("it must be at least 1")
+    let number = python_int(text).ok_or("not a whole number")?;
+    let number = usize::try_from(number).map_err(|_| "must be at least 1")?;
+    NonZeroUsize::new(number).ok_or("must be at least 1")
 }
 
 fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
@@ -63,18 +63,19 @@ fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
     }
 }
 
-fn parse_gpus(pool: &Pool, taken: usize, text: &str) -> Result<NonZeroUsize, Findings> {
-    let nodes = &pool.nodes()[..taken.min(pool.nodes().len())];
-    let least = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
-    let bad = |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, up_to(least));
+fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize, Findings> {
+    let nodes = &pool.nodes()[..node_count.min(pool.nodes().len())];
+    let slots_min = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
+    let bad =
+        |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, up_to(slots_min));
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
-    let mut short = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
-    let Some((host, slots)) = short.next() else {
+    let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
+    let Some((host, slots)) = too_small.next() else {
         return Ok(count);
     };
     let plural = if slots.len() == 1 { "" } else { "s" };
     let first = format!("`{host}` has {} slot{plural}", slots.len());
-    Err(bad(match short.count() {
+    Err(bad(match too_small.count() {
         0 => first,
         others => format!("{first}, and {others} more of {} hosts have too few", nodes.len()),
     }))
@@ -86,18 +87,22 @@ pub fn count_to_make(text: &str) -> Result<Option<usize>, Findings> {
     if text.is_empty() || python_int(text) == Some(-1) {
         return Ok(None);
     }
-    let most = SLOTS_MAX as usize;
+    let max = SLOTS_MAX as usize;
     let bad =
         |why: &str, help: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, why, help);
     let count = parse_count(text).map_err(|why| bad(why, "write 1 or more".to_owned()))?.get();
-    if most < count {
-        return Err(bad("it is above the limit", format!("write {most} at most")));
+    if max < count {
+        return Err(bad("above the limit", format!("write {max} at most")));
     }
     Ok(Some(count))
 }
 
-fn up_to(most: usize) -> String {
-    if most <= 1 { "write 1, or leave it out".to_owned() } else { format!("write 1 to {most}") }
+fn up_to(max: usize) -> String {
+    if max <= 1 {
+        "write 1, or leave out the option".to_owned()
+    } else {
+        format!("write 1 to {max}")
+    }
 }
 
 fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, help: String) -> Findings {

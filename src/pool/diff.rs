@@ -25,8 +25,8 @@ pub fn diff<'a>(first: &'a [Host], second: &'a [Host]) -> Vec<Difference<'a>> {
         hosts.iter().enumerate().map(|(node, host)| (host.name.as_str(), node)).collect()
     };
     let (in_first, in_second) = (index(first), index(second));
-    let gone = first.iter().filter(|host| !in_second.contains_key(host.name.as_str()));
-    let mut found: Vec<Difference<'a>> = gone.map(Difference::Removed).collect();
+    let removed = first.iter().filter(|host| !in_second.contains_key(host.name.as_str()));
+    let mut found: Vec<Difference<'a>> = removed.map(Difference::Removed).collect();
     // The common host at this position in the first pool.
     let mut common = first.iter().filter(|host| in_second.contains_key(host.name.as_str()));
     for (node, host) in second.iter().enumerate() {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_come_go_change_and_move() {
+    fn diff_reports_added_removed_changed_and_moved() {
         check("a slots=1\nb slots=1\n", "a slots=1\nb slots=1 # x\n", &[]);
         check("a slots=1\nb slots=1\n", "b slots=2\nc slots=1\n", &["-a", "b 1>2", "+c"]);
         check("a slots=1\nb slots=1\n", "b slots=1\na slots=1\n", &["b @1>0", "a @0>1"]);

@@ -10,7 +10,7 @@ use super::nodeset::{fold_set, kin};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest_host;
 
-/// Whole hosts and parts of hosts.
+/// Filter of a pool: whole hosts, and slots of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter(HashMap<HostName, Which>);
 
@@ -131,7 +131,7 @@ impl<'a> Lookup<'a> {
             format!("host `{shown}` is not in the pool"),
         );
         self.unknown += 1;
-        let meant = if self.unknown <= GUESSES_MAX {
+        let suggestion = if self.unknown <= GUESSES_MAX {
             // A host that the selector names already is no suggestion.
             let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
             nearest_host(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
@@ -139,14 +139,14 @@ impl<'a> Lookup<'a> {
             None
         };
         if self.users.values().any(|user| user.as_str() == spec.host) {
-            let help = "it is a user of the hostfile; a host is selected without its user";
+            let help = "this is a user of the hostfile; name the host without its user";
             self.problems.push(problem.help(help));
             return;
         }
-        self.problems.push(match (meant, separator(spec.host)) {
-            (Some(meant), _) => {
-                problem.help(format!("did you mean `{meant}`?")).suggest(spec.host_span, meant)
-            }
+        self.problems.push(match (suggestion, separator(spec.host)) {
+            (Some(suggestion), _) => problem
+                .help(format!("did you mean `{suggestion}`?"))
+                .suggest(spec.host_span, suggestion),
             (None, Some(help)) => problem.help(help),
             (None, None) => problem.help(show_pool(spec.host, &self.names)),
         });
@@ -155,12 +155,12 @@ impl<'a> Lookup<'a> {
 
 /// The hosts of the pool for a help text; of many hosts, only those with a similar name.
 fn show_pool(host: &str, names: &[&str]) -> String {
-    let kin: Vec<&str> = kin(host, names.iter().copied()).collect();
-    let shown = if kin.is_empty() { names } else { &kin };
+    let similar: Vec<&str> = kin(host, names.iter().copied()).collect();
+    let shown = if similar.is_empty() { names } else { &similar };
     let folded = fold_set(shown.iter().copied());
     match names {
         [] => "the pool is empty".to_owned(),
-        [only] => format!("the pool has `{only}` alone"),
+        [only] => format!("the pool has only `{only}`"),
         [first, .., last] if FOLDED_BYTES_MAX < folded.len() => {
             format!("the pool has {} hosts, `{first}` to `{last}`", names.len())
         }
@@ -203,8 +203,8 @@ fn show_slots(slots: &[Slot]) -> String {
 }
 
 fn whole_and_slots(host: &HostName, whole: Span) -> Diagnostic {
-    let message = format!("`{host}` is named as a whole and by slots: only the slots count");
+    let message = format!("`{host}` is named as a whole and by slots: only the slots are used");
     Diagnostic::warning(codes::WHOLE_AND_SLOTS, whole, message)
-        .label("adds nothing")
+        .label("has no effect")
         .help("name the host once")
 }

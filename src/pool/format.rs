@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostfile_has_one_form() {
+    fn format_is_canonical() {
         let text = "\n\n  # rack 1  \na\tslots=04\t# fast \r\n\n\n\nb  slots=8#x\n#end\n\n";
         check(Dialect::DeepSpeed, text, "# rack 1\na slots=4  # fast\n\nb slots=8  #x\n#end\n");
         check(Dialect::DeepSpeed, "a slots=1", "a slots=1\n");
@@ -142,7 +142,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
         #[test]
-        fn hosts_and_comments_stay_and_twice_is_once(text in text()) {
+        fn format_keeps_hosts_and_comments_and_is_idempotent(text in text()) {
             let reading = read_any("hosts", text.as_bytes(), ReadOptions::default());
             if !reading.findings.has_errors() {
                 let once = format(&text, reading.dialect);

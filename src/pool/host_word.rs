@@ -33,7 +33,7 @@ pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     })
 }
 
-/// Checks the first word; a host that can be guessed is kept, so that duplicates are found.
+/// Checks the first word; a guessed host is stored, so that duplicates are found.
 pub(super) fn read_host(word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
     if word.is_spoilt() {
         return;
@@ -72,12 +72,12 @@ fn bad_user(word: HostToken<'_>, at: usize, error: UserNameError) -> Diagnostic 
     let problem = Diagnostic::error(codes::BAD_USER, span, error.to_string());
     match error {
         UserNameError::Empty => {
-            problem.label("expected a user before it").help("leave it out").suggest(span, "")
+            problem.label("expected a user before `@`").help("remove the `@`").suggest(span, "")
         }
         UserNameError::BadStart(_)
         | UserNameError::BadCharacter { .. }
         | UserNameError::TooLong => problem.help(
-            "a user has letters, digits, `.`, `-` and `_`; others go into ~/.ssh/config (`User`)",
+            "a user name has letters, digits, `.`, `-` and `_`; put others into ~/.ssh/config (`User`)",
         ),
     }
 }
@@ -139,13 +139,13 @@ fn host_and_number(
             .suggest(tail.span, format!(" slots={number}"));
     }
     Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", word.text))
-        .label("a hostfile names machines only")
-        .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
+        .label("a hostfile contains no ports")
+        .help("set the port with --ssh_port, or in ~/.ssh/config (`Port`)")
         .guess(tail.span, "")
 }
 
 fn comma_behind(comma: HostToken<'_>) -> Diagnostic {
-    Diagnostic::error(codes::BAD_HOST, comma.span, "a comma behind a host name")
+    Diagnostic::error(codes::BAD_HOST, comma.span, "comma after a host name")
         .label("not part of the name")
         .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")
         .suggest(comma.span, "")
@@ -153,7 +153,7 @@ fn comma_behind(comma: HostToken<'_>) -> Diagnostic {
 
 fn host_list(word: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::OTHER_DIALECT, word.span, "a list of hosts on one line")
-        .label("one host a line")
+        .label("one host per line")
         .help("write a line for each host, each with its slots")
 }
 
@@ -163,9 +163,9 @@ fn host_range(word: HostToken<'_>) -> Diagnostic {
     let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
     if word.text.contains(']') {
         let help = "write a line for each host, or ranges in all lines: `n[1-4] slots=8`";
-        return problem.label("one host a line").help(help);
+        return problem.label("one host per line").help(help);
     }
-    problem.label("it ends with this word").help("no blanks stand in a range: `n[1-4] slots=8`")
+    problem.label("the range ends here").help("a range contains no spaces: `n[1-4] slots=8`")
 }
 
 fn bad_host(word: HostToken<'_>, error: &HostNameError) -> Diagnostic {
@@ -215,7 +215,7 @@ fn host_help(error: &HostNameError) -> &'static str {
         HostNameError::NotAscii { .. } => "write the name in punycode: `xn--...`",
         HostNameError::BadCharacter { character: '{' | '(', .. } => "ranges are written `n[1-4]`",
         HostNameError::UnclosedBracket => "write `[::1]`",
-        HostNameError::NotIpv6(_) => "brackets hold an IPv6 address and nothing else: `[fe80::1]`",
+        HostNameError::NotIpv6(_) => "brackets contain only an IPv6 address: `[fe80::1]`",
         _ => "a host name has letters, digits, `.`, `-` and `_`, and begins with a letter or digit",
     }
 }

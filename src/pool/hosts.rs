@@ -17,7 +17,7 @@ impl SlotCount {
         (1..=SLOTS_MAX).contains(&count).then_some(Self(count))
     }
 
-    /// The number.
+    /// The number of slots.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -28,24 +28,24 @@ impl SlotCount {
     }
 }
 
-/// One line of a hostfile.
+/// A host of a hostfile with its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// The name, as it is written.
     pub name: HostName,
     /// The login user (`user@host`); `None`: the user of ssh's configuration.
     pub user: Option<UserName>,
-    /// How many slots it has.
+    /// Number of slots.
     pub slots: SlotCount,
     /// Open MPI's limit for the host, which no other tool has and jobs of remuda ignore.
     pub max_slots: Option<SlotCount>,
-    /// Its line, counted from 1.
+    /// The line of its first occurrence, counted from 1.
     pub line: usize,
     /// The position of the name in the text.
     pub span: Span,
 }
 
-/// The hosts of a file, in its order, each name once.
+/// The hosts of a hostfile in the order of the text, each name once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hostfile {
     hosts: Vec<Host>,
@@ -97,7 +97,7 @@ impl Pool {
         Self::from_nodes([(host, slots.into_iter().collect())], Users::new())
     }
 
-    /// A pool of hosts with all of their slots; of a repeated name the first host stays.
+    /// A pool of hosts with all of their slots; of hosts with the same name the first is kept.
     pub fn of(hosts: impl IntoIterator<Item = (HostName, SlotCount)>) -> Self {
         let nodes = hosts.into_iter().map(|(host, count)| (host, count.slots().collect()));
         Self::from_nodes(nodes, Users::new())
@@ -109,21 +109,21 @@ impl Pool {
         Self { users, ..self }
     }
 
-    /// Creates a pool and keeps its invariants: hosts without slots are removed, and of repeated
-    /// hosts and slots the first stays.
+    /// Creates a pool and keeps its invariants: hosts without slots are removed, and
+    /// of repeated hosts and slots the first is kept.
     pub(super) fn from_nodes(
         nodes: impl IntoIterator<Item = (HostName, Vec<Slot>)>,
         users: Users,
     ) -> Self {
-        let mut kept = Vec::new();
+        let mut unique = Vec::new();
         let mut names = std::collections::HashSet::new();
         for (host, slots) in nodes {
             let slots = without_repeats(slots);
             if !slots.is_empty() && names.insert(host.clone()) {
-                kept.push((host, slots));
+                unique.push((host, slots));
             }
         }
-        Self { nodes: kept, users }
+        Self { nodes: unique, users }
     }
 
     /// The hosts with their slots, in rank order.

@@ -39,7 +39,7 @@ pub(super) struct UnusableHost {
     pub(super) span: Span,
 }
 
-/// The result of looking up a name; valid until the next host is kept.
+/// The result of looking up a name; valid until the next insertion.
 pub(super) struct Key {
     digest: u64,
     /// The first spelling of the name.
@@ -131,7 +131,7 @@ impl Kept {
 }
 
 fn number(count: usize) -> u32 {
-    u32::try_from(count).expect("the hosts of a file are bounded")
+    u32::try_from(count).expect("HOSTS_MAX fits into u32")
 }
 
 /// A hasher for numbers that are digests already.
@@ -157,13 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_are_found_under_every_other() {
-        let mut kept = Kept::default();
+    fn lookup_finds_every_spelling() {
+        let mut table = Kept::default();
         let name = |text| HostName::parse(text).expect("a host name");
         for (at, text) in ["a", "b", "A.", "[::1]", "a.b", "[0::1]", "B"].into_iter().enumerate() {
             let (name, span) = (name(text), Span::new(at, at));
-            let key = kept.key(&name);
-            kept.refuse(&key, UnusableHost { name, user: None, span });
+            let key = table.key(&name);
+            table.refuse(&key, UnusableHost { name, user: None, span });
         }
         for (text, first, same) in [
             ("a", Some(0), Some(0)),
@@ -174,10 +174,10 @@ mod tests {
             ("A.B", Some(4), None),
             ("c", None, None),
         ] {
-            let key = kept.key(&name(text));
+            let key = table.key(&name(text));
             let at = |spelling: Spelling<'_>| spelling.span.start;
-            assert_eq!(kept.first(&key).map(at), first, "for `{text}`");
-            assert_eq!(kept.same(&key).map(at), same, "for `{text}`");
+            assert_eq!(table.first(&key).map(at), first, "for `{text}`");
+            assert_eq!(table.same(&key).map(at), same, "for `{text}`");
         }
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct HostLine {
     pub(super) host: Option<(HostName, Span)>,
     /// The login user.
     pub(super) user: Option<UserName>,
-    /// How many slots it has.
+    /// Number of slots.
     pub(super) slots: Option<SlotCount>,
     /// Open MPI's limit.
     pub(super) max_slots: Option<SlotCount>,
@@ -88,7 +88,7 @@ impl<'a> HostToken<'a> {
         }
     }
 
-    /// Whether the word is `key=value` in the place of a host name.
+    /// Whether the word is `key=value` and not a host name.
     fn is_setting(self) -> bool {
         let key = self.text.split_once('=').map(|(key, _)| key);
         key.is_some_and(|key| {
@@ -141,7 +141,7 @@ fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
     Some(
         Diagnostic::error(codes::CONTROL_BYTE, span, message)
             .label("other tools end the line here")
-            .help("write a line feed in its place"),
+            .help("replace it with a line feed"),
     )
 }
 
@@ -155,7 +155,7 @@ pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagno
         let column = line[..at].chars().count() + 1;
         let message = format!("control byte 0x{:02x} at column {column}", u32::from(c));
         let help = match c {
-            '\r' => "end the line there: `tr '\\r' '\\n'` makes line ends of old Macs new ones",
+            '\r' => "end the line there: `tr '\\r' '\\n'` converts the line ends of old Macs",
             _ => "remove it",
         };
         problems.push(Diagnostic::error(codes::CONTROL_BYTE, span(at, c), message).help(help));
@@ -183,7 +183,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_plain_line_is_read_as_any_other(line in "[a#]{1,2}[a@.\\[ ]{0,2} (slots=)?[+0-9x# ]{0,5}") {
+        fn plain_line_equals_general_parser(line in "[a#]{1,2}[a@.\\[ ]{0,2} (slots=)?[+0-9x# ]{0,5}") {
             if let Some(plain) = plain_line(&line, 7) {
                 prop_assert_eq!(Some(plain), any_line(&line, 7));
             }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn most_lines_are_plain() {
+    fn common_lines_take_the_fast_path() {
         for line in ["a slots=1", "worker-0.rack slots=1024", "10.0.0.1 slots=08", "[::1] slots=4"]
         {
             assert_eq!(plain_line(line, 0), any_line(line, 0), "for `{line}`");

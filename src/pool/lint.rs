@@ -41,10 +41,8 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     (dialect != Dialect::DeepSpeed && !is_doubtful).then(|| {
         Diagnostic::error(codes::DIALECT, span, message)
             .severity(Severity::Note)
-            .label("not DeepSpeed's")
-            .help(
-                "remuda takes it as it is; `remuda hostfile convert --to deepspeed` writes it anew",
-            )
+            .label("not DeepSpeed's format")
+            .help("remuda reads it as it is; `remuda hostfile convert --to deepspeed` converts it")
     })
 }
 
@@ -64,12 +62,12 @@ fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
         let canonical = long.name.canonical();
         let other = short.get(canonical.split('.').next()?)?;
         let (first, second) = if other.line < long.line { (*other, long) } else { (long, *other) };
-        let message = format!("`{}` and `{}` may be one machine", first.name, second.name);
+        let message = format!("`{}` and `{}` may be the same machine", first.name, second.name);
         Some(
             Diagnostic::warning(codes::SHORT_AND_LONG, second.span, message)
                 .label("one is the short form of the other")
                 .related(first.span, "listed here")
-                .help("list each machine once, by one of its names"),
+                .help("list each machine once, with one of its names"),
         )
     });
     pairs.collect()
@@ -88,14 +86,14 @@ fn loopback_among_others(hosts: &[Host]) -> Option<Diagnostic> {
         "localhost" | "localhost.localdomain" | "[::1]" => true,
         name => name.starts_with("127.") && name.parse::<Ipv4Addr>().is_ok(),
     };
-    let here = hosts.iter().find(is_loopback)?;
+    let loopback = hosts.iter().find(is_loopback)?;
     let other = hosts.iter().find(|host| !is_loopback(host))?;
-    let message = format!("`{}` stands among other hosts", here.name);
+    let message = format!("`{}` is listed with other hosts", loopback.name);
     Some(
-        Diagnostic::warning(codes::LOOPBACK_AMONG_OTHERS, here.span, message)
+        Diagnostic::warning(codes::LOOPBACK_AMONG_OTHERS, loopback.span, message)
             .label("other hosts would resolve it to themselves")
             .related(other.span, "another host")
-            .help("give the name by which the others reach it"),
+            .help("use a name that the other hosts can resolve"),
     )
 }
 
@@ -105,12 +103,14 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
     let least = hosts.iter().map(|host| host.slots.get()).min()?;
     let message = "hosts have different numbers of slots";
     let problem = Diagnostic::warning(codes::UNEQUAL_SLOTS, other.span, message)
-        .help(format!("where a script takes them for equal, `--num_gpus {least}` makes them so"));
-    let (here, there) = (other.slots.get(), first.slots.get());
+        .help(format!("if the script needs equal numbers, add `--num_gpus {least}`"));
+    let (other_slots, first_slots) = (other.slots.get(), first.slots.get());
     Some(if first.span == other.span {
-        problem.label(format!("{there} and {here} slots"))
+        problem.label(format!("{first_slots} and {other_slots} slots"))
     } else {
-        problem.label(format!("{here} here")).related(first.span, format!("{there} here"))
+        problem
+            .label(format!("{other_slots} here"))
+            .related(first.span, format!("{first_slots} here"))
     })
 }
 
@@ -123,7 +123,7 @@ fn no_address(host: &Host) -> Option<Diagnostic> {
     (is_dotted && name.parse::<Ipv4Addr>().is_err()).then(|| {
         let message = format!("`{name}` is not an IPv4 address");
         Diagnostic::warning(codes::NO_ADDRESS, host.span, message)
-            .label("read as an address, not as a name")
+            .label("resolvers read this as an address")
             .help("an address has four numbers of at most 255: `10.0.0.1`")
     })
 }
@@ -133,7 +133,7 @@ fn underscore(host: &Host) -> Option<Diagnostic> {
         let message = format!("`{}` has an underscore", host.name);
         Diagnostic::warning(codes::UNDERSCORE, host.span, message)
             .label("not allowed in DNS host names")
-            .help("resolvers differ in whether they accept it; a `-` is always fine")
+            .help("some resolvers refuse it; `-` is always valid")
     })
 }
 
@@ -150,13 +150,13 @@ fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
             _ => None,
         }
     })?;
-    let message = format!("`{}` comes after `{}`", host.name, before.name);
+    let message = format!("`{}` is listed after `{}`", host.name, before.name);
     Some(
         Diagnostic::error(codes::OUT_OF_ORDER, host.span, message)
             .severity(Severity::Note)
-            .label("out of the order of numbers")
+            .label("not in numeric order")
             .related(before.span, "a higher number")
-            .help("ranks follow lines: sort them, unless the order is meant"),
+            .help("ranks follow the lines: sort the lines, unless the order is intended"),
     )
 }
 

@@ -11,25 +11,25 @@ const ROUNDS_MAX: usize = 8;
 /// The result of fixing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
-    /// The text after the fixes.
+    /// The text after the fixes, parsed again.
     pub reading: Reading,
     /// Number of changes that were made.
     pub changes: usize,
 }
 
-/// Applies certain suggestions until none is left.
+/// Applies the certain suggestions of a text, and those of the result, until none is left.
 pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
-    let mut mended = Mended { reading, changes: 0 };
+    let mut fixed = Mended { reading, changes: 0 };
     for _ in 0..ROUNDS_MAX {
-        let source = &mended.reading.findings.source;
-        let (text, changes) = apply(&source.text, certain_changes(&mended.reading.findings));
+        let source = &fixed.reading.findings.source;
+        let (text, changes) = apply(&source.text, certain_changes(&fixed.reading.findings));
         if changes == 0 {
             break;
         }
-        mended.changes += changes;
-        mended.reading = read_any(&source.name, text.as_bytes(), options);
+        fixed.changes += changes;
+        fixed.reading = read_any(&source.name, text.as_bytes(), options);
     }
-    mended
+    fixed
 }
 
 /// The suggestions that are certain. A file with bytes that are not text gets none: its text
@@ -69,13 +69,13 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expect: &str) {
         let options = ReadOptions::default();
-        let mended = mend(read_any("hosts", text.as_bytes(), options), options);
-        assert_eq!(mended.reading.findings.source.text, expect);
-        assert_eq!(mended.changes == 0, text == expect);
+        let fixed = mend(read_any("hosts", text.as_bytes(), options), options);
+        assert_eq!(fixed.reading.findings.source.text, expect);
+        assert_eq!(fixed.changes == 0, text == expect);
     }
 
     #[test]
-    fn what_is_certain_is_changed_and_nothing_else() {
+    fn fix_applies_certain_suggestions_only() {
         check("a slots = 4 # fast\nb slots=2\n", "a slots=4 # fast\nb slots=2\n");
         check("a lots=8\nb 4\nc slots=1\n", "a slots=8\nb slots=4\nc slots=1\n");
         check("a slots=1\nb:4\n", "a slots=1\nb slots=4\n");
@@ -93,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_of_a_file_that_is_no_text() {
+    fn fix_changes_no_file_that_is_not_text() {
         let options = ReadOptions::default();
-        let mended = mend(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
-        assert_eq!(mended.changes, 0);
-        assert!(0 < mended.reading.findings.count(Severity::Error));
+        let fixed = mend(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
+        assert_eq!(fixed.changes, 0);
+        assert!(0 < fixed.reading.findings.count(Severity::Error));
     }
 }

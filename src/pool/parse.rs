@@ -44,9 +44,9 @@ pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
 
 /// The same, into a reader of the caller.
 pub(super) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
-    each_line(source, LINE_BYTES_MAX, reader, |reader, place, line| {
-        if let Some(parsed) = parse_line(line, place.span.start) {
-            reader.take(place, parsed, RepeatedHost::Refused);
+    each_line(source, LINE_BYTES_MAX, reader, |reader, position, line| {
+        if let Some(parsed) = parse_line(line, position.span.start) {
+            reader.take(position, parsed, RepeatedHost::Refused);
         }
     });
 }
@@ -61,11 +61,11 @@ pub(super) fn each_line(
 ) {
     reader.expect(source.text.bytes().filter(|byte| *byte == b'\n').count());
     for (number, line, start) in lines(&source.text) {
-        let place = LinePosition { line: number, span: Span::new(start, start + line.len()) };
+        let position = LinePosition { line: number, span: Span::new(start, start + line.len()) };
         if bytes_max < line.len() {
-            reader.refuse(line_too_long(place.span, bytes_max));
+            reader.refuse(line_too_long(position.span, bytes_max));
         } else {
-            read(reader, place, line);
+            read(reader, position, line);
         }
         if reader.is_full() {
             break;

@@ -40,7 +40,7 @@ pub(super) struct Reader {
     is_full: bool,
     /// Slots of hosts without a slot count (`--slots`).
     default_slots: Option<SlotCount>,
-    /// Settings that were understood and have no place in a pool, such as a `queue`, and how often
+    /// Settings that are valid but have no equivalent in a pool, such as a `queue`, and how often
     /// each occurs.
     pub(super) unused: BTreeMap<&'static str, usize>,
 }
@@ -63,7 +63,7 @@ impl Reader {
     /// Adds the host of a parsed line.
     pub(super) fn take(
         &mut self,
-        LinePosition { line, span: all }: LinePosition,
+        LinePosition { line, span: line_span }: LinePosition,
         mut parsed: HostLine,
         repeats: RepeatedHost,
     ) {
@@ -78,7 +78,7 @@ impl Reader {
         self.entries += 1;
         if HOSTS_MAX < self.entries {
             self.is_full = true;
-            self.problems.push(too_many_hosts(all));
+            self.problems.push(too_many_hosts(line_span));
             return;
         }
         let is_usable = parsed.problems.iter().all(|problem| problem.severity < Severity::Error);
@@ -119,9 +119,9 @@ impl Reader {
         self.is_full
     }
 
-    /// Removes the hosts named at these positions, which are in order.
-    pub(super) fn drop_hosts(&mut self, places: &[Span]) {
-        self.kept.hosts.retain(|host| places.binary_search(&host.span).is_err());
+    /// Removes the hosts with these spans, which are sorted.
+    pub(super) fn drop_hosts(&mut self, spans: &[Span]) {
+        self.kept.hosts.retain(|host| spans.binary_search(&host.span).is_err());
     }
 
     /// The hosts, and the problems in the order of the text.
@@ -161,16 +161,16 @@ impl Reader {
             let message = format!("slots of `{name}` add up to more than the limit {SLOTS_MAX}");
             let problem = Diagnostic::error(codes::COUNT_ABOVE_LIMIT, *span, message)
                 .related(first, "first listed here")
-                .help("no host has so many devices: correct the file");
+                .help("no machine has that many devices: correct the file");
             parsed.problems.push(problem);
             return true;
         };
         host.slots = sum;
         host.max_slots = parsed.max_slots.or(host.max_slots);
         if !is_last {
-            let message = format!("host `{name}` comes again after other hosts");
+            let message = format!("host `{name}` is listed again after other hosts");
             let problem = Diagnostic::warning(codes::SCATTERED_HOST, *span, message)
-                .label("its slots are added to those above")
+                .label("its slots are added to the first entry")
                 .related(first, "first listed here")
                 .help("ranks follow hosts, not lines: put the lines of a host together");
             parsed.problems.push(problem);
@@ -203,15 +203,15 @@ fn listed_twice(
         return Diagnostic::error(
             codes::DUPLICATE_HOST,
             span,
-            format!("host `{name}` comes twice"),
+            format!("host `{name}` is listed twice"),
         )
-        .label("two parts of it name the host")
+        .label("two parts of this word name the host")
         .help("name each host once");
     }
     let help = if first.user == user {
         "merge the two lines"
     } else {
-        "merge the two lines: a host takes part once, as one user"
+        "merge the two lines: a host is used once, with one user"
     };
     Diagnostic::error(codes::DUPLICATE_HOST, span, format!("host `{name}` is listed twice"))
         .label("listed again here")
@@ -236,11 +236,11 @@ fn too_many_hosts(span: Span) -> Diagnostic {
 fn no_host(source: &Source) -> Diagnostic {
     let is_comment = |line: &str| line.is_empty() || line.starts_with(['#', '/']);
     let why = if source.text.trim().is_empty() {
-        "it is empty"
+        "the file is empty"
     } else if source.text.lines().map(str::trim_start).all(is_comment) {
         "all lines are comments"
     } else {
-        "none of its lines names one"
+        "no line names a host"
     };
     Diagnostic::whole(codes::NO_HOST, format!("no host in the file: {why}"))
         .help("write a line for each host: `worker-0 slots=4`")

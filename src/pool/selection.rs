@@ -53,11 +53,11 @@ pub struct Selected {
 /// Applies the flags to a pool.
 pub fn select(pool: &Pool, args: &SelectorArgs) -> Result<Selected, Vec<Findings>> {
     let (selection, findings) = Selection::parse(pool, args)?;
-    let left = selection.apply(pool);
-    if left.nodes().is_empty() {
+    let selected = selection.apply(pool);
+    if selected.nodes().is_empty() {
         return Err(vec![nothing_left(args)]);
     }
-    Ok(Selected { pool: left, findings })
+    Ok(Selected { pool: selected, findings })
 }
 
 impl Selection {
@@ -79,19 +79,23 @@ impl Selection {
         if findings.iter().any(Findings::has_errors) {
             return Err(findings);
         }
-        Ok((selection, findings.into_iter().filter(|one| !one.diagnostics.is_empty()).collect()))
+        Ok((
+            selection,
+            findings.into_iter().filter(|findings| !findings.diagnostics.is_empty()).collect(),
+        ))
     }
 
     /// The selected part of a pool. Hosts keep their order; a host without selected slots is
     /// removed.
     pub fn apply(&self, pool: &Pool) -> Pool {
-        let kept = pool.nodes().iter().map(|(host, slots)| (host.clone(), self.slots(host, slots)));
+        let nodes_with_slots =
+            pool.nodes().iter().map(|(host, slots)| (host.clone(), self.slots(host, slots)));
         let users = pool.users().clone();
         match self {
             Self::First { nodes: Some(nodes), .. } => {
-                Pool::from_nodes(kept.take(nodes.get()), users)
+                Pool::from_nodes(nodes_with_slots.take(nodes.get()), users)
             }
-            _ => Pool::from_nodes(kept, users),
+            _ => Pool::from_nodes(nodes_with_slots, users),
         }
     }
 
@@ -188,7 +192,7 @@ fn filter_and_count(filter: (&str, &str), count: (&str, &str)) -> Findings {
     let message = format!("{} and {} cannot be combined", filter.0, count.0);
     let problem = Diagnostic::error(codes::FILTER_AND_COUNT, second, message)
         .related(first, "")
-        .help("a filter already says which hosts and slots take part");
+        .help("a filter already selects hosts and slots: remove one of the two");
     Findings { source, diagnostics: vec![problem] }
 }
 

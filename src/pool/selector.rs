@@ -106,19 +106,19 @@ fn empty_host(at: usize) -> Diagnostic {
         format!("empty host at column {}", at + 1),
     )
     .label("expected a host name")
-    .help("`@` stands between two hosts: `worker-0@worker-1:0,2`")
+    .help("`@` separates two hosts: `worker-0@worker-1:0,2`")
 }
 
 fn empty_list(host: &str, colon: Span) -> Diagnostic {
     Diagnostic::error(codes::BAD_SLOT, colon, "empty slot list after `:`")
         .label("expected slot numbers")
-        .help(format!("for all slots write `{}`", host.escape_debug()))
+        .help(format!("to select all slots, write `{}`", host.escape_debug()))
         .suggest(colon, "")
 }
 
 fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
     let problem = Diagnostic::error(codes::SECOND_COLON, Span::new(at, at + 1), "second `:`")
-        .label("one colon at most");
+        .label("at most one colon");
     let (address, slots) = match part.rsplit_once(':') {
         _ if part.parse::<Ipv6Addr>().is_ok() => (part, None),
         Some((address, slots)) if address.parse::<Ipv6Addr>().is_ok() => (address, Some(slots)),
@@ -143,9 +143,9 @@ fn bad_slot(item: &str, span: Span) -> Diagnostic {
             .label("ranges are not supported")
             .help(format!("write `{numbers}`"))
             .suggest(span, numbers),
-        None => {
-            problem.label("expected a number").help("slots are numbers with commas: `worker-0:0,2`")
-        }
+        None => problem
+            .label("expected a number")
+            .help("slots are numbers separated by commas: `worker-0:0,2`"),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_python_reads_them() {
+    fn python_int_parses_as_python() {
         check_int("4", Some(4));
         check_int(" 01 ", Some(1));
         check_int("+1", Some(1));

@@ -12,10 +12,11 @@ use super::similar::nearest;
 pub(super) struct HostSettings {
     /// The position of the first `slots=`.
     slots_at: Option<Span>,
-    /// Whether a slot count was intended, even if it is invalid: its absence is not reported.
+    /// Whether a word was meant as a slot count, even if it is invalid: then no missing count is
+    /// reported.
     slots_meant: bool,
-    /// Number of words of the line that give slots in any spelling: of two, neither is corrected
-    /// into the other.
+    /// Number of words of the line that give slots in any spelling: if there are two, neither is
+    /// corrected.
     sayings: usize,
 }
 
@@ -29,12 +30,12 @@ impl HostSettings {
     ) {
         self.sayings = rest.iter().filter(|word| says_slots(**word)).count();
         while let Some((&word, after)) = rest.split_first() {
-            let taken = self.spaced(word, after, out).or_else(|| self.setting(word, out));
-            let Some(taken) = taken else {
+            let word_count = self.spaced(word, after, out).or_else(|| self.setting(word, out));
+            let Some(word_count) = word_count else {
                 self.unexpected(word, rest, out);
                 break;
             };
-            rest = &rest[taken..];
+            rest = &rest[word_count..];
         }
         // The help for a line of Slurm or MPICH shows the whole line already.
         let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
@@ -51,7 +52,7 @@ impl HostSettings {
         out: &mut HostLine,
     ) -> Option<usize> {
         let next = *after.first()?;
-        let (value, taken) = match (word.text, next.text) {
+        let (value, word_count) = match (word.text, next.text) {
             ("slots", "=") => (*after.get(1)?, 3),
             ("slots", text) if text.starts_with('=') => (next.part(1, text.len()), 2),
             ("slots=", text) if text.starts_with(|c: char| c.is_ascii_digit()) => (next, 2),
@@ -65,7 +66,7 @@ impl HostSettings {
                 .suggest(whole, format!("slots={}", value.text)),
         );
         self.count(word.span, value, out);
-        Some(taken)
+        Some(word_count)
     }
 
     /// Parses `key=value`, or a key without its sign.
@@ -123,8 +124,8 @@ impl HostSettings {
         key: HostToken<'_>,
         is_equals: bool,
     ) -> Option<Diagnostic> {
-        let meant = slots_word(key.text);
-        if !is_equals && meant.is_none() {
+        let slots_word = slots_word(key.text);
+        if !is_equals && slots_word.is_none() {
             return None;
         }
         let message = if is_equals {
@@ -134,9 +135,9 @@ impl HostSettings {
         };
         let problem =
             Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
-        self.slots_meant |= meant.is_some();
+        self.slots_meant |= slots_word.is_some();
         let sign = Span::new(key.span.start, key.span.end + 1);
-        Some(match (meant, self.sayings) {
+        Some(match (slots_word, self.sayings) {
             (Some(SlotsWord::Mistyped), 1) => {
                 problem.help("did you mean `slots`?").suggest(sign, "slots=")
             }
@@ -161,10 +162,10 @@ impl HostSettings {
         let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, message);
         out.problems.push(match self.slots_at {
             Some(_) if rest[1..].iter().any(|word| word.text.starts_with("slots")) => {
-                problem.label("a second host").help("write one host a line")
+                problem.label("a second host").help("write one host per line")
             }
             Some(_) => {
-                problem.label("nothing may follow the slots").help("a comment begins with `#`")
+                problem.label("expected the end of the line").help("a comment begins with `#`")
             }
             None => problem.label("expected `slots=N`").help("write `slots=N` after the host name"),
         });
@@ -172,13 +173,13 @@ impl HostSettings {
     }
 }
 
-/// The error for a number in the place of `slots=`; the line may have a `slots=` after it as well.
+/// The error for a number instead of `slots=`; the line may also have a `slots=` after it.
 fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
     if 0 < sayings {
-        let message = format!("`{}` stands before `slots`", word.text);
+        let message = format!("unexpected `{}` before `slots`", word.text);
         return Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
             .label("expected `slots=N` directly after the host")
-            .help("remove it, or write it where it belongs: in the name, or behind `slots=`");
+            .help("remove it, or move it into the host name or after `slots=`");
     }
     Diagnostic::error(codes::MISSING_SLOTS, word.span, "`slots=` is missing before the number")
         .label("expected `slots=N`")
@@ -235,7 +236,7 @@ fn slots_word(key: &str) -> Option<SlotsWord> {
 pub(super) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help("say how many workers the host takes: `worker-0 slots=4`; `--slots 4` says it for all hosts")
+        .help("set the number of workers: `worker-0 slots=4`, or `--slots 4` for all hosts")
 }
 
 /// Parses the number after `slots=`.
@@ -269,7 +270,7 @@ pub(super) fn parse_count_of(
 fn no_value(key: &str, value: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::BAD_COUNT, value.span, format!("`{key}=` has no value"))
         .label("expected a number")
-        .help(format!("say how many workers the host takes: `{key}=4`"))
+        .help(format!("set the number of workers of the host: `{key}=4`"))
 }
 
 fn bad_count(key: &str, value: HostToken<'_>, found: &str) -> Diagnostic {
@@ -300,6 +301,6 @@ fn above_limit(key: &str, value: HostToken<'_>) -> Diagnostic {
         value.span,
         format!("{key} above the limit {SLOTS_MAX}"),
     )
-    .label("no host has so many devices")
+    .label("no machine has that many devices")
     .help("correct the number")
 }

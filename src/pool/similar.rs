@@ -23,8 +23,8 @@ pub(super) fn nearest_host<'a>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let meant = numbers(typed);
-    nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == meant))
+    let typed_numbers = numbers(typed);
+    nearest(typed, candidates.into_iter().filter(|candidate| numbers(candidate) == typed_numbers))
 }
 
 /// The numbers of a name without leading zeros, which are often forgotten.
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn another_number_is_no_slip_of_the_finger() {
+    fn nearest_host_keeps_numbers() {
         #[track_caller]
         fn check(typed: &str, expect: Option<&str>) {
             let hosts = ["node1", "node2", "rack1-gpu07", "10.0.0.1"];
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_finds_its_word() {
+    fn nearest_finds_typing_errors() {
         check("wroker-1", Some("worker-1"));
         check("WORKER-1", Some("worker-1"));
         check(" worker-1", Some("worker-1"));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_becomes_a_text_that_can_be_shown() {
+    fn decode_turns_any_bytes_into_text() {
         const UTF16: Option<&str> = Some("the file is not UTF-8 at byte 0; it looks like UTF-16");
         check(b"a slots=1", "a slots=1", None);
         check(b"\xEF\xBB\xBFa slots=1", "a slots=1", None);

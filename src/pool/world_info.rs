@@ -20,7 +20,8 @@ pub type World = Vec<(HostName, Vec<Slot>)>;
 
 /// The name of the source in messages.
 const NAME: &str = "world info";
-const HELP: &str = "it is base64 of `{\"host\": [0, 1], ...}`, as DeepSpeed's launcher makes it";
+const HELP: &str =
+    "world info is base64 of `{\"host\": [0, 1], ...}`, as DeepSpeed's launcher writes it";
 /// Upper bound of the base64 text: every possible host with every slot is shorter.
 const BYTES_MAX: usize = 64 << 20;
 /// A decoder with Python's rules: padding is required, trailing bits are ignored.
@@ -40,9 +41,9 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     let mut world = World::new();
     let mut names = HashSet::new();
     match entries.len() {
-        0 => reading.whole("the world has no host"),
+        0 => reading.whole("world info has no host"),
         hosts if HOSTS_MAX < hosts => {
-            reading.whole(&format!("{hosts} hosts are more than the limit {HOSTS_MAX}"));
+            reading.whole(&format!("{hosts} hosts exceed the limit {HOSTS_MAX}"));
             let diagnostics = reading.diagnostics;
             return Err(findings(json, diagnostics));
         }
@@ -50,14 +51,14 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     }
     for (name, value) in &entries {
         if !names.insert(name) {
-            reading.refuse(name, format!("host `{}` is there twice", name.escape_debug()));
+            reading.refuse(name, format!("host `{}` is listed twice", name.escape_debug()));
             continue;
         }
         let (host, slots) = (reading.host(name), reading.slots(name, value));
         world.extend(host.zip(slots));
     }
     match reading.diagnostics {
-        none if none.is_empty() => Ok(world),
+        problems if problems.is_empty() => Ok(world),
         diagnostics => Err(findings(json, diagnostics)),
     }
 }
@@ -75,8 +76,8 @@ fn decode(text: &str) -> Result<String, Findings> {
             vec![Diagnostic::whole(codes::WORLD_NOT_BASE64, "world info is longer than 64 MiB")],
         ));
     }
-    let one_alphabet = text.replace('+', "-").replace('/', "_");
-    let bytes = GeneralPurpose::new(&URL_SAFE, LENIENT).decode(&one_alphabet).map_err(|error| {
+    let url_safe = text.replace('+', "-").replace('/', "_");
+    let bytes = GeneralPurpose::new(&URL_SAFE, LENIENT).decode(&url_safe).map_err(|error| {
         use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
         let end = text.len();
         match error {
@@ -86,13 +87,13 @@ fn decode(text: &str) -> Result<String, Findings> {
                 refuse(Some(Span::new(at, at + width)), format!("invalid base64 at byte {at}"))
             }
             InvalidLength(_) | InvalidPadding => {
-                let message = "base64 ends too early: it was cut off, or lost its `=`";
+                let message = "base64 ends too early: it is truncated, or its `=` is missing";
                 refuse(Some(Span::new(end, end)), message.to_owned())
             }
         }
     })?;
     String::from_utf8(bytes).map_err(|_| {
-        let message = "this base64 holds bytes that are no text".to_owned();
+        let message = "the decoded bytes are not UTF-8".to_owned();
         refuse(Some(Span::new(0, text.len())), message)
     })
 }
@@ -154,7 +155,7 @@ impl Reading<'_> {
                     slots.push(slot);
                     continue;
                 }
-                Some(slot) => format!("slot {slot} is there twice"),
+                Some(slot) => format!("slot {slot} is listed twice"),
                 None => format!("expected a slot, found {}", kind(item)),
             };
             self.refuse(name, format!("`{shown}`[{index}]: {problem}"));
@@ -184,7 +185,7 @@ impl Reading<'_> {
 fn kind(value: &Value) -> String {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => format!("`{value}`"),
-        Value::String(_) => "a text".to_owned(),
+        Value::String(_) => "a string".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
     }
@@ -251,26 +252,26 @@ mod tests {
     }
 
     #[test]
-    fn hosts_keep_their_order_and_slots_theirs() {
+    fn world_keeps_order_of_hosts_and_slots() {
         check(r#"{"localhost": [0, 1]}"#, "localhost:0,1");
         check(r#"{"b": [3, 1], "a": [0]}"#, "b:3,1 a:0");
         check(r#"{"ada@w0": [0]}"#, "w0:0");
     }
 
     #[test]
-    fn what_is_no_world_is_told_with_its_place() {
+    fn invalid_world_is_reported_with_position() {
         check("", "world info is empty []");
         check("{", "EOF while parsing an object []");
         check("[0]", "invalid type: sequence, expected an object of hosts []");
         check(r#"{"a": [0],}"#, "trailing comma []");
-        check("{}", "the world has no host [{]");
+        check("{}", "world info has no host [{]");
         check(r#"{"a": 4}"#, "`a`: expected a list of slots, found `4` [\"a\"]");
         check(r#"{"a": [0, -1]}"#, "`a`[1]: expected a slot, found `-1` [\"a\"]");
-        check(r#"{"a": [0, "1"]}"#, "`a`[1]: expected a slot, found a text [\"a\"]");
+        check(r#"{"a": [0, "1"]}"#, "`a`[1]: expected a slot, found a string [\"a\"]");
         check(r#"{"a": [0.0]}"#, "`a`[0]: expected a slot, found `0.0` [\"a\"]");
-        check(r#"{"a": [1, 1]}"#, "`a`[1]: slot 1 is there twice [\"a\"]");
+        check(r#"{"a": [1, 1]}"#, "`a`[1]: slot 1 is listed twice [\"a\"]");
         check(r#"{"a": []}"#, "`a` has no slot; every node needs at least one slot [\"a\"]");
-        check(r#"{"a": [0], "a": [1]}"#, "host `a` is there twice [\"a\"]");
+        check(r#"{"a": [0], "a": [1]}"#, "host `a` is listed twice [\"a\"]");
         check(
             r#"{"-oX": [0], "b": 1}"#,
             "host names may not begin with `-` [\"-oX\"]; \
@@ -279,26 +280,26 @@ mod tests {
     }
 
     #[test]
-    fn damaged_base64_is_told_with_its_place() {
+    fn invalid_base64_is_reported_with_position() {
         let check = |text: &str, expect: &str| assert_eq!(shown(read_world(text)), expect);
         check("eyJh!jogWzBdfQ==", "invalid base64 at byte 4 [!]");
         check("eyJé", "invalid base64 at byte 3 [é]");
-        check("eyJhIjogWzBdfQ", "base64 ends too early: it was cut off, or lost its `=` []");
-        check("eyJhI", "base64 ends too early: it was cut off, or lost its `=` []");
-        check("_w==", "this base64 holds bytes that are no text [_w==]");
-        check("/w==", "this base64 holds bytes that are no text [/w==]");
-        check("None", "this base64 holds bytes that are no text [None]");
+        check("eyJhIjogWzBdfQ", "base64 ends too early: it is truncated, or its `=` is missing []");
+        check("eyJhI", "base64 ends too early: it is truncated, or its `=` is missing []");
+        check("_w==", "the decoded bytes are not UTF-8 [_w==]");
+        check("/w==", "the decoded bytes are not UTF-8 [/w==]");
+        check("None", "the decoded bytes are not UTF-8 [None]");
     }
 
     proptest! {
         #[test]
-        fn nothing_panics(text in ".{0,60}") {
+        fn read_world_never_panics(text in ".{0,60}") {
             let _ = read_world(&text);
             let _ = read_world(&BASE64.encode(&text));
         }
 
         #[test]
-        fn what_python_writes_is_read(slots in prop::collection::vec(1u32..5, 1..6)) {
+        fn world_of_python_is_read(slots in prop::collection::vec(1u32..5, 1..6)) {
             let host = |(index, count): (usize, &u32)| {
                 let own: Vec<String> = (0..*count).map(|slot| slot.to_string()).collect();
                 (format!("\"w{index}\": [{}]", own.join(", ")), format!("w{index}:{}", own.join(",")))

@@ -1,4 +1,4 @@
-//! Files as large as they can be, and any bytes at all.
+//! Files at the limits, and arbitrary bytes.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use remuda::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::proof::{Random, proof_cases};
 
 #[test]
-fn a_line_of_ten_megabytes_is_one_finding_and_is_not_drawn() {
+fn huge_line_is_one_finding_without_excerpt() {
     let mut text = vec![b'x'; 10 << 20];
     text.extend_from_slice(b"\nworker-0 slots=4\n");
     let (hostfile, findings) = pool::read("hosts", &text);
@@ -25,7 +25,7 @@ fn a_line_of_ten_megabytes_is_one_finding_and_is_not_drawn() {
 }
 
 #[test]
-fn a_million_bad_lines_end_at_the_limit_and_fit_on_a_screen() {
+fn million_bad_lines_stop_at_limit_and_fit_screen() {
     let text = "worker slots=0\n".repeat(1_000_000);
     let (hostfile, findings) = pool::read("hosts", text.as_bytes());
     assert_eq!(hostfile.hosts().len(), 0);
@@ -36,7 +36,7 @@ fn a_million_bad_lines_end_at_the_limit_and_fit_on_a_screen() {
 }
 
 #[test]
-fn as_many_hosts_as_the_limit_are_fine() {
+fn hosts_at_limit_are_accepted() {
     let lines = (0..HOSTS_MAX).map(|host| format!("worker-{host} slots=8\n"));
     let (hostfile, findings) = pool::read("hosts", lines.collect::<String>().as_bytes());
     assert_eq!(hostfile.hosts().len(), HOSTS_MAX);
@@ -44,11 +44,11 @@ fn as_many_hosts_as_the_limit_are_fine() {
 }
 
 #[test]
-fn a_place_that_reaches_over_carriage_returns_is_drawn_up_to_them() {
+fn span_ends_before_carriage_returns() {
     let text = "worker-0 slots=4\r\r\r\r\nworker-1 slots=4\n".to_owned();
     for end in 16..=20 {
         let source = Source { name: "hosts".to_owned(), text: text.clone() };
-        let problem = Diagnostic::error("H015", Span::new(0, end), "no good");
+        let problem = Diagnostic::error("H015", Span::new(0, end), "invalid");
         let findings = Findings { source, diagnostics: vec![problem] };
         let screen = show_findings(&findings, Paint::Plain);
         assert!(screen.contains("1 | worker-0 slots=4\n  | ^^^^^^^^^^^^^^^^\n"), "{screen}");
@@ -56,14 +56,14 @@ fn a_place_that_reaches_over_carriage_returns_is_drawn_up_to_them() {
 }
 
 #[test]
-fn colours_are_only_added_where_they_are_asked_for() {
+fn colours_appear_only_if_requested() {
     let (_, findings) = pool::read("hosts", b"worker-0 slots=0\n");
     let plain = show_findings(&findings, Paint::Plain);
     assert!(plain.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{plain}");
     assert!(show_findings(&findings, Paint::Colour).contains('\u{1b}'));
 }
 
-/// Bytes as they come in hostfiles, mixed with all others.
+/// Words of hostfiles, mixed with arbitrary bytes.
 fn hostfile_bytes() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just(b"worker-0".to_vec()),
@@ -93,7 +93,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_bytes_give_hosts_that_can_be_used_and_a_screen(bytes in hostfile_bytes()) {
+    fn any_bytes_give_usable_hosts_and_screen(bytes in hostfile_bytes()) {
         let (hostfile, findings) = pool::read("hosts", &bytes);
         let names: BTreeSet<_> = hostfile.hosts().iter().map(|host| host.name.as_str()).collect();
         prop_assert_eq!(names.len(), hostfile.hosts().len());
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn a_canonical_file_comes_back_as_it_was_written(slots in proptest::collection::vec(1u32..=1024, 1..20)) {
+    fn canonical_file_round_trips(slots in proptest::collection::vec(1u32..=1024, 1..20)) {
         let lines = slots.iter().enumerate().map(|(host, slots)| format!("w{host} slots={slots}\n"));
         let (hostfile, findings) = pool::read("hosts", lines.collect::<String>().as_bytes());
         let found: Vec<u32> = hostfile.hosts().iter().map(|host| host.slots.get()).collect();
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// Texts as they come in hostfiles of any dialect, and what is nowhere expected.
+/// Words of hostfiles in every dialect, and words that are valid in none.
 const WORDS: &[&[u8]] = &[
     b"worker-0",
     b"worker-1",
@@ -174,11 +174,11 @@ const WORDS: &[&[u8]] = &[
     b"'",
     b"ifname=x",
 ];
-/// Bytes of one text, and of one that is larger than any file.
+/// Limit of the bytes of most texts, and of a rare large one.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 const HUGE_BYTES_MAX: usize = 1 << 20;
 
-/// Mostly words, sometimes one of them very often, sometimes bytes of any kind.
+/// Random words, often with one word repeated, and some arbitrary bytes.
 fn any_text(random: &mut Random) -> Vec<u8> {
     let mut text = Vec::new();
     let length = match random.below(64) {
@@ -186,12 +186,12 @@ fn any_text(random: &mut Random) -> Vec<u8> {
         1..8 => random.below(TEXT_BYTES_MAX),
         _ => random.below(400),
     };
-    let favourite = WORDS[random.below(WORDS.len())];
-    let taste = random.below(4);
+    let repeated = WORDS[random.below(WORDS.len())];
+    let repeats = random.below(4);
     while text.len() < length {
         match random.below(16) {
             0 => text.push(random.below(256) as u8),
-            pick if pick <= 4 * taste => text.extend_from_slice(favourite),
+            pick if pick <= 4 * repeats => text.extend_from_slice(repeated),
             _ => text.extend_from_slice(WORDS[random.below(WORDS.len())]),
         }
     }
@@ -199,7 +199,7 @@ fn any_text(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn prove_any_bytes_in_any_dialect_end_in_a_screen() {
+fn prove_any_bytes_in_any_dialect_give_screen() {
     let mut random = Random::from_seed();
     for _ in 0..proof_cases(30) {
         let text = any_text(&mut random);
@@ -209,7 +209,7 @@ fn prove_any_bytes_in_any_dialect_end_in_a_screen() {
     }
 }
 
-/// Everything that the commands do with a text.
+/// Runs every operation of the commands on a text.
 fn check_any(bytes: &[u8], options: ReadOptions) {
     let mut reading = read_any("hosts", bytes, options);
     let notes = lint(&reading);
@@ -240,7 +240,7 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
 }
 
 #[test]
-fn as_many_names_as_the_limit_are_expanded_and_folded() {
+fn names_at_limit_expand_and_fold() {
     let list = "rack[01-16]n[0001-4096]";
     let patterns = read_list(list, 0).expect("within the limit");
     let names: Vec<String> = patterns[0].0.hosts().map(|host| host.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The commands of `remuda hostfile`, each with its whole output.
+//! The commands of `remuda hostfile`, with their complete output.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{hostfile, scratch, word, write};
 
-/// Runs a command on a file; its output, then what it says beside it.
+/// Runs a command and compares its standard output, standard error and status.
 #[track_caller]
 fn check(words: &[&str], stdout: &str, stderr: &str, status: u8) {
     let outcome = hostfile(words);
@@ -25,7 +25,7 @@ fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 #[test]
-fn check_goes_through_all_files_and_ends_with_the_worst_of_them() {
+fn check_reads_all_files_and_returns_worst_status() {
     let directory = scratch("command");
     let good = file(&directory, "good", "worker-0 slots=4\n");
     let bad = file(&directory, "bad", "worker-0 slots=0\n");
@@ -45,7 +45,7 @@ fn check_goes_through_all_files_and_ends_with_the_worst_of_them() {
 }
 
 #[test]
-fn an_empty_set_is_said_and_a_name_that_is_no_file() {
+fn empty_set_and_missing_file_are_reported() {
     check(
         &["show", "hsts & w[0-1]"],
         "\n0 hosts\n",
@@ -56,7 +56,7 @@ fn an_empty_set_is_said_and_a_name_that_is_no_file() {
 }
 
 #[test]
-fn check_shows_the_world_that_a_selection_leaves() {
+fn check_shows_selected_world() {
     let directory = scratch("selection");
     let hosts = file(&directory, "hosts", "w0 slots=4\nw1 slots=4\n");
     let name = hosts.display();
@@ -83,7 +83,7 @@ fn check_shows_the_world_that_a_selection_leaves() {
 }
 
 #[test]
-fn what_is_meant_as_it_is_can_be_allowed() {
+fn allow_suppresses_warnings_only() {
     let directory = scratch("allow");
     let hosts = file(&directory, "hosts", "gpu_1 slots=4\ngpu_2 slots=2\n");
     assert_eq!(hostfile(&["check", word(&hosts)]).status.code(), 1);
@@ -98,10 +98,10 @@ fn what_is_meant_as_it_is_can_be_allowed() {
 }
 
 #[test]
-fn fix_changes_the_file_at_once_and_keeps_what_else_is_there() {
+fn fix_is_atomic_and_keeps_other_content() {
     let directory = scratch("fix");
     let hosts = file(&directory, "hosts", "# rack 1\nw0 slots = 4 # fast\n\nw1 lots=4\nw2:4\n");
-    fs::set_permissions(&hosts, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    fs::set_permissions(&hosts, fs::Permissions::from_mode(0o640)).expect("the test owns the file");
     let link = directory.join("link");
     std::os::unix::fs::symlink("hosts", &link).expect("a link");
     let shown = link.display();
@@ -111,26 +111,26 @@ fn fix_changes_the_file_at_once_and_keeps_what_else_is_there() {
         &format!("note: {shown}: 3 changes made\n"),
         0,
     );
-    let text = fs::read_to_string(&hosts).expect("it is there");
+    let text = fs::read_to_string(&hosts).expect("the file exists");
     assert_eq!(text, "# rack 1\nw0 slots=4 # fast\n\nw1 slots=4\nw2 slots=4\n");
-    assert_eq!(fs::metadata(&hosts).expect("it is there").mode() & 0o777, 0o640);
-    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert_eq!(fs::metadata(&hosts).expect("the file exists").mode() & 0o777, 0o640);
+    assert!(fs::symlink_metadata(&link).expect("the file exists").is_symlink());
     check(&["check", "--fix", word(&link)], &format!("{shown}: 3 hosts, 12 slots\n"), "", 0);
-    let left = fs::read_dir(&directory).expect("it is there").count();
-    assert_eq!(left, 2, "no draft is left");
+    let left = fs::read_dir(&directory).expect("the file exists").count();
+    assert_eq!(left, 2, "the temporary file is removed");
 }
 
 #[test]
-fn what_is_not_certain_is_not_written() {
+fn fix_skips_uncertain_suggestions() {
     let directory = scratch("guess");
     let text = "w0 slots=4x\nw1 slots=4\nw1 slots=4\nw2:22 slots=1\n";
     let hosts = file(&directory, "hosts", text);
     assert_eq!(hostfile(&["check", "--fix", word(&hosts)]).status.code(), 1);
-    assert_eq!(fs::read_to_string(&hosts).expect("it is there"), text);
+    assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), text);
 }
 
 #[test]
-fn findings_are_told_to_machines() {
+fn findings_have_machine_readable_formats() {
     let directory = scratch("formats");
     let hosts = file(&directory, "h,osts", "w\u{e4} slots=1\nw0 slots=2\nw1 lots=8\n");
     let bad = word(&hosts);
@@ -198,7 +198,7 @@ fn sarif_rule_has_descriptions_and_help() {
 }
 
 #[test]
-fn list_of_hosts_is_taken_in_place_of_a_file() {
+fn list_of_hosts_replaces_file() {
     let directory = scratch("lists");
     let hosts = file(&directory, "hosts", "n1 slots=2\nn2 slots=2\n");
     let world = "node  host  slots  ranks\n0     n1    0-1    0-1\n1     n2    0-1    2-3\n\nworld size 4\n";
@@ -215,21 +215,21 @@ fn list_of_hosts_is_taken_in_place_of_a_file() {
     check(&["check", "--slots", "2", "n1,n2"], "list: 2 hosts, 4 slots\n", "", 0);
     let outcome = hostfile(&["check", "n1,n2"]);
     assert!(outcome.stdout.contains("`n1:N,n2:N`, or add `--slots N`"), "{}", outcome.stdout);
-    // A file of that name wins.
+    // An existing file of that name takes precedence.
     let named = file(&directory, "m1:2", "other slots=1\n");
     let shown = named.display();
     check(&["check", word(&named)], &format!("{shown}: 1 host, 1 slot\n"), "", 0);
 }
 
 #[test]
-fn fmt_writes_the_one_form() {
+fn fmt_writes_canonical_form() {
     let directory = scratch("fmt");
     let hosts = file(&directory, "hosts", "\n# rack 1\n w0\tslots=04 # fast\n");
     let formatted = "# rack 1\nw0 slots=4  # fast\n";
     check(&["fmt", word(&hosts)], formatted, "", 0);
     check(&["fmt", "--check", word(&hosts)], &format!("{}\n", hosts.display()), "", 1);
     check(&["fmt", "-w", word(&hosts)], "", "", 0);
-    assert_eq!(fs::read_to_string(&hosts).expect("it is there"), formatted);
+    assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), formatted);
     check(&["fmt", "--check", word(&hosts)], "", "", 0);
     let bad = file(&directory, "bad", "w0 slots=0\n");
     let outcome = hostfile(&["fmt", "-w", word(&bad)]);
@@ -238,7 +238,7 @@ fn fmt_writes_the_one_form() {
 }
 
 #[test]
-fn hosts_are_written_for_other_tools_and_losses_are_told() {
+fn convert_writes_every_dialect_and_reports_losses() {
     let directory = scratch("convert");
     let text = "# rack 1\nn01 slots=2 max_slots=4\nn02 slots=2\nlogin slots=1\n";
     let hosts = file(&directory, "hosts", text);
@@ -260,7 +260,7 @@ fn hosts_are_written_for_other_tools_and_losses_are_told() {
     );
     to("horovod", "n01:2,n02:2,login:1\n");
     to("ranges", "n[01-02] slots=2\nlogin slots=1\n");
-    let lost = format!("{lost}note: a list of names says no slots\n");
+    let lost = format!("{lost}note: a list of names has no slots\n");
     check(&["convert", "--to", "nodeset", word(&hosts)], "n[01-02],login\n", &lost, 0);
     let outcome = hostfile(&["convert", "--to", "json", word(&hosts)]);
     let found: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
@@ -282,7 +282,7 @@ fn hosts_are_written_for_other_tools_and_losses_are_told() {
 }
 
 #[test]
-fn sets_of_hosts_keep_their_slots_and_their_order() {
+fn sets_keep_slots_and_order() {
     let directory = scratch("show");
     let hosts = file(&directory, "hosts", "rack2 slots=2\nrack1 slots=4\nlogin slots=1\n");
     let hosts = word(&hosts);
@@ -307,7 +307,7 @@ fn sets_of_hosts_keep_their_slots_and_their_order() {
     let outcome = hostfile(&["show", "--json", "n[1-2]"]);
     let found: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
     assert_eq!(found["hosts"][1], serde_json::json!({"name": "n2", "node_rank": 1}));
-    // A name alone is a file that was mistyped.
+    // A single name is a mistyped file.
     let outcome = hostfile(&["show", "hsots"]);
     for part in ["hostfile `hsots` does not exist", "or write a set: `alpha,beta`"] {
         assert!(outcome.stderr.contains(part), "{}", outcome.stderr);
@@ -335,7 +335,7 @@ set: 1 error, 0 warnings
 }
 
 #[test]
-fn sets_take_lists_of_names_and_doubt_what_takes_nothing_away() {
+fn sets_accept_names_and_warn_about_unused_operand() {
     let directory = scratch("names");
     let hosts = file(&directory, "hosts", "a slots=2\nb slots=2\nc slots=2\n");
     let sick = file(&directory, "sick", "b\nz\n");
@@ -356,7 +356,7 @@ fn sets_take_lists_of_names_and_doubt_what_takes_nothing_away() {
 }
 
 #[test]
-fn what_is_chosen_is_checked_and_what_everyone_can_write_is_read_when_asked() {
+fn check_selects_hosts_and_accepts_insecure_files() {
     let directory = scratch("chosen");
     let uneven = file(&directory, "uneven", "a slots=2\nb slots=4\n");
     let uneven = word(&uneven);
@@ -366,14 +366,14 @@ fn what_is_chosen_is_checked_and_what_everyone_can_write_is_read_when_asked() {
         assert_eq!(outcome.status.code(), 0, "{}", outcome.stdout);
     }
     let open = file(&directory, "open", "a slots=2\n");
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("ours");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).expect("the test owns the file");
     let open = word(&open);
     assert_eq!(hostfile(&["check", open]).status.code(), 1);
     check(&["check", open, "--allow_insecure_files"], &format!("{open}: 1 host, 2 slots\n"), "", 0);
 }
 
 #[test]
-fn differences_are_lines() {
+fn diff_prints_lines() {
     let directory = scratch("diff");
     let first = file(&directory, "first", "a slots=1\nb slots=1\nc slots=1\nd slots=1\n");
     let second = file(&directory, "second", "a:1\nd:1\nc:2\ne:1\n");

@@ -1,4 +1,4 @@
-//! Files that cannot be used, and files that only a test can make.
+//! Files that cannot be loaded, and files that a test has to create.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn check_load(path: &Path, status: Status, message: &str) -> LoadError {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting() {
+fn special_file_is_refused_without_blocking() {
     let directory = scratch("kinds");
     check_load(&directory, Status::NoInput, "is not a regular file: it is a directory");
     let fifo = directory.join("fifo");
@@ -42,55 +42,55 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_missing_file_is_an_error_that_says_how_to_go_on() {
+fn missing_file_error_has_help() {
     let missing = scratch("missing").join("hosts");
     let error = check_load(&missing, Status::NoInput, "error[H010]");
     assert!(error.screen(Paint::Plain).contains("leave -H out to run on this machine"));
 }
 
 #[test]
-fn an_unreadable_file_says_why() {
+fn unreadable_file_error_names_reason() {
     let path = scratch("unreadable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o000)).expect("the test owns the file");
     if rustix::process::geteuid().is_root() {
-        // Root may read everything; a link to itself is what even root cannot open.
-        fs::remove_file(&path).expect("it is ours");
+        // Root can read every file, but cannot open a link to itself.
+        fs::remove_file(&path).expect("the test owns the file");
         std::os::unix::fs::symlink(&path, &path).expect("a link can be made");
     }
     check_load(&path, Status::NoInput, "error[H025]: cannot read hostfile");
 }
 
 #[test]
-fn a_file_that_everybody_can_write_needs_consent() {
+fn world_writable_file_needs_consent() {
     let path = scratch("writable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the test owns the file");
     check_load(&path, Status::Permission, "is writable by everyone");
     let loaded = load(&path, Trust::Anyone, ReadOptions::default()).expect("consent was given");
     assert_eq!(loaded.hostfile.hosts().len(), 1);
 }
 
 #[test]
-fn a_malformed_file_ends_a_launch_with_65() {
+fn malformed_file_has_status_65() {
     let path = scratch("malformed").join("hosts");
     fs::write(&path, "worker-0 slots=0\n").expect("written");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the test owns the file");
     check_load(&path, Status::BadInput, "error[H004]");
 }
 
 #[test]
-fn a_file_that_is_no_hostfile_is_not_read_to_its_end() {
+fn huge_file_is_refused_unread() {
     let path = scratch("large").join("hosts");
     let file = fs::File::create(&path).expect("made");
     file.set_len(1 << 40).expect("a file with holes");
-    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the test owns the file");
     check_load(&path, Status::BadInput, "error[H028]");
-    fs::remove_file(&path).expect("it is ours");
+    fs::remove_file(&path).expect("the test owns the file");
 }
 
 #[test]
-fn a_launch_takes_any_dialect() {
+fn load_reads_any_dialect() {
     let path = scratch("dialect").join("hosts");
     write(&path, "worker-0:4\nworker-1:2\n");
     let reading = load(&path, Trust::Owner, ReadOptions::default()).expect("a hostfile");

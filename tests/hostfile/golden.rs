@@ -1,4 +1,4 @@
-//! `hostfiles/`: every file and the whole screen of `remuda hostfile check`.
+//! Golden files in `hostfiles/`, each with the screen of `remuda hostfile check`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use remuda::pool::{self, ReadOptions, mend, read_any};
 use crate::support::{Golden, check_codes, files};
 use crate::{hostfile, scratch, word, write};
 
-/// The screen of every file of a directory, and the status.
+/// Compares the screen and the status of every file in a directory.
 #[track_caller]
 fn check_directory(directory: &'static str, flags: &[&str]) {
     Golden { directory, extension: "txt" }.check(|text| {
@@ -23,20 +23,20 @@ fn check_directory(directory: &'static str, flags: &[&str]) {
 #[track_caller]
 fn check_errors(directory: &str, has_errors: bool) {
     for text in files(directory, "txt") {
-        let bytes = fs::read(&text).expect("it is readable");
+        let bytes = fs::read(&text).expect("the file is readable");
         let reading = read_any("hosts", &bytes, ReadOptions::default());
         assert_eq!(reading.findings.has_errors(), has_errors, "for {}", text.display());
     }
 }
 
 #[test]
-fn valid_files_are_read_and_show_what_is_expected() {
+fn valid_files_match_expected_screens() {
     check_directory("hostfiles/valid", &[]);
     check_errors("hostfiles/valid", false);
 }
 
 #[test]
-fn invalid_files_show_what_is_expected() {
+fn invalid_files_match_expected_screens() {
     check_directory("hostfiles/invalid", &[]);
     check_errors("hostfiles/invalid", true);
 }
@@ -54,19 +54,20 @@ const DIALECTS: [(Dialect, &str); 8] = [
 ];
 
 #[test]
-fn files_of_a_named_dialect_show_what_is_expected() {
+fn dialect_files_match_expected_screens() {
     assert_eq!(DIALECTS.len() + 1, Dialect::ALL.len(), "DeepSpeed's has two directories");
     for (dialect, directory) in DIALECTS {
         check_directory(directory, &["--from", dialect.name()]);
     }
 }
 
-/// Codes of files that only a test can make, or that are too large to keep, and of what is no file.
+/// Codes without a file in the corpus: the file would be too large, a test has to create it, or the
+/// code is not about a file.
 const WITHOUT_FILE: &[&str] =
     &["H010", "H019", "H024", "H025", "H026", "H027", "H028", "H042", "H043"];
 
 #[test]
-fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
+fn every_hostfile_code_has_a_file() {
     let stories = pool::codes::EXPLANATIONS.into_iter().flatten();
     let hostfiles = stories.filter(|found| found.code.starts_with('H'));
     let dialects = DIALECTS.map(|(_, directory)| directory);
@@ -74,24 +75,24 @@ fn every_code_of_a_hostfile_has_a_file_that_shows_it() {
     check_codes(&directories, hostfiles, WITHOUT_FILE);
 }
 
-/// Every file of the corpus, and how it is read.
+/// Every file of the corpus with its dialect; `None`: the dialect is detected.
 fn corpus() -> impl Iterator<Item = (PathBuf, Option<Dialect>)> {
     let named = DIALECTS.map(|(dialect, directory)| (Some(dialect), directory));
-    let found_out = ["hostfiles/valid", "hostfiles/invalid"].map(|directory| (None, directory));
-    let all = found_out.into_iter().chain(named);
+    let detected = ["hostfiles/valid", "hostfiles/invalid"].map(|directory| (None, directory));
+    let all = detected.into_iter().chain(named);
     all.flat_map(|(dialect, directory)| {
         files(directory, "txt").into_iter().map(move |file| (file, dialect))
     })
 }
 
-/// Codes of what is wrong with a whole file and has no place in it: no host, no text, no hostfile.
+/// Codes of problems of a whole file, which have no position.
 const WITHOUT_PLACE: &[&str] =
     &[pool::codes::NO_HOST, pool::codes::NOT_TEXT, pool::codes::NO_HOSTFILE];
 
 #[test]
-fn every_finding_of_the_corpus_has_its_place() {
+fn every_finding_has_a_position() {
     for (file, dialect) in corpus() {
-        let bytes = fs::read(&file).expect("it is readable");
+        let bytes = fs::read(&file).expect("the file is readable");
         let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
         for found in &reading.findings.diagnostics {
             let is_whole = WITHOUT_PLACE.contains(&found.code);
@@ -100,7 +101,7 @@ fn every_finding_of_the_corpus_has_its_place() {
     }
 }
 
-/// Files of which nothing is wrong once the certain changes are made.
+/// Files without a problem after the certain changes.
 const MENDED: &[&str] = &[
     "valid/no_break_space",
     "invalid/certain",
@@ -109,23 +110,23 @@ const MENDED: &[&str] = &[
 ];
 
 #[test]
-fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
-    let directory = scratch("mended");
+fn fix_is_idempotent_and_result_is_clean() {
+    let directory = scratch("fixed");
     let copy = directory.join("hosts");
     let mut clean = Vec::new();
     for (file, dialect) in corpus() {
         let shown = file.display();
         let from = dialect.map_or(Vec::new(), |dialect| vec!["--from", dialect.name()]);
         let check = |flags: &[&str]| hostfile(&[&["check", word(&copy)], flags, &from].concat());
-        write(&copy, fs::read(&file).expect("it is readable"));
+        write(&copy, fs::read(&file).expect("the file is readable"));
         let before = check(&[]);
-        let mended = check(&["--fix"]);
-        let text = fs::read(&copy).expect("it is there");
+        let fixed = check(&["--fix"]);
+        let text = fs::read(&copy).expect("the file exists");
         let after = check(&["--fix"]);
-        assert_eq!(fs::read(&copy).expect("it is there"), text, "{shown}: mended twice");
+        assert_eq!(fs::read(&copy).expect("the file exists"), text, "{shown}: fixed twice");
         assert_eq!(after.stderr, "", "{shown}");
-        assert_eq!(after.status, mended.status, "{shown}");
-        assert_eq!(mended.stderr.is_empty(), before.stdout == after.stdout, "{shown}");
+        assert_eq!(after.status, fixed.status, "{shown}");
+        assert_eq!(fixed.stderr.is_empty(), before.stdout == after.stdout, "{shown}");
         if after.status == Status::Success && before.status != Status::Success {
             let kind = file.parent().and_then(Path::file_name).expect("a directory").display();
             clean.push(format!("{kind}/{}", file.file_stem().expect("a name").display()));
@@ -135,18 +136,18 @@ fn what_can_be_mended_is_mended_and_checking_again_is_clean() {
 }
 
 #[test]
-fn no_host_is_lost_and_nothing_certain_is_left_when_a_file_is_mended() {
+fn fix_keeps_hosts_and_applies_all_certain_changes() {
     for (file, dialect) in corpus() {
         let shown = file.display();
         let options = ReadOptions { dialect, slots: None };
-        let before = read_any("hosts", &fs::read(&file).expect("it is readable"), options);
+        let before = read_any("hosts", &fs::read(&file).expect("the file is readable"), options);
         let hosts = before.hostfile.hosts().len();
-        let mended = mend(before, options);
-        let left = &mended.reading.findings.diagnostics;
+        let fixed = mend(before, options);
+        let left = &fixed.reading.findings.diagnostics;
         let mut changes = left.iter().filter_map(|found| found.suggestion.as_ref());
         let is_certain = changes.any(|change| change.applicability == Applicability::Certain);
         let is_text = left.iter().all(|found| found.code != pool::codes::NOT_TEXT);
         assert!(!(is_text && is_certain), "for {shown}");
-        assert!(hosts <= mended.reading.hostfile.hosts().len(), "for {shown}");
+        assert!(hosts <= fixed.reading.hostfile.hosts().len(), "for {shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which hosts `remuda run` takes: any dialect, a list in place of a file, a scheduler's allocation.
+//! Hosts of `remuda run`: a hostfile in any dialect, a list of hosts, or a scheduler's allocation.
 
 use std::fs;
 use std::io::Read;
@@ -9,7 +9,7 @@ use crate::{scratch, write};
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
-/// Plans a job in an environment of its own: what is shown, what is said beside it, the status.
+/// Plans a job in an empty environment; returns standard output, standard error and the status.
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn dry_run(directory: &Path, flags: &[&str], variables: &[(&str, &str)]) -> (String, String, i32) {
     let mut command = Command::new(REMUDA);
@@ -29,7 +29,7 @@ fn check(
     variables: &[(&str, &str)],
     hosts: &[&str],
     world: usize,
-    said: &str,
+    notes: &str,
 ) {
     let (shown, stderr, status) = dry_run(directory, flags, variables);
     assert_eq!(status, 0, "{stderr}");
@@ -41,24 +41,24 @@ fn check(
         .collect();
     assert_eq!(found, hosts, "{shown}");
     assert!(shown.contains(&format!("world size {world},")), "{shown}");
-    assert_eq!(stderr, said);
+    assert_eq!(stderr, notes);
 }
 
 #[test]
-fn a_hostfile_may_be_in_any_dialect() {
+fn run_reads_any_dialect() {
     let directory = scratch("run_dialect");
     write(&directory.join("ompi"), "a slots=2 max_slots=4\nb slots=2\n");
-    let said = "note: ompi: read as an Open MPI hostfile: `max_slots=4` on line 1\n";
-    check(&directory, &["-H", "ompi"], &[], &["a", "b"], 4, said);
+    let notes = "note: ompi: read as an Open MPI hostfile: `max_slots=4` on line 1\n";
+    check(&directory, &["-H", "ompi"], &[], &["a", "b"], 4, notes);
     write(&directory.join("ds"), "a slots=2\nb slots=2\n");
     check(&directory, &["-H", "ds"], &[], &["a", "b"], 4, "");
     write(&directory.join("pbs"), "a\na\nb\n");
-    let said = "note: pbs: read as a PBS hostfile: `a` on line 2\n";
-    check(&directory, &["-H", "pbs"], &[], &["a", "b"], 3, said);
+    let notes = "note: pbs: read as a PBS hostfile: `a` on line 2\n";
+    check(&directory, &["-H", "pbs"], &[], &["a", "b"], 3, notes);
 }
 
 #[test]
-fn hosts_may_stand_in_place_of_a_file() {
+fn run_accepts_host_list() {
     let directory = scratch("run_list");
     let check = |list: &str, hosts: &[&str], world| {
         check(&directory, &["-H", list], &[], hosts, world, "");
@@ -76,13 +76,13 @@ fn hosts_may_stand_in_place_of_a_file() {
     let (_, stderr, status) = dry_run(&directory, &["-H", "n[1-2]"], &[]);
     assert!(stderr.contains("error[H002]: the number of slots of `n[1-2]` is missing"), "{stderr}");
     assert_eq!(status, 65);
-    // A file of that name is a file.
+    // An existing file of that name takes precedence.
     write(&directory.join("a:2,b:2"), "c slots=1\n");
     check("a:2,b:2", &["c"], 1);
 }
 
 #[test]
-fn hosts_of_which_nothing_is_said_have_the_slots_that_are_given() {
+fn slots_option_sets_missing_slot_counts() {
     let directory = scratch("run_slots");
     write(&directory.join("names"), "a\nb\n");
     check(&directory, &["-H", "names", "--slots", "2"], &[], &["a", "b"], 4, "");
@@ -93,68 +93,71 @@ fn hosts_of_which_nothing_is_said_have_the_slots_that_are_given() {
 }
 
 #[test]
-fn an_allocation_is_used_and_said() {
+fn allocation_is_used_and_named() {
     let directory = scratch("allocation");
     let slurm = [
         ("SLURM_JOB_ID", "17"),
         ("SLURM_JOB_NODELIST", "n[01-02]"),
         ("SLURM_TASKS_PER_NODE", "2(x2)"),
     ];
-    let said = "note: hosts are the allocation of Slurm job 17\n";
-    check(&directory, &[], &slurm, &["n01", "n02"], 4, said);
+    let notes = "note: hosts are the allocation of Slurm job 17\n";
+    check(&directory, &[], &slurm, &["n01", "n02"], 4, notes);
     write(&directory.join("ds"), "a slots=2\n");
     check(&directory, &["-H", "ds"], &slurm, &["a"], 2, "");
 
     write(&directory.join("nodes"), "n1\nn1\nn2\n");
     let nodes = directory.join("nodes");
     let nodes = nodes.to_str().expect("text");
-    let said = "note: hosts are the allocation of PBS\n";
-    check(&directory, &[], &[("PBS_NODEFILE", nodes)], &["n1", "n2"], 3, said);
-    let said = "note: hosts are the allocation of LSF\n";
-    check(&directory, &[], &[("LSB_MCPU_HOSTS", "n1 2 n2 2")], &["n1", "n2"], 4, said);
-    check(&directory, &[], &[("LSB_DJOB_HOSTFILE", nodes)], &["n1", "n2"], 3, said);
+    let notes = "note: hosts are the allocation of PBS\n";
+    check(&directory, &[], &[("PBS_NODEFILE", nodes)], &["n1", "n2"], 3, notes);
+    let notes = "note: hosts are the allocation of LSF\n";
+    check(&directory, &[], &[("LSB_MCPU_HOSTS", "n1 2 n2 2")], &["n1", "n2"], 4, notes);
+    check(&directory, &[], &[("LSB_DJOB_HOSTFILE", nodes)], &["n1", "n2"], 3, notes);
     write(&directory.join("pe"), "n1 2 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n");
     let pe = directory.join("pe");
-    let said = "note: hosts are the allocation of Grid Engine\n";
+    let notes = "note: hosts are the allocation of Grid Engine\n";
     let pe = [("PE_HOSTFILE", pe.to_str().expect("text"))];
-    check(&directory, &[], &pe, &["n1", "n2"], 4, said);
+    check(&directory, &[], &pe, &["n1", "n2"], 4, notes);
 }
 
 #[test]
-fn one_task_of_many_is_one_machine() {
+fn task_of_slurm_step_uses_one_machine() {
     let directory = scratch("step");
     let step = [
         ("SLURM_JOB_NODELIST", "n[1-2]"),
         ("SLURM_TASKS_PER_NODE", "1(x2)"),
         ("SLURM_STEP_NUM_TASKS", "2"),
     ];
-    let (shown, said, status) = dry_run(&directory, &[], &step);
-    assert_eq!(status, 0, "{said}");
+    let (shown, notes, status) = dry_run(&directory, &[], &step);
+    assert_eq!(status, 0, "{notes}");
     assert!(shown.contains("localhost"), "{shown}");
-    assert!(said.starts_with("note: one of 2 tasks of a Slurm step: this machine alone"), "{said}");
+    assert!(
+        notes.starts_with("note: one of 2 tasks of a Slurm step: this machine alone"),
+        "{notes}"
+    );
 }
 
 #[test]
-fn an_allocation_that_makes_no_sense_is_shown() {
+fn invalid_allocation_is_reported() {
     let directory = scratch("bad_allocation");
     let slurm = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2(x2)")];
     let (_, stderr, status) = dry_run(&directory, &[], &slurm);
-    assert!(stderr.contains("error[H035]: counts for 2 nodes, and 3 nodes"), "{stderr}");
+    assert!(stderr.contains("error[H035]: counts for 2 nodes, but 3 nodes"), "{stderr}");
     assert!(stderr.contains("environment:2:"), "{stderr}");
     assert_eq!(status, 65);
     let bare = [("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_JOB_ID", "17")];
     let (_, stderr, status) = dry_run(&directory, &[], &bare);
-    assert!(stderr.contains("`--slots 8` says it for all nodes"), "{stderr}");
+    assert!(stderr.contains("or use `--slots 8` for all nodes"), "{stderr}");
     assert_eq!(status, 65);
-    let said = "note: hosts are the allocation of Slurm job 17\n";
-    check(&directory, &["--slots", "8"], &bare, &["n1", "n2", "n3"], 24, said);
+    let notes = "note: hosts are the allocation of Slurm job 17\n";
+    check(&directory, &["--slots", "8"], &bare, &["n1", "n2", "n3"], 24, notes);
     let (_, stderr, status) = dry_run(&directory, &[], &[("PBS_NODEFILE", "/nowhere/nodes")]);
     assert!(stderr.contains("error[H010]"), "{stderr}");
     assert_eq!(status, 66);
 }
 
-/// What ranks have in common is in memory once. The document is larger than a pipe, so its writer can
-/// be looked at while it waits for a reader, with all of the plan.
+/// Data that all ranks share is in memory once. The document is larger than a pipe, so the process can
+/// be examined while it waits for a reader, with the whole plan in memory.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn dry_run_of_a_large_job_takes_little_memory() {
@@ -168,11 +171,12 @@ fn dry_run_of_a_large_job_takes_little_memory() {
     let mut head = vec![0; 1 << 20];
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_exact(&mut head).expect("the document is longer");
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it waits");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()))
+        .expect("remuda waits for the reader");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
     assert!(peak < KIB_MAX, "{peak} KiB");
-    // A reader that leaves early is no error.
+    // A reader that closes the pipe early is not an error.
     drop(stdout);
-    assert!(child.wait().expect("ours").success());
+    assert!(child.wait().expect("a child of this test").success());
 }

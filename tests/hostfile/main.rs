@@ -1,5 +1,5 @@
-//! Hostfiles: every file of `hostfiles/` beside the screen that it gives, files that only a test can
-//! make, and the commands of `remuda hostfile`.
+//! Hostfiles: the golden files of `hostfiles/`, files that a test creates, and the commands of
+//! `remuda hostfile`.
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test hostfile` rewrites the expectations.
 
@@ -26,7 +26,7 @@ use clap::Parser;
 use remuda::cli::hostfile::{CommandOutput, HostfileArgs, run};
 use remuda::report::diagnostic::Paint;
 
-/// A directory of its own for each test, below the target directory.
+/// An empty directory for one test, below the target directory.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostfile").join(name);
     let _ = fs::remove_dir_all(&directory);
@@ -34,10 +34,10 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-/// A file of ours alone, whatever the umask.
+/// Writes a file with mode 0600, independent of the umask.
 pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) {
     fs::write(path, text).expect("written");
-    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("the test owns the file");
 }
 
 #[derive(Parser)]
@@ -46,7 +46,7 @@ struct Command {
     hostfile: HostfileArgs,
 }
 
-/// Runs `remuda hostfile …`, without a process of its own.
+/// Runs `remuda hostfile …` in this process.
 #[track_caller]
 pub(crate) fn hostfile(words: &[&str]) -> CommandOutput {
     let words = std::iter::once("hostfile").chain(words.iter().copied());

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_in_a_story_is_the_limit_in_the_code() {
+    fn explanations_quote_limits_of_the_code() {
         let story = |code| {
             let found = hostfile::EXPLANATIONS.iter().find(|found| found.code == code).unwrap();
             found.text.to_owned() + found.title

@@ -34,8 +34,8 @@ struct Vote {
 impl Votes {
     fn add(&mut self, shape: LineShape, span: Span) {
         for (rank, dialect) in shape.dialects().iter().enumerate() {
-            let place = Dialect::ALL.iter().position(|other| other == dialect);
-            let vote = &mut self.0[place.expect("ALL has them all")];
+            let index = Dialect::ALL.iter().position(|other| other == dialect);
+            let vote = &mut self.0[index.expect("ALL contains every dialect")];
             vote.lines += 1;
             if rank == 0 {
                 vote.own += 1;
@@ -51,7 +51,7 @@ impl Votes {
         let best = candidates.filter(|(_, vote)| 0 < vote.own).rev();
         let (dialect, vote) = best.max_by_key(|(_, vote)| (vote.lines, vote.own))?;
         let deepspeed = Dialect::ALL.iter().position(|other| *other == Dialect::DeepSpeed);
-        let deepspeed = &self.0[deepspeed.expect("ALL has them all")];
+        let deepspeed = &self.0[deepspeed.expect("ALL contains every dialect")];
         Some(Detected { dialect, evidence: vote.evidence?, is_minority: vote.own < deepspeed.own })
     }
 }
@@ -60,21 +60,21 @@ impl Votes {
 pub(super) fn detect(source: &Source) -> Option<Detected> {
     let mut votes = Votes::default();
     let mut bare = Bare::default();
-    let mut others = 0;
+    let mut other_lines = 0;
     for (_, line, start) in lines(&source.text) {
         let words = words(line, start);
         match LineShape::of(&words) {
             None => {}
             Some((LineShape::Bare, word)) => bare.add(word.text, word.span),
             Some((shape, word)) => {
-                others += 1;
+                other_lines += 1;
                 votes.add(shape, word.span);
             }
         }
     }
     // A list of bare hosts has no slot counts, unless a host is repeated.
     if let Some(repeated) = bare.repeated
-        && others == 0
+        && other_lines == 0
     {
         return Some(Detected { dialect: Dialect::Pbs, evidence: repeated, is_minority: false });
     }

@@ -5,16 +5,16 @@ use crate::pool::codes;
 
 const LINES: &str = "a hostfile has a line for each host: `worker-0 slots=8`";
 const INVENTORY: &str = "`ansible all --list-hosts` prints the hosts of an inventory; write \
-                         `slots=8` behind each";
+                         `slots=8` after each";
 
 /// The error for a text that has errors in every dialect and is certainly not a hostfile.
 pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next()?;
     let (what, help) = match first {
-        _ if is_binary(text) => ("a program or other bytes that are no text", LINES),
+        _ if is_binary(text) => ("a program or other binary data", LINES),
         _ if first.starts_with("#!") => {
-            ("a script", "give the script behind the options, and a hostfile to -H")
+            ("a script", "put the script after the options, and name a hostfile with -H")
         }
         _ if is_json(first) => ("JSON", LINES),
         _ if first == "---" || is_yaml_key(first) => ("YAML", LINES),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_known_by_their_first_line() {
+    fn other_files_are_detected_by_first_line() {
         check("{\n  \"version\": 1,", Some("JSON"));
         check("\n[{\"host\": \"a\"}]\n", Some("JSON"));
         check("---\nhosts:\n- a\n", Some("YAML"));
@@ -78,7 +78,7 @@ mod tests {
         check("- host: a\n  slots: 4\n", Some("YAML"));
         check("#!/bin/sh\nexport A=1\n", Some("a script"));
         check("[workers]\nn1\n", Some("an inventory or INI file"));
-        check(&"\u{fffd}\u{1}x".repeat(20), Some("a program or other bytes that are no text"));
+        check(&"\u{fffd}\u{1}x".repeat(20), Some("a program or other binary data"));
         for text in
             ["", "# a\n", "[::1] slots=4x", "[fe80::1]", "n1: 4\u{1}", "n1:4 x", "n[1-", "a\u{7}b"]
         {

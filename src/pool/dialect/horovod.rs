@@ -9,17 +9,17 @@ use crate::pool::settings::parse_count;
 
 use super::hydra::split_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     for word in words {
         let mut at = 0;
         for part in word.text.split(',') {
-            item(reader, place, word.part(at, at + part.len()));
+            item(reader, position, word.part(at, at + part.len()));
             at += part.len() + 1;
         }
     }
 }
 
-fn item(reader: &mut Reader, place: LinePosition, word: HostToken<'_>) {
+fn item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) {
     if word.text.is_empty() {
         reader.refuse(empty_item(word.span));
         return;
@@ -32,12 +32,12 @@ fn item(reader: &mut Reader, place: LinePosition, word: HostToken<'_>) {
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(missing_count(host)),
     }
-    reader.take(place, line, RepeatedHost::Refused);
+    reader.take(position, line, RepeatedHost::Refused);
 }
 
 fn empty_item(span: Span) -> Diagnostic {
-    Diagnostic::error(codes::HOST_MISSING, span, "a host is missing beside the comma")
-        .help("a list is `h1:4,h2:4`, without blanks and without a comma at its end")
+    Diagnostic::error(codes::HOST_MISSING, span, "a host name is missing next to the comma")
+        .help("a list is `h1:4,h2:4`, without spaces and without a final comma")
 }
 
 /// The error for a host without a slot count.
@@ -46,7 +46,7 @@ pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
         .help(format!(
-            "say how many workers it takes: `{}:4`; `--slots 4` says it for all hosts",
+            "set the number of workers: `{}:4`, or `--slots 4` for all hosts",
             host.text.escape_debug()
         ))
 }

@@ -9,7 +9,7 @@ use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     let (host, count) = split_count(first);
@@ -22,7 +22,7 @@ pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[Host
     for word in rest {
         attribute(*word, &mut line, reader);
     }
-    reader.take(place, line, RepeatedHost::Added);
+    reader.take(position, line, RepeatedHost::Added);
 }
 
 /// Splits `host:4` into host and count; an IPv6 address is in brackets because of its colons.
@@ -50,7 +50,7 @@ fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
             line.problems.push(
                 Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                     .label("expected `attribute=value`")
-                    .help("MPICH knows `user=`, `ifname=` and `binding=`"),
+                    .help("MPICH supports `user=`, `ifname=` and `binding=`"),
             );
             return;
         }
@@ -58,12 +58,12 @@ fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
     *reader.unused.entry(unused).or_default() += 1;
     let help = match unused {
         "ifname" => "the interface follows from the address of the master: see --master_addr",
-        _ => "processors are shared out by --bind_cores_to_rank",
+        _ => "processors are assigned by --bind_cores_to_rank",
     };
     line.problems.push(
-        Diagnostic::error(codes::NOT_FOR_US, word.span, format!("`{unused}=` is not used"))
+        Diagnostic::error(codes::NOT_FOR_US, word.span, format!("`{unused}=` is ignored"))
             .severity(Severity::Warning)
-            .label("MPICH's alone")
+            .label("used by MPICH only")
             .help(help),
     );
 }
@@ -75,7 +75,7 @@ pub(super) fn user(name: HostToken<'_>, line: &mut HostLine) {
         Err(error) => line
             .problems
             .push(Diagnostic::error(codes::BAD_USER, name.span, error.to_string()).help(
-            "a user has letters, digits, `.`, `-` and `_`; others go into ~/.ssh/config (`User`)",
+            "a user name has letters, digits, `.`, `-` and `_`; put others into ~/.ssh/config (`User`)",
         )),
     }
 }

@@ -13,21 +13,21 @@ use super::variables::variable;
 use super::{Dialect, by_line};
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
-    by_line(source, reader, Dialect::Lsf, |reader, place, found| {
-        let Span { start, end } = place.span;
+    by_line(source, reader, Dialect::Lsf, |reader, position, found| {
+        let Span { start, end } = position.span;
         match variable(&source.text[start..end], start) {
             Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) => {
-                hosts(reader, place, &words(value.text, value.span.start));
+                hosts(reader, position, &words(value.text, value.span.start));
             }
             // Other variables of LSF do not name hosts.
             Some(_) => {}
-            None => hosts(reader, place, found),
+            None => hosts(reader, position, found),
         }
     });
 }
 
 /// Reads hosts, each followed by its slot count or repeated once for each slot.
-fn hosts(reader: &mut Reader, place: LinePosition, mut rest: &[HostToken<'_>]) {
+fn hosts(reader: &mut Reader, position: LinePosition, mut rest: &[HostToken<'_>]) {
     while let Some((&host, after)) = rest.split_first() {
         let mut line = HostLine::default();
         read_host(host, &[], &mut line);
@@ -38,6 +38,6 @@ fn hosts(reader: &mut Reader, place: LinePosition, mut rest: &[HostToken<'_>]) {
             None => line.slots = SlotCount::new(1),
         }
         rest = &after[usize::from(count.is_some())..];
-        reader.take(place, line, RepeatedHost::Added);
+        reader.take(position, line, RepeatedHost::Added);
     }
 }

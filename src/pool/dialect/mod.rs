@@ -131,7 +131,7 @@ pub struct ReadOptions {
     pub slots: Option<SlotCount>,
 }
 
-/// A text that was read, with or without errors.
+/// A parsed hostfile: its dialect, its hosts, and its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The dialect in which the text was read.
@@ -142,7 +142,7 @@ pub struct Reading {
     pub hostfile: Hostfile,
     /// The text and its problems.
     pub findings: Findings,
-    /// Settings that were understood and have no place in a pool, such as a `queue`, and how often
+    /// Settings that are valid but have no equivalent in a pool, such as a `queue`, and how often
     /// each occurs.
     pub unused: BTreeMap<&'static str, usize>,
 }
@@ -272,8 +272,8 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
         Dialect::Horovod => by_line(source, &mut reader, dialect, horovod::parse_line),
         Dialect::Ranges => {
             let style = ranges::SlotsStyle::of(has_setting(&source.text));
-            by_line(source, &mut reader, dialect, |reader, place, words| {
-                ranges::parse_line(reader, place, words, style);
+            by_line(source, &mut reader, dialect, |reader, position, words| {
+                ranges::parse_line(reader, position, words, style);
             });
         }
     }
@@ -290,14 +290,14 @@ fn by_line(
     dialect: Dialect,
     mut parse: impl FnMut(&mut Reader, LinePosition, &[HostToken<'_>]),
 ) {
-    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
-        let found = words(line, place.span.start);
+    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
+        let found = words(line, position.span.start);
         let Some(&first) = found.first() else { return };
-        let content = line_without_comment(line, place.span.start, first);
-        odd_characters(content, place.span.start, &mut reader.problems);
+        let content = line_without_comment(line, position.span.start, first);
+        odd_characters(content, position.span.start, &mut reader.problems);
         match shape::foreign(&found, dialect) {
             Some(other) => reader.refuse(shape::mixed(&found, dialect, other)),
-            None => parse(reader, place, &found),
+            None => parse(reader, position, &found),
         }
     });
 }

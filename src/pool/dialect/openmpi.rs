@@ -18,7 +18,7 @@ use super::hydra::user;
 use super::shape::{foreign, mixed};
 use super::{Dialect, LIST_BYTES_MAX};
 
-/// Hosts on lines without a slot count, each with its number of lines and its first place.
+/// Hosts on lines without a slot count, each with its number of lines and its first position.
 #[derive(Default)]
 struct Bare {
     lines: HashMap<HostName, (usize, Span)>,
@@ -26,32 +26,32 @@ struct Bare {
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     let mut bare = Bare::default();
-    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
+    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
         let line = &line[..comment_at(line)];
-        let words = words(line, place.span.start);
+        let words = words(line, position.span.start);
         let Some((&first, rest)) = words.split_first() else { return };
-        let content = line_without_comment(line, place.span.start, first);
-        odd_characters(content, place.span.start, &mut reader.problems);
+        let content = line_without_comment(line, position.span.start, first);
+        odd_characters(content, position.span.start, &mut reader.problems);
         match foreign(&words, Dialect::OpenMpi) {
             Some(Dialect::Hydra) => reader.refuse(counted_host(first)),
             Some(other) => reader.refuse(mixed(&words, Dialect::OpenMpi, other)),
-            None => host(first, rest, &mut bare, reader, place),
+            None => host(first, rest, &mut bare, reader, position),
         }
     });
     // The number of processors of another machine is not known here.
-    let mut once: Vec<Span> =
+    let mut single_lines: Vec<Span> =
         bare.lines.values().filter(|(lines, _)| *lines == 1).map(|(_, span)| *span).collect();
-    once.sort_unstable();
+    single_lines.sort_unstable();
     if reader.default_slots().is_none() {
-        reader.drop_hosts(&once);
-        reader.problems.extend(once.into_iter().map(no_slots));
+        reader.drop_hosts(&single_lines);
+        reader.problems.extend(single_lines.into_iter().map(no_slots));
     }
 }
 
 /// The byte where a `//` comment begins.
 pub(in crate::pool) fn comment_at(line: &str) -> usize {
-    let is_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
-    line.match_indices("//").map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(line.len())
+    let is_word_start = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    line.match_indices("//").map(|(at, _)| at).find(|at| is_word_start(*at)).unwrap_or(line.len())
 }
 
 fn host(
@@ -59,7 +59,7 @@ fn host(
     rest: &[HostToken<'_>],
     bare: &mut Bare,
     reader: &mut Reader,
-    place: LinePosition,
+    position: LinePosition,
 ) {
     if let Some(problem) = not_for_us(first) {
         reader.refuse(problem);
@@ -71,7 +71,7 @@ fn host(
     settings.read(rest, &mut line, &mut reader.unused);
     if line.slots.is_some() || settings.slots_meant {
         settings.check_limit(&line).into_iter().for_each(|problem| line.problems.push(problem));
-        reader.take(place, line, RepeatedHost::Refused);
+        reader.take(position, line, RepeatedHost::Refused);
         return;
     }
     if line.problems.is_empty()
@@ -80,7 +80,7 @@ fn host(
         bare.lines.entry(name).or_insert((0, span)).0 += 1;
     }
     line.slots = reader.default_slots().or(SlotCount::new(1));
-    reader.take(place, line, RepeatedHost::Added);
+    reader.take(position, line, RepeatedHost::Added);
 }
 
 #[derive(Default)]
@@ -98,8 +98,8 @@ impl Settings {
         unused: &mut std::collections::BTreeMap<&'static str, usize>,
     ) {
         let mut rest = words;
-        while let Some((key, value, taken)) = setting(rest) {
-            rest = &rest[taken..];
+        while let Some((key, value, word_count)) = setting(rest) {
+            rest = &rest[word_count..];
             match key.text {
                 "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
                 "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
@@ -126,7 +126,7 @@ impl Settings {
             let message = format!("unexpected `{}`", word.text.escape_debug());
             let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected `key=value`")
-                .help("after the host stand `slots=N` and `max_slots=N`");
+                .help("a line is a host name, `slots=N` and `max_slots=N`");
             out.problems.push(problem);
         }
     }
@@ -158,8 +158,8 @@ impl Settings {
 fn max_below_slots(span: Span, max: SlotCount, slots: SlotCount) -> Diagnostic {
     let message = format!("`max_slots` is {}, below the {} slots", max.get(), slots.get());
     Diagnostic::warning(codes::MAX_BELOW_SLOTS, span, message)
-        .label("the slots count")
-        .help("correct one of the two; Open MPI 5 can wait for ever on such a host")
+        .label("the slots are used")
+        .help("correct one of the two; Open MPI 5 can hang on such a host")
 }
 
 /// Reads `key=value`, with or without blanks around the sign; returns the number of words too.
@@ -188,32 +188,32 @@ fn unknown_key(key: HostToken<'_>) -> Diagnostic {
     let problem =
         Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
     match nearest(key.text, ["slots", "max_slots"]) {
-        Some(meant) => problem.help(format!("did you mean `{meant}`?")).suggest(key.span, meant),
-        None => problem.help("Open MPI knows `slots=N` and `max_slots=N`"),
+        Some(known) => problem.help(format!("did you mean `{known}`?")).suggest(key.span, known),
+        None => problem.help("Open MPI supports `slots=N` and `max_slots=N`"),
     }
 }
 
 fn port(key: HostToken<'_>, value: HostToken<'_>) -> Diagnostic {
     let whole = Span::new(key.span.start, value.span.end);
-    Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is not taken from a hostfile")
+    Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is ignored in a hostfile")
         .severity(Severity::Warning)
-        .label("not used")
-        .help("a port belongs in --ssh_port, or in ~/.ssh/config (`Port`)")
+        .label("has no effect")
+        .help("set the port with --ssh_port, or in ~/.ssh/config (`Port`)")
 }
 
 /// The error for relative names and exclusions: they filter an allocation and are not hosts.
 fn not_for_us(first: HostToken<'_>) -> Option<Diagnostic> {
     let (message, help) = if first.text.starts_with('^') {
-        ("`^` leaves a host out of another list", "remove the line, or use --exclude")
+        ("`^` excludes a host of an allocation", "remove the line, or use --exclude")
     } else if first.text.starts_with('+') {
-        ("a relative host counts in another list", "write the name of the host")
+        ("a relative host refers to an allocation", "write the name of the host")
     } else {
         return None;
     };
     let shown = first.text.escape_debug();
     Some(
         Diagnostic::error(codes::NOT_FOR_US, first.span, format!("`{shown}`: {message}"))
-            .label("no host of its own")
+            .label("not a host name")
             .help(help),
     )
 }
@@ -231,5 +231,5 @@ fn counted_host(first: HostToken<'_>) -> Diagnostic {
 fn no_slots(span: Span) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help("Open MPI takes the number of its cores, which is not known here; give `slots=N`")
+        .help("Open MPI uses the number of cores, which is not known here: add `slots=N`")
 }

@@ -7,7 +7,7 @@ use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 
-pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine { slots: SlotCount::new(1), ..HostLine::default() };
     read_host(first, rest, &mut line);
@@ -17,8 +17,8 @@ pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[Host
         line.problems.push(
             Diagnostic::error(codes::UNEXPECTED_TEXT, span, message)
                 .label("expected the end of the line")
-                .help("a node file has one host a line, once for each slot"),
+                .help("a node file has one host per line, and one line for each slot"),
         );
     }
-    reader.take(place, line, RepeatedHost::Added);
+    reader.take(position, line, RepeatedHost::Added);
 }

@@ -30,7 +30,7 @@ impl SlotsStyle {
 
 pub(super) fn parse_line(
     reader: &mut Reader,
-    place: LinePosition,
+    position: LinePosition,
     words: &[HostToken<'_>],
     style: SlotsStyle,
 ) {
@@ -48,7 +48,7 @@ pub(super) fn parse_line(
     }
     for list in lists {
         for item in items(list) {
-            take_item(reader, place, item, (slots, style));
+            take_item(reader, position, item, (slots, style));
         }
     }
 }
@@ -89,7 +89,7 @@ fn items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
 
 fn take_item(
     reader: &mut Reader,
-    place: LinePosition,
+    position: LinePosition,
     item: HostToken<'_>,
     (line_slots, style): (Option<SlotCount>, SlotsStyle),
 ) {
@@ -103,11 +103,11 @@ fn take_item(
     }
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
-        reader.take(place, line, RepeatedHost::Refused);
+        reader.take(position, line, RepeatedHost::Refused);
         return;
     }
     match read_pattern(hosts.text, hosts.span.start) {
-        Ok(pattern) => take_all(reader, place, &pattern, hosts.span, &line),
+        Ok(pattern) => take_all(reader, position, &pattern, hosts.span, &line),
         Err(problem) => reader.refuse(problem.diagnostic()),
     }
 }
@@ -115,7 +115,7 @@ fn take_item(
 /// Adds every name of a pattern; the problems of the line are reported for the first name.
 fn take_all(
     reader: &mut Reader,
-    place: LinePosition,
+    position: LinePosition,
     pattern: &Pattern,
     span: Span,
     line: &HostLine,
@@ -129,7 +129,7 @@ fn take_all(
             problems: std::mem::take(&mut problems),
             ..HostLine::default()
         };
-        reader.take(place, line, RepeatedHost::Refused);
+        reader.take(position, line, RepeatedHost::Refused);
         if reader.is_full() {
             break;
         }

@@ -8,7 +8,7 @@ use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
-pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[HostToken<'_>]) {
+pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     read_host(first, &[], &mut line);
@@ -18,7 +18,7 @@ pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[Host
         None => line.problems.push(
             Diagnostic::error(codes::MISSING_SLOTS, first.span, "the number of slots is missing")
                 .label("expected `host slots queue processors`")
-                .help("say how many workers the host takes: `worker-0 4`"),
+                .help("set the number of workers of the host: `worker-0 4`"),
         ),
     }
     if let Some(word) = rest.get(3) {
@@ -30,5 +30,5 @@ pub(super) fn parse_line(reader: &mut Reader, place: LinePosition, words: &[Host
         );
     }
     *reader.unused.entry("queue").or_default() += usize::from(1 < rest.len());
-    reader.take(place, line, RepeatedHost::Added);
+    reader.take(position, line, RepeatedHost::Added);
 }

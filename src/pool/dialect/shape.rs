@@ -132,8 +132,8 @@ pub(super) fn foreign(words: &[HostToken<'_>], dialect: Dialect) -> Option<Diale
     let (shape, _) = LineShape::of(words)?;
     let dialects = shape.dialects();
     // Bare hosts are valid in nearly every dialect.
-    let is_at_home = shape == LineShape::Bare || dialects.contains(&dialect);
-    dialects.first().copied().filter(|_| !is_at_home)
+    let is_valid_here = shape == LineShape::Bare || dialects.contains(&dialect);
+    dialects.first().copied().filter(|_| !is_valid_here)
 }
 
 /// The error for two dialects in one file.
@@ -144,7 +144,7 @@ pub(super) fn mixed(words: &[HostToken<'_>], dialect: Dialect, other: Dialect) -
     Diagnostic::error(codes::MIXED_DIALECTS, span, message)
         .label(format!("expected {}", example(dialect)))
         .help(format!(
-            "write the whole file in one way; `--from {}` takes all of it for {}",
+            "write the whole file in one dialect; `--from {}` reads all of it as {}",
             other.name(),
             a_hostfile(other)
         ))
@@ -156,7 +156,7 @@ fn example(dialect: Dialect) -> &'static str {
         Dialect::DeepSpeed | Dialect::OpenMpi => "`host slots=4`",
         Dialect::Hydra => "`host:4`",
         Dialect::Slurm => "`SLURM_JOB_NODELIST=...`",
-        Dialect::Pbs => "a host and nothing else",
+        Dialect::Pbs => "only a host name",
         Dialect::Lsf => "`host 4`",
         Dialect::Sge => "`host 4 queue@host <NULL>`",
         Dialect::Horovod => "`host:4,host:4`",

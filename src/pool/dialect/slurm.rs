@@ -42,35 +42,35 @@ struct Found<'a> {
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     let mut found = Found::default();
-    each_line(source, LIST_BYTES_MAX, reader, |reader, place, line| {
+    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
         // The same text, but with the lifetime of the source.
-        let line = &source.text[place.span.start..place.span.start + line.len()];
-        if let Some((name, value)) = variable(line, place.span.start) {
-            found.take(name, value, place);
+        let line = &source.text[position.span.start..position.span.start + line.len()];
+        if let Some((name, value)) = variable(line, position.span.start) {
+            found.take(name, value, position);
             return;
         }
-        match words(line, place.span.start)[..] {
+        match words(line, position.span.start)[..] {
             [] => {}
-            [list] => take_nodes(reader, place, Form::Line, list, None),
-            [list, counts] => take_nodes(reader, place, Form::Line, list, Some(counts)),
+            [list] => take_nodes(reader, position, Form::Line, list, None),
+            [list, counts] => take_nodes(reader, position, Form::Line, list, Some(counts)),
             [.., last] => reader.refuse(unexpected(last)),
         }
     });
-    if let Some((_, place, list)) = found.list {
+    if let Some((_, position, list)) = found.list {
         let counts = found.counts.map(|(_, counts)| counts);
-        take_nodes(reader, place, Form::Variables, list, counts);
+        take_nodes(reader, position, Form::Variables, list, counts);
     }
 }
 
 impl<'a> Found<'a> {
-    fn take(&mut self, name: &str, value: HostToken<'a>, place: LinePosition) {
+    fn take(&mut self, name: &str, value: HostToken<'a>, position: LinePosition) {
         if value.text.is_empty() {
             return;
         }
         if let Some(rank) = LISTS.iter().position(|known| *known == name)
             && self.list.is_none_or(|(best, ..)| rank < best)
         {
-            self.list = Some((rank, place, value));
+            self.list = Some((rank, position, value));
         }
         if let Some(rank) = COUNTS.iter().position(|known| *known == name)
             && self.counts.is_none_or(|(best, _)| rank < best)
@@ -82,7 +82,7 @@ impl<'a> Found<'a> {
 
 fn take_nodes(
     reader: &mut Reader,
-    place: LinePosition,
+    position: LinePosition,
     form: Form,
     list: HostToken<'_>,
     counts: Option<HostToken<'_>>,
@@ -116,7 +116,7 @@ fn take_nodes(
                 line.problems.append(&mut missing);
             }
             line.slots = slots.or(reader.default_slots());
-            reader.take(place, line, RepeatedHost::Refused);
+            reader.take(position, line, RepeatedHost::Refused);
         }
     }
 }
@@ -124,8 +124,8 @@ fn take_nodes(
 /// Parses `2(x3),1` into 2, 2, 2, 1. A single number, also after a type (`a100:8`), applies to
 /// every node.
 fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
-    if let Some(every) = of_every_node(word) {
-        let count = parse_count(every)?;
+    if let Some(single) = of_every_node(word) {
+        let count = parse_count(single)?;
         return Ok((0..nodes).map(|_| count).collect());
     }
     let mut counts = Vec::new();
@@ -135,8 +135,8 @@ fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Di
         at += item.text.len() + 1;
         let (count, times) = read_item(item)?;
         let count = parse_count(count)?;
-        let room = NAMES_MAX.saturating_sub(counts.len() as u64);
-        counts.extend((0..times.min(room)).map(|_| count));
+        let counts_left = NAMES_MAX.saturating_sub(counts.len() as u64);
+        counts.extend((0..times.min(counts_left)).map(|_| count));
     }
     if counts.len() as u64 == nodes {
         Ok(counts)
@@ -168,19 +168,19 @@ fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic
 }
 
 fn counts_differ(word: HostToken<'_>, counts: usize, nodes: u64) -> Box<Diagnostic> {
-    let message = format!("counts for {counts} nodes, and {nodes} nodes");
+    let message = format!("counts for {counts} nodes, but {nodes} nodes");
     Box::new(
         Diagnostic::error(codes::COUNTS_DIFFER, word.span, message)
-            .label("these are of another list")
-            .help("`SLURM_STEP_*` and `SLURM_JOB_*` variables do not go together"),
+            .label("from a different list")
+            .help("do not combine `SLURM_STEP_*` and `SLURM_JOB_*` variables"),
     )
 }
 
 fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
     let counts = if nodes == 1 { "8".to_owned() } else { format!("8(x{nodes})") };
-    let (label, how) = match form {
-        Form::Line => ("expected counts behind it", "give them there"),
-        Form::Variables => ("expected another variable", "give them on a line of their own"),
+    let (label, action) = match form {
+        Form::Line => ("expected counts after the list", "add the counts"),
+        Form::Variables => ("expected another variable", "add a line"),
     };
     let written = match form {
         Form::Line => format!("{} {counts}", list.text),
@@ -188,7 +188,7 @@ fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
     };
     Diagnostic::error(codes::MISSING_SLOTS, list.span, "the nodes have no counts")
         .label(label)
-        .help(format!("{how}, `{written}`; `--slots 8` says it for all nodes"))
+        .help(format!("{action}: `{written}`, or use `--slots 8` for all nodes"))
 }
 
 fn unexpected(word: HostToken<'_>) -> Diagnostic {

@@ -31,7 +31,7 @@ fn check_named(dialect: Dialect, text: &str, expect: &str) {
 }
 
 #[test]
-fn lines_speak_for_their_dialect() {
+fn dialect_is_detected_from_lines() {
     check(Dialect::DeepSpeed, "a slots=2\nb slots=1\n", "a:2; b:1");
     check(Dialect::OpenMpi, "a slots=2 max_slots=4\nb slots=1\n", "a:2; b:1");
     check(Dialect::OpenMpi, "a slots = 2 // fast\nb cpu=3\n", "a:2; b:3");
@@ -45,7 +45,7 @@ fn lines_speak_for_their_dialect() {
     check(
         Dialect::Sge,
         "a 2 all.q@a UNDEFINED\nb 1 all.q@b <NULL>\na 1 gpu.q@a 0,1\n",
-        "a:3; b:1; host `a` comes again after other hosts `a`",
+        "a:3; b:1; host `a` is listed again after other hosts `a`",
     );
     check(Dialect::Horovod, "a:2,b:1\n", "a:2; b:1");
     check(Dialect::Ranges, "n[1-2]:2,b:1\n", "n1:2; n2:2; b:1");
@@ -69,7 +69,7 @@ fn lines_speak_for_their_dialect() {
 }
 
 #[test]
-fn what_deepspeed_may_mean_stays_deepspeeds() {
+fn ambiguous_text_is_read_as_deepspeed() {
     check(Dialect::DeepSpeed, "a slots=2\nb:1\n", "a:2; `b:1` is MPICH syntax `:1`");
     check(Dialect::DeepSpeed, "a slots=2\nb\n", "a:2; `slots=` is missing `b`");
     check(Dialect::DeepSpeed, "a\nb\n", "`slots=` is missing `a`; `slots=` is missing `b`");
@@ -89,11 +89,11 @@ fn what_deepspeed_may_mean_stays_deepspeeds() {
         "a\nb 8\n",
         "`slots=` is missing `a`; `slots=` is missing before the number `8`",
     );
-    check(Dialect::DeepSpeed, "", "no host in the file: it is empty ``");
+    check(Dialect::DeepSpeed, "", "no host in the file: the file is empty ``");
 }
 
 #[test]
-fn two_dialects_in_one_file_are_both_named() {
+fn mixed_dialects_are_both_named() {
     check(
         Dialect::Hydra,
         "a:2\nb:1\nc slots=4\n",
@@ -108,10 +108,10 @@ fn two_dialects_in_one_file_are_both_named() {
 }
 
 #[test]
-fn open_mpi_counts_as_open_mpi_does() {
+fn openmpi_slots_are_counted_as_in_open_mpi() {
     let named = |text, expect| check_named(Dialect::OpenMpi, text, expect);
     named("a\na\n", "a:2");
-    named("a\nb\na\nb\n", "a:2; b:2; host `a` comes again after other hosts `a`");
+    named("a\nb\na\nb\n", "a:2; b:2; host `a` is listed again after other hosts `a`");
     named("a\nb slots=2\n", "b:2; `slots=` is missing `a`");
     named("a slots=2\na slots=1\n", "a:2; host `a` is listed twice `a`");
     named("a slots= 2\nb slots =1\n", "a:2; b:1");
@@ -119,48 +119,48 @@ fn open_mpi_counts_as_open_mpi_does() {
     named("a slots=4 max_slots=2\n", "a:4; `max_slots` is 2, below the 4 slots `2`");
     named("a slots=1 foo=3\n", "unknown key `foo` `foo`");
     named("a slots=1 slot=3\n", "unknown key `slot` `slot`");
-    named("^a slots=1\n", "`^a`: `^` leaves a host out of another list `^a`");
-    named("+n1\n", "`+n1`: a relative host counts in another list `+n1`");
+    named("^a slots=1\n", "`^a`: `^` excludes a host of an allocation `^a`");
+    named("+n1\n", "`+n1`: a relative host refers to an allocation `+n1`");
     named("a slots=1 slots=2\n", "`slots` given twice `slots`");
     named("// nothing\n", "no host in the file: all lines are comments ``");
 }
 
 #[test]
-fn mpich_adds_what_comes_again() {
+fn hydra_adds_slots_of_repeated_host() {
     let named = |text, expect| check_named(Dialect::Hydra, text, expect);
-    named("a:1\nb:1\na:1\n", "a:2; b:1; host `a` comes again after other hosts `a`");
+    named("a:1\nb:1\na:1\n", "a:2; b:1; host `a` is listed again after other hosts `a`");
     named("a\n", "a:1");
     named("a:0\n", "slots must be a whole number of at least 1, not 0 `0`");
     named("a:abc\n", "slots must be a whole number of at least 1, not `abc` `abc`");
-    named("a:2 ifname=ib0\n", "a:2; `ifname=` is not used `ifname=ib0`");
+    named("a:2 ifname=ib0\n", "a:2; `ifname=` is ignored `ifname=ib0`");
     named("a:2 user=ada\nb:1 user=-o\n", "a:2; user names may not begin with `-` `-o`");
     named("[::1]:2\n", "[::1]:2");
     named("a:1000\na:1000\n", "a:1000; slots of `a` add up to more than the limit 1024 `a`");
 }
 
 #[test]
-fn slurm_lists_and_counts_go_together() {
+fn slurm_counts_match_node_list() {
     let named = |text, expect| check_named(Dialect::Slurm, text, expect);
     named("n[1-2] 4\n", "n1:4; n2:4");
-    named("n[1-2] 2(x3)\n", "counts for 3 nodes, and 2 nodes `2(x3)`");
+    named("n[1-2] 2(x3)\n", "counts for 3 nodes, but 2 nodes `2(x3)`");
     named("n[1-2] 2(3)\n", "`2(3)` is not a count `2(3)`");
     named("n[1-2]\n", "the nodes have no counts `n[1-2]`");
     named("n[1-3 2\n", "`[` is not closed `[`");
-    named("n[1-2] 2(x99999999999)\n", "counts for 65536 nodes, and 2 nodes `2(x99999999999)`");
+    named("n[1-2] 2(x99999999999)\n", "counts for 65536 nodes, but 2 nodes `2(x99999999999)`");
 }
 
 #[test]
-fn ranges_say_their_mistakes() {
+fn ranges_report_errors() {
     let named = |text, expect| check_named(Dialect::Ranges, text, expect);
     named("n[1-2]\n", "the number of slots of `n[1-2]` is missing `n[1-2]`");
-    named("n[3-1]:2\n", "the range runs backwards: 1 comes before 3 `3-1`");
+    named("n[3-1]:2\n", "descending range: 1 is below 3 `3-1`");
     named("n[1-2],n2 slots=1\n", "n1:1; n2:1; host `n2` is listed twice `n2`");
     named("n[1-2] slot=1\n", "unknown key `slot` `slot`");
     named("a,,b:2\n", "b:2; the number of slots of `a` is missing `a`; a host name is missing ``");
 }
 
 #[test]
-fn slots_can_be_said_for_all_hosts() {
+fn default_slots_apply_to_all_hosts() {
     let options = |dialect| ReadOptions { dialect, slots: SlotCount::new(8) };
     let read = |dialect, text: &str| show(&read_any("hosts", text.as_bytes(), options(dialect)));
     assert_eq!(read(None, "a\nb slots=2\n"), "a:8; b:2");
@@ -170,10 +170,10 @@ fn slots_can_be_said_for_all_hosts() {
 }
 
 #[test]
-fn the_evidence_is_named() {
+fn detected_dialect_names_its_evidence() {
     let reading = read_any("hosts", b"a slots=2\nb slots=2 max_slots=4\n", ReadOptions::default());
-    let said = reading.said_by().expect("it was found out");
-    assert_eq!(said, "read as an Open MPI hostfile: `max_slots=4` on line 2");
+    let evidence = reading.said_by().expect("the dialect was detected");
+    assert_eq!(evidence, "read as an Open MPI hostfile: `max_slots=4` on line 2");
 }
 
 fn hosts() -> impl Strategy<Value = Vec<(String, u32)>> {
@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read_as_the_same_hosts(hosts in hosts()) {
+    fn written_hosts_are_read_back(hosts in hosts()) {
         let lines: Vec<String> =
             hosts.iter().map(|(name, slots)| format!("{name} slots={slots}\n")).collect();
         let text = lines.concat();
@@ -258,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn what_deepspeed_accepts_is_read_as_deepspeed_reads_it(bytes in any_text()) {
+    fn valid_deepspeed_file_is_read_as_deepspeed(bytes in any_text()) {
         let (hostfile, findings) = crate::pool::read("hosts", &bytes);
         let reading = read_any("hosts", &bytes, ReadOptions::default());
         if !findings.has_errors() {
@@ -270,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_in_any_dialect_give_hosts_that_can_be_used(bytes in any_text()) {
+    fn any_bytes_give_usable_hosts_in_any_dialect(bytes in any_text()) {
         for dialect in [None].into_iter().chain(Dialect::ALL.map(Some)) {
             let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
             let hosts = reading.hostfile.hosts();

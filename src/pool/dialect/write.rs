@@ -29,8 +29,8 @@ pub struct Written {
 pub fn write(hosts: &[Host], target: HostfileFormat) -> Written {
     let HostfileFormat::Dialect(dialect) = target else {
         let text = fold(names(hosts)) + "\n";
-        let says_none = "a list of names says no slots".to_owned();
-        let losses = lost_limits(hosts).into_iter().chain([says_none]).collect();
+        let no_slots = "a list of names has no slots".to_owned();
+        let losses = lost_limits(hosts).into_iter().chain([no_slots]).collect();
         return Written { text, losses };
     };
     let text = match dialect {
@@ -86,9 +86,10 @@ fn login(host: &Host) -> String {
 }
 
 fn lost_users(hosts: &[Host], dialect: Dialect) -> Option<String> {
-    let keeps = matches!(dialect, Dialect::DeepSpeed | Dialect::OpenMpi | Dialect::Hydra);
+    let has_users = matches!(dialect, Dialect::DeepSpeed | Dialect::OpenMpi | Dialect::Hydra);
     let users = hosts.iter().filter(|host| host.user.is_some()).count();
-    (!keeps && 0 < users).then(|| format!("{dialect} names no users: those of {users} hosts"))
+    (!has_users && 0 < users)
+        .then(|| format!("{dialect} has no users: those of {users} hosts not taken over"))
 }
 
 fn names(hosts: &[Host]) -> impl Iterator<Item = &str> {
@@ -104,7 +105,7 @@ fn ranges(hosts: &[Host]) -> String {
     let mut out = String::new();
     for group in hosts.chunk_by(|left, right| left.slots == right.slots) {
         writeln!(out, "{} slots={}", fold(names(group)), group[0].slots.get())
-            .expect("a String takes everything");
+            .expect("writing to a String does not fail");
     }
     out
 }

@@ -12,7 +12,7 @@ use crate::pool::text::decode;
 /// Limit of the variables of a file; reading stops there.
 const VARIABLES_MAX: usize = 4096;
 
-/// One variable.
+/// A variable of an environment file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// Its name: letters, digits and `_`.
@@ -25,10 +25,10 @@ pub struct Variable {
     pub span: Span,
 }
 
-/// The variables of the valid lines, in the order of the text, each name once: the last wins.
+/// Variables of an environment file, each name once: of several lines the last wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFile {
-    /// The variables.
+    /// The variables, in the order of their last lines.
     pub variables: Vec<Variable>,
 }
 
@@ -58,7 +58,7 @@ pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
 /// text in UTF-8.
 fn not_text(found: Diagnostic) -> Diagnostic {
     let help = match found.span {
-        Some(_) => "save the file as UTF-8; other bytes can be given with `--env`".to_owned(),
+        Some(_) => "save the file as UTF-8; pass other bytes with `--env`".to_owned(),
         None => found.help.unwrap_or_default(),
     };
     Diagnostic { code: codes::ENV_NOT_TEXT, help: Some(help), ..found }
@@ -66,7 +66,7 @@ fn not_text(found: Diagnostic) -> Diagnostic {
 
 #[derive(Default)]
 struct Reader {
-    /// The variables; one that is set again further down leaves `None` at its first place.
+    /// The variables; if a variable is set again, its earlier entry becomes `None`.
     variables: Vec<Option<Variable>>,
     places: HashMap<String, usize>,
     entries: usize,
@@ -89,8 +89,9 @@ impl Reader {
         problems.append(&mut found);
         let (true, Some(value)) = (is_usable, value) else { return Some(()) };
         let variable = Variable { name, value, line: number, span };
-        if let Some(place) = self.places.insert(variable.name.clone(), self.variables.len()) {
-            let first = self.variables[place].take().expect("each name has one place");
+        if let Some(index) = self.places.insert(variable.name.clone(), self.variables.len()) {
+            let first =
+                self.variables[index].take().expect("the index of a name is that of its variable");
             problems.push(set_twice(&variable, &first));
         }
         self.variables.push(Some(variable));
@@ -101,7 +102,7 @@ impl Reader {
 fn set_twice(again: &Variable, first: &Variable) -> Diagnostic {
     let message = format!("`{}` is set twice", again.name);
     Diagnostic::warning(codes::ENV_SET_TWICE, again.span, message)
-        .label("this one counts")
+        .label("this value is used")
         .related(first.span, "first set here")
         .help("keep one of the two")
 }
@@ -119,12 +120,12 @@ pub fn shadowed(file: &EnvFile, other: &EnvFile, name: &str) -> Vec<Diagnostic> 
     let differs = |variable: &&Variable| {
         other.get(&variable.name).is_some_and(|found| found.value != variable.value)
     };
-    let tell = |variable: &Variable| {
+    let warning = |variable: &Variable| {
         let line = other.get(&variable.name).map_or(0, |found| found.line);
         let message = format!("`{}` is also set on line {line} of {name}", variable.name);
         Diagnostic::warning(codes::ENV_IN_BOTH, variable.span, message)
-            .label("this one counts")
+            .label("this value is used")
             .help("the file of the working directory wins; remove one of the two")
     };
-    file.variables.iter().filter(differs).map(tell).collect()
+    file.variables.iter().filter(differs).map(warning).collect()
 }

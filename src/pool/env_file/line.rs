@@ -46,10 +46,10 @@ pub(super) fn parse(line: &str, start: usize) -> EnvLine {
 /// code from another author.
 pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
     LOADS_CODE.contains(&name).then(|| {
-        let message = format!("`{name}` comes from the working directory");
+        let message = format!("`{name}` is set by a file of the working directory");
         Diagnostic::warning(codes::ENV_LOADS_CODE, span, message)
-            .label("decides which code every worker runs")
-            .help("if that is meant, put it into the file in your home directory")
+            .label("selects the code that every worker runs")
+            .help("if this is intended, move the line to the file in your home directory")
     })
 }
 
@@ -93,22 +93,23 @@ fn without_export(line: EnvText<'_>) -> EnvText<'_> {
 /// Reports a NUL, which a variable cannot contain, and a carriage return inside a line, which is a
 /// mistake.
 fn control_bytes(line: EnvText<'_>) -> Vec<Diagnostic> {
-    let spoilt = line.text.char_indices().find(|(_, c)| matches!(c, '\0' | '\r'));
-    let tell = |(at, c): (usize, char)| {
+    let control = line.text.char_indices().find(|(_, c)| matches!(c, '\0' | '\r'));
+    let diagnostic = |(at, c): (usize, char)| {
         let at = line.start + at;
         let message = format!("byte 0x{:02x} at byte {at}", u32::from(c));
         Diagnostic::error(codes::ENV_CONTROL_BYTE, Span::new(at, at + 1), message)
-            .label("no variable can hold this")
+            .label("not allowed in a variable")
             .help("remove the byte")
     };
-    spoilt.map(tell).into_iter().collect()
+    control.map(diagnostic).into_iter().collect()
 }
 
 fn no_equals(line: EnvText<'_>, word: EnvText<'_>) -> Diagnostic {
     let problem = Diagnostic::error(codes::ENV_NO_EQUALS, line.span(), "expected `NAME=value`")
         .label("no `=`");
     if is_name(word.text) {
-        return problem.help(format!("to pass the launcher's own on, use `--env {}`", word.text));
+        return problem
+            .help(format!("to pass the launcher's own value, use `--env {}`", word.text));
     }
     problem.help("a comment begins with `#`; commands are not run")
 }
@@ -134,7 +135,7 @@ fn name_problem(name: EnvText<'_>, equals: usize) -> Option<Diagnostic> {
     if name.text.is_empty() {
         let sign = Span::new(equals, equals + 1);
         return Some(
-            Diagnostic::error(codes::ENV_BAD_NAME, sign, "there is no name before the `=`")
+            Diagnostic::error(codes::ENV_BAD_NAME, sign, "the name before `=` is missing")
                 .help("a line is `NAME=value`"),
         );
     }

@@ -21,17 +21,17 @@ pub(super) fn read(typed: EnvText<'_>, problems: &mut Vec<Diagnostic>) -> Option
         problems.push(after_quote(rest, quote));
         return None;
     }
-    let inside = typed.part(1, end);
+    let quoted = typed.part(1, end);
     if quote == '"' {
-        problems.extend(not_expanded(inside));
+        problems.extend(not_expanded(quoted));
     }
-    Some(inside.text.to_owned())
+    Some(quoted.text.to_owned())
 }
 
 fn open_quote(typed: EnvText<'_>, quote: char) -> Diagnostic {
     Diagnostic::error(codes::ENV_OPEN_QUOTE, typed.part(0, 1).span(), "the quote is not closed")
         .label(format!("no second {quote} on this line"))
-        .help("close it; a value ends with its line")
+        .help("close the quote on the same line")
 }
 
 fn after_quote(rest: EnvText<'_>, quote: char) -> Diagnostic {
@@ -44,9 +44,9 @@ fn after_quote(rest: EnvText<'_>, quote: char) -> Diagnostic {
 /// Warns of a value that DeepSpeed passes to the remote shell for expansion, commands included.
 fn not_expanded(value: EnvText<'_>) -> Option<Diagnostic> {
     let bytes = value.text.as_bytes();
-    let begins = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'{' | b'(');
+    let starts_name = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'{' | b'(');
     let at = (0..bytes.len()).find(|at| match bytes[*at] {
-        b'$' => bytes.get(at + 1).is_some_and(begins),
+        b'$' => bytes.get(at + 1).is_some_and(starts_name),
         byte => byte == b'`',
     })?;
     let word = value.text[at..].find(char::is_whitespace).map_or(value.text.len(), |end| at + end);
@@ -57,7 +57,7 @@ fn not_expanded(value: EnvText<'_>) -> Option<Diagnostic> {
             "the value is taken literally",
         )
         .label("not expanded, not run")
-        .help("write the value out, or put it in single quotes if it is meant so"),
+        .help("write the expanded value, or put a literal value in single quotes"),
     )
 }
 
@@ -65,8 +65,12 @@ fn comment_inside(value: EnvText<'_>) -> Option<Diagnostic> {
     let at = value.text.find(" #").or_else(|| value.text.find("\t#"))? + 1;
     let comment = value.part(at, value.text.len());
     Some(
-        Diagnostic::warning(codes::ENV_COMMENT, comment.span(), "this `#` begins no comment")
-            .label("part of the value, as in DeepSpeed")
-            .help("put the value in quotes, or the comment on a line of its own"),
+        Diagnostic::warning(
+            codes::ENV_COMMENT,
+            comment.span(),
+            "this `#` does not start a comment",
+        )
+        .label("part of the value, as in DeepSpeed")
+        .help("put the value in quotes, or the comment on a line of its own"),
     )
 }

@@ -21,9 +21,9 @@ pub enum Operator {
 /// A word between operators: a list, or another kind of operand that the caller defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetOperand<'a> {
-    /// The word.
+    /// The text of the operand.
     pub text: &'a str,
-    /// Its position.
+    /// Its position in the expression.
     pub span: Span,
 }
 
@@ -51,17 +51,17 @@ impl<'a> Expression<'a> {
                 at += length;
                 continue;
             }
-            let c = rest.chars().next().expect("something is left");
-            let place = Span::new(at, at + c.len_utf8());
+            let c = rest.chars().next().expect("at < text.len()");
+            let span = Span::new(at, at + c.len_utf8());
             if let Some(operator) = operator(c)
-                && (terms.is_empty() || pending.replace((operator, place)).is_some())
+                && (terms.is_empty() || pending.replace((operator, span)).is_some())
             {
-                return Err(place);
+                return Err(span);
             }
-            at = place.end;
+            at = span.end;
         }
         match pending {
-            Some((_, place)) => Err(place),
+            Some((_, span)) => Err(span),
             None if terms.is_empty() => Err(Span::new(0, text.len())),
             None => Ok(Self { terms }),
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_work_from_left_to_right_and_keep_the_order() {
+    fn operators_apply_left_to_right_and_keep_order() {
         check("n[1-3]", "n[1-3]");
         check("n[1-3],n2,n5", "n[1-3,5]");
         check("n[1-3] n5", "n[1-3,5]");

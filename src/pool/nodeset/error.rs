@@ -7,7 +7,7 @@ use crate::pool::codes;
 /// An error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeProblem {
-    /// The error.
+    /// The kind of the error.
     pub error: RangeError,
     /// Its position in the text.
     pub span: Span,
@@ -25,27 +25,27 @@ pub enum RangeError {
     /// A missing number: `[]`, `[1,,2]`.
     #[error("a number is missing in the range")]
     EmptyItem,
-    /// A word in place of a number: `[a-c]`.
+    /// A word instead of a number: `[a-c]`.
     #[error("`{}` is not a number", .0.escape_debug())]
     NotANumber(String),
     /// A descending range: `[3-1]`.
-    #[error("the range runs backwards: {last} comes before {first}")]
+    #[error("descending range: {last} is below {first}")]
     Reversed {
-        /// As written.
+        /// First number, as written.
         first: String,
-        /// As written.
+        /// Last number, as written.
         last: String,
     },
-    /// Ends with different padding: for `[01-3]` Slurm makes 01, 02, 03; other tools refuse it.
+    /// Numbers with different padding: `[01-3]` is 01, 02, 03 in Slurm; other tools refuse it.
     #[error("`{first}` and `{last}` are padded differently")]
     Padding {
-        /// As written.
+        /// First number, as written.
         first: String,
-        /// As written.
+        /// Last number, as written.
         last: String,
     },
     /// An invalid step: `[1-9/0]`, `[1/2]`.
-    #[error("a step stands behind a range, and is at least 1")]
+    #[error("a step follows a range and is at least 1")]
     BadStep,
     /// A number of more than 18 digits.
     #[error("the number is too large")]
@@ -54,7 +54,7 @@ pub enum RangeError {
     #[error("more than {max} ranges in one name", max = super::Pattern::RANGES_MAX)]
     TooManyRanges,
     /// Too many hosts: a typing error can name billions.
-    #[error("{0} hosts are more than the limit {max}", max = super::NAMES_MAX)]
+    #[error("{0} hosts exceed the limit {max}", max = super::NAMES_MAX)]
     TooManyNames(u64),
     /// An empty name between two commas.
     #[error("a host name is missing")]
@@ -102,12 +102,12 @@ impl RangeProblem {
             RangeError::Unclosed => "close it with `]`",
             RangeError::Unopened => "remove it, or open the range with `[`",
             RangeError::EmptyItem | RangeError::NotANumber(_) | RangeError::TooLarge => {
-                "brackets hold numbers and ranges: `n[01-03,7]`"
+                "brackets contain numbers and ranges: `n[01-03,7]`"
             }
             RangeError::Reversed { .. } => "write the smaller number first",
-            RangeError::Padding { .. } => "write both numbers with as many digits",
+            RangeError::Padding { .. } => "write both numbers with the same number of digits",
             RangeError::BadStep => "write `[1-9/2]` for every second number",
-            RangeError::TooManyRanges => "write several names, with commas between them",
+            RangeError::TooManyRanges => "write several names, separated by commas",
             RangeError::TooManyNames(_) => "correct the range, or split the list",
             RangeError::EmptyName => "remove the comma",
             RangeError::BadName(_) => {

@@ -18,16 +18,16 @@ pub fn fold_before_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> Strin
 fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
     let mut out = String::new();
     let mut runs = Runs::default();
-    let mut of: Option<Split<'a>> = None;
+    let mut current: Option<Split<'a>> = None;
     for name in names {
-        if let Some(group) = of.filter(|group| !group.is_kin(&name)) {
+        if let Some(group) = current.filter(|group| !group.is_kin(&name)) {
             group.show(&runs, &mut out);
             runs = Runs::default();
         }
         runs.extend(name.number);
-        of = Some(name);
+        current = Some(name);
     }
-    if let Some(group) = of {
+    if let Some(group) = current {
         group.show(&runs, &mut out);
     }
     out
@@ -37,15 +37,15 @@ fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
 /// name.
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut groups: Vec<(Split<'a>, Vec<Number<'a>>)> = Vec::new();
-    let mut places: HashMap<(&str, &str, bool), usize> = HashMap::new();
+    let mut indices: HashMap<(&str, &str, bool), usize> = HashMap::new();
     for name in names {
         let name = Split::of(name);
         let key = (name.prefix, name.suffix, name.number.is_some());
-        let place = *places.entry(key).or_insert(groups.len());
-        if place == groups.len() {
+        let index = *indices.entry(key).or_insert(groups.len());
+        if index == groups.len() {
             groups.push((name, Vec::new()));
         }
-        groups[place].1.extend(name.number);
+        groups[index].1.extend(name.number);
     }
     let mut out = String::new();
     for (group, mut numbers) in groups {
@@ -125,7 +125,7 @@ impl<'a> Split<'a> {
             [(first, last)] if first == last => write!(out, "{prefix}{}{suffix}", first.digits),
             _ => write!(out, "{prefix}[{runs}]{suffix}"),
         };
-        shown.expect("a String takes everything");
+        shown.expect("writing to a String does not fail");
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_folded_around_their_last_number() {
+    fn names_fold_at_last_number() {
         check("node1 node2 node3 node4", "node[1-4]", "node[1-4]");
         check("node01 node02 node03 node10", "node[01-03,10]", "node[01-03,10]");
         check("node1 node3 node4 login", "node[1,3-4],login", "node[1,3-4],login");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn kin_differ_in_their_last_number() {
+    fn siblings_differ_in_last_number() {
         let names = ["n1", "r1n1", "n2", "n3-ib", "login"];
         assert_eq!(kin("n9", names).collect::<Vec<_>>(), ["n1", "n2"]);
         assert_eq!(kin("r1n9", names).collect::<Vec<_>>(), ["r1n1"]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn expand(list: &str) -> Vec<String> {
-        let patterns = read_list(list, 0).expect("what we fold can be read");
+        let patterns = read_list(list, 0).expect("a folded list is valid");
         patterns
             .iter()
             .flat_map(|(pattern, _)| pattern.hosts())
@@ -236,14 +236,14 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_folded_expands_to_the_same_names_in_the_same_order(names in names()) {
+        fn folded_list_expands_to_same_names_in_order(names in names()) {
             let list = fold(names.iter().map(String::as_str));
             prop_assert_eq!(expand(&list), names.clone());
             prop_assert_eq!(expand(&fold_before_suffix(names.iter().map(String::as_str))), names);
         }
 
         #[test]
-        fn a_folded_set_has_each_name_once(names in names()) {
+        fn folded_set_has_each_name_once(names in names()) {
             let mut found = expand(&fold_set(names.iter().map(String::as_str)));
             let mut expect = names;
             found.sort();
@@ -253,11 +253,11 @@ mod tests {
         }
 
         #[test]
-        fn a_printed_list_is_read_as_the_same_patterns(names in names(), step in 1u64..4, last in 1u64..30) {
+        fn printed_list_parses_to_same_patterns(names in names(), step in 1u64..4, last in 1u64..30) {
             let list = fold(names.iter().map(String::as_str)) + &format!(",s[1-{last}/{step}]x[01-09]");
-            let read = read_list(&list, 0).expect("what we fold can be read");
+            let read = read_list(&list, 0).expect("a folded list is valid");
             for (pattern, _) in read {
-                let again = read_list(&pattern.to_string(), 0).expect("what we print can be read");
+                let again = read_list(&pattern.to_string(), 0).expect("a printed list is valid");
                 prop_assert_eq!(&again[0].0, &pattern);
                 prop_assert_eq!(pattern.hosts().count() as u64, pattern.count());
             }

@@ -104,7 +104,7 @@ impl Pattern {
         (0..self.count()).map(move |index| {
             name.clear();
             self.push_name(index, &mut name);
-            HostName::parse(&name).expect("the longest of the names is one")
+            HostName::parse(&name).expect("the longest name was checked")
         })
     }
 

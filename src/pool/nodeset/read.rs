@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_stands_for_names() {
+    fn list_expands_to_names() {
         check("n1", "n1");
         check("n[1-3]", "n1 n2 n3");
         check("n[01-03,7]", "n01 n02 n03 n7");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_has_its_place() {
+    fn error_has_position() {
         check("n[1-3", "`[` is not closed at `[`");
         check("n1]", "`]` without `[` at `]`");
         check("n[]", "a number is missing in the range at ``");
@@ -238,18 +238,18 @@ mod tests {
         check("n[-3]", "a number is missing in the range at ``");
         check("n[a]", "`a` is not a number at `a`");
         check("n[1-2-3]", "`2-3` is not a number at `2-3`");
-        check("n[3-1]", "the range runs backwards: 1 comes before 3 at `3-1`");
+        check("n[3-1]", "descending range: 1 is below 3 at `3-1`");
         check("n[01-3]", "`01` and `3` are padded differently at `01-3`");
         check("n[1-03]", "`1` and `03` are padded differently at `1-03`");
-        check("n[1-9/0]", "a step stands behind a range, and is at least 1 at `/0`");
-        check("n[1/2]", "a step stands behind a range, and is at least 1 at `/2`");
+        check("n[1-9/0]", "a step follows a range and is at least 1 at `/0`");
+        check("n[1/2]", "a step follows a range and is at least 1 at `/2`");
         check("n[1-9/]", "a number is missing in the range at ``");
         check("n[9999999999999999999]", "the number is too large at `9999999999999999999`");
-        check("n[0-99999999]", "100000000 hosts are more than the limit 65536 at `n[0-99999999]`");
+        check("n[0-99999999]", "100000000 hosts exceed the limit 65536 at `n[0-99999999]`");
         assert!(read_list("a[1-65536]", 0).is_ok());
         check(
             "a[1-40000],b[1-40000]",
-            "80000 hosts are more than the limit 65536 at `a[1-40000],b[1-40000]`",
+            "80000 hosts exceed the limit 65536 at `a[1-40000],b[1-40000]`",
         );
         check("a,,b", "a host name is missing at ``");
         check("", "a host name is missing at ``");
