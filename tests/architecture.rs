@@ -169,12 +169,12 @@ fn modules_import_only_lower_layers() {
 }
 
 #[test]
-fn banned_words_stay_in_their_rooms() {
+fn banned_words_stay_in_their_modules() {
     assert_clean(rust_files().iter().flat_map(ban_violations));
 }
 
 #[test]
-fn unsafe_code_stays_in_its_files_and_says_why_it_is_sound() {
+fn unsafe_code_is_confined_and_documented() {
     assert_clean(rust_files().iter().flat_map(unsafe_violations));
 }
 
@@ -185,7 +185,7 @@ fn visible_type_names_are_defined_once() {
 }
 
 #[test]
-fn every_module_of_the_crate_is_in_the_table() {
+fn layer_table_lists_every_module() {
     let lib = read("src/lib.rs".into());
     let code = lib.tokens();
     let mut declared: Vec<&str> =
@@ -205,7 +205,7 @@ fn architecture_document_has_this_layer_table() {
 }
 
 #[test]
-fn tables_of_tests_name_tests_that_are_there() {
+fn tables_of_tests_name_existing_tests() {
     let has = |path: &str, name: &str| {
         files().iter().any(|found| found == path)
             && read(path.to_owned()).text.contains(&format!("fn {name}()"))

@@ -84,7 +84,7 @@ fn ranks_and_local_ranks_follow_hosts_and_slots() {
 }
 
 #[test]
-fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
+fn worker_has_variables_of_deepspeed_and_torchrun() {
     let plan = planned(&spec());
     let found = bound(&plan.nodes[1].workers[1]);
     let expect = [
@@ -116,7 +116,7 @@ fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
 }
 
 #[test]
-fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
+fn cpu_slots_are_visible_devices_like_in_deepspeed() {
     let spec = JobSpec { accelerator: Accelerator::Cpu, ..spec() };
     let plan = planned(&spec);
     assert_eq!(bound(&plan.nodes[0].workers[0])[env_vars::CUDA_VISIBLE_DEVICES], "0,1,2");
@@ -146,7 +146,7 @@ fn cpu_slots_tell_accelerate_to_use_the_cpu() {
 }
 
 #[test]
-fn what_the_environment_says_about_threads_stays() {
+fn thread_count_of_the_environment_is_kept() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(0));
@@ -155,7 +155,7 @@ fn what_the_environment_says_about_threads_stays() {
 }
 
 #[test]
-fn a_later_epoch_is_a_restart_to_torch() {
+fn later_epoch_counts_as_restart_in_torch() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(3));
@@ -164,7 +164,7 @@ fn a_later_epoch_is_a_restart_to_torch() {
 }
 
 #[test]
-fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
+fn values_not_given_stay_symbolic() {
     let value = |spec: &JobSpec, name: &str| {
         let plan = planned(spec);
         let mut env = plan.nodes[0].workers[0].env();
@@ -196,7 +196,7 @@ fn check_argv(program: Program, expect: &[&str]) {
 }
 
 #[test]
-fn the_command_is_that_of_deepspeed() {
+fn command_matches_deepspeed() {
     check_argv(python(), &["python", "-u", "train.py", "--local_rank=1", "--lr", "0.1"]);
     let script = |module, local_rank| Program::Python {
         script: "pkg.train".into(),
@@ -227,7 +227,7 @@ fn exporting(name: &str, value: &str) -> JobSpec {
 }
 
 #[test]
-fn what_cannot_be_started_is_not_planned() {
+fn plan_rejects_jobs_that_cannot_start() {
     let nodes = |nodes| JobSpec { nodes, ..spec() };
     check_error(&nodes(vec![]), "no host takes part", Status::Usage);
     let idle = vec![(host("a"), vec![])];
@@ -248,7 +248,7 @@ fn what_cannot_be_started_is_not_planned() {
 }
 
 #[test]
-fn the_users_variables_win_but_for_those_that_say_who_a_worker_is() {
+fn user_variables_win_except_reserved_ones() {
     let plan = planned(&JobSpec {
         exports: [("A", "1"), ("CUDA_VISIBLE_DEVICES", "GPU-1"), ("A", "2")]
             .map(|(name, value)| Export::flag(name, value))
@@ -277,7 +277,7 @@ fn plan_of(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 }
 
 #[test]
-fn the_digest_sees_nodes_slots_argv_and_given_variables_but_no_others() {
+fn digest_covers_nodes_slots_argv_and_flag_variables() {
     let of = |spec: &JobSpec| digest(&planned(spec));
     let base = of(&spec());
     assert_ne!(of(&exporting("A", "secret")), base);
@@ -301,7 +301,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_digest_is_the_same_on_every_machine() {
+fn digest_is_the_same_on_every_machine() {
     // Computed by hashing the fields in Python: little-endian numbers, texts with their lengths.
     assert_eq!(
         hex(&digest(&planned(&spec()))),
@@ -347,12 +347,12 @@ fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
 }
 
 #[test]
-fn the_document_is_what_programs_rely_on() {
+fn plan_document_matches_golden_file() {
     check_golden("tests/plan/full.json", &plan_json(&planned(&full_spec()), Secrets::Masked));
 }
 
 #[test]
-fn the_table_is_what_people_see() {
+fn plan_table_matches_golden_file() {
     check_golden("tests/plan/full.expected", &show_plan(&planned(&full_spec()), Secrets::Masked));
 }
 
@@ -384,7 +384,7 @@ fn table_of_a_large_plan_shows_ranges() {
 }
 
 #[test]
-fn secrets_are_shown_only_when_asked_for() {
+fn secrets_are_shown_only_on_request() {
     let plan = planned(&full_spec());
     for show in [plan_json, show_plan] {
         assert!(!show(&plan, Secrets::Masked).contains("hf_abc"));
@@ -418,7 +418,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_same_input_gives_the_same_bytes(spec in some_spec()) {
+    fn equal_input_gives_equal_bytes(spec in some_spec()) {
         let (first, second) = (planned(&spec), planned(&spec.clone()));
         prop_assert_eq!(digest(&first), digest(&second));
         prop_assert_eq!(plan_json(&first, Secrets::Shown), plan_json(&second, Secrets::Shown));
@@ -426,7 +426,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_are_dense_and_the_environment_says_the_same(spec in some_spec()) {
+    fn ranks_are_dense_and_match_the_environment(spec in some_spec()) {
         let plan = planned(&spec);
         let ranks: Vec<u32> = workers(&plan).map(|worker| worker.rank.0).collect();
         prop_assert_eq!(ranks, (0..plan.world_size).collect::<Vec<_>>());
@@ -453,7 +453,7 @@ proptest! {
     }
 
     #[test]
-    fn the_document_holds_what_the_plan_holds(spec in some_spec()) {
+    fn plan_document_has_all_nodes_and_workers(spec in some_spec()) {
         let plan = planned(&spec);
         let document: serde_json::Value =
             serde_json::from_str(&plan_json(&plan, Secrets::Shown)).expect("JSON");

@@ -10,7 +10,7 @@
 //! | … `test_parse_inclusion_exclusion` | a pool of counts; a bare host is all of its slots | `tests/selection.rs::include_takes_what_deepspeed_takes` |
 //! | … `test_parse_inclusion_exclusion_errors` | slots out of range, in either filter | `test_parse_inclusion_exclusion_errors` |
 //! | … `test_visible_devices_resolve_to_the_requested_slots` | a mask of 0 and 2 is slots 0 and 2 | `test_visible_devices_resolve_to_the_requested_slots` |
-//! | … `test_visible_devices_are_rejected_when_the_device_count_is_masked` | on purpose otherwise: the mask is the pool and nothing is counted, so that only what it hides is refused | `test_visible_devices_are_rejected_when_the_device_count_is_masked` |
+//! | … `test_visible_devices_are_rejected_when_the_device_count_is_masked` | on purpose otherwise: the mask is the pool and nothing is counted, so that only what it hides is refused | `test_visible_devices_are_rejected_when_masked` |
 //! | … `test_parser_errors` | unknown hosts and slots, two `@` | `tests/selection.rs::hosts_are_named_as_the_hostfile_names_them`, `tests/selection.rs::slots_are_numbers_that_the_host_has` |
 //! | … `test_num_plus_parser` | counts beside filters, six times | `test_num_plus_parser` |
 //! | … `test_hostfile_good` | comments, blanks, indents, four hosts | `test_hostfile_good` |
@@ -136,7 +136,7 @@ fn test_visible_devices_resolve_to_the_requested_slots() {
 }
 
 #[test]
-fn test_visible_devices_are_rejected_when_the_device_count_is_masked() {
+fn test_visible_devices_are_rejected_when_masked() {
     let of = |slot| masked("0,2").options(["-i", slot]);
     assert_eq!(planned(of("localhost:2"))["nodes"][0]["slots"], serde_json::json!([2]));
     let hidden = of("localhost:1").program(["true"]).end().code(2);

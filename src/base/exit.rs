@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_by_signal_is_never_success() {
+    fn signal_exit_is_never_success() {
         for signal in 1..65 {
             let exit = WorkerExit::Signal { signal, core: false };
             assert!(!exit.is_success());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn status_codes_are_the_documented_ones() {
+    fn status_codes_match_documentation() {
         assert_eq!(Status::Interrupted(2).code(), 130);
         assert_eq!(Status::Interrupted(15).code(), 143);
         assert_eq!(Status::Worker(7).code(), 7);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_is_what_travels_in_deepspeed() {
+    fn propagated_variables_match_deepspeed() {
         let ours = [
             ("CUDA_HOME", "/c"),
             ("HF_HOME", "/h"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_accelerator_has_words_of_its_own() {
+    fn accelerators_add_their_own_prefixes() {
         let names = ["BCCL_X", "BKCL_X", "CNCL_X", "HCCL_X", "LD_LIBRARY_PATH", "NCCL_X", "PATH"];
         let ours: Vec<_> = names.map(|name| (name, "1")).to_vec();
         let travel = |accelerator, own: &[&'static str]| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_directory_comes_first_in_pythonpath() {
+    fn pythonpath_begins_with_working_directory() {
         check(&[("PYTHONPATH", "/a:/b")], Accelerator::Cpu, &[("PYTHONPATH", "/work:/a:/b")]);
         check(&[("PYTHONPATH", "")], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);
         check(&[], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn every_platform_says_it_in_its_own_way() {
+    fn node_rank_is_read_from_every_platform() {
         check(
             "JOB_COMPLETION_INDEX=2 @train-2.train.ns.svc.cluster.local",
             "Indexed Job: 2 of ? at train-0.train.ns.svc.cluster.local",
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_guessed() {
+    fn missing_or_invalid_node_rank_is_an_error() {
         check("", "error: nothing says which node this is");
         check("@web-3", "error: nothing says which node this is");
         check("KUBERNETES_SERVICE_HOST=1 @web", "error: nothing says which node this is");
@@ -373,7 +373,7 @@ mod tests {
 
     /// A test for the operator of MPI jobs and for the Trainer, whose launcher is a Job of its own.
     #[test]
-    fn a_hostfile_of_mpi_says_who_is_a_node_and_who_starts_the_job() {
+    fn mpi_hostfile_distinguishes_launcher_and_nodes() {
         const HOSTS: &str = "<pi-worker-0.pi:2|pi-worker-1.pi:2";
         let of_operator = |role: &str, name: &str, expect: &str| {
             check(&format!("K_MPI_JOB_ROLE={role} {HOSTS} @{name}"), expect);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_contradict_each_other_are_both_shown() {
+    fn conflicting_conventions_are_both_shown() {
         check(
             "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=2",
             "error: which node this is: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 (Indexed Job: \
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_what_was_read() {
+    fn identity_shows_variables_it_was_read_from() {
         let found = identify_node(&around("LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2")).expect("a pod");
         let text = "node 1 (LeaderWorkerSet: LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2)";
         assert_eq!(found.to_string(), text);

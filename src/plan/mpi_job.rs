@@ -111,7 +111,7 @@ mod tests {
     const OPEN_MPI: &str = "pi-worker-0.pi.ml.svc slots=2\npi-worker-1.pi.ml.svc slots=2\n";
 
     #[test]
-    fn whoever_is_in_it_is_a_node_and_whoever_is_not_starts_the_job() {
+    fn hostfile_distinguishes_launcher_and_nodes() {
         check(OPEN_MPI, "pi-worker-1", "1 of 2 x2 at pi-worker-0.pi.ml.svc, pi-worker");
         check(OPEN_MPI, "pi-launcher", "launcher of 2");
         let with_launcher = format!("pi-launcher.pi.ml.svc slots=2\n{OPEN_MPI}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_where_a_variable_says_or_where_operators_put_it() {
+    fn hostfile_path_is_from_variable_or_default() {
         #[track_caller]
         fn check(env: &[(&str, &str)], expect: Option<(&str, &str)>) {
             let owned = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_plans_differ_in_stands_below_each_other() {
+    fn differing_lines_of_two_plans_are_paired() {
         let ours = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
         check(&ours, &planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]), "");
         check(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_of_a_large_job_fits_into_a_message() {
+    fn outline_of_a_large_job_fits_into_a_message() {
         let names: Vec<String> = (0..4000).map(|n| format!("worker-{n}.some.domain")).collect();
         let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), 8)).collect();
         let long = "x".repeat(10_000);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hangs_is_left_alone_and_asked_again_once_it_is_back() {
+    fn hung_disk_is_skipped_until_it_responds() {
         let (disk, long) = (Disk::default(), Duration::from_secs(60));
         assert_eq!(disk.ask(long, || Ok(1)).expect("it answers"), 1);
         let (go, gate) = mpsc::channel::<()>();

@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines_after_bars_are_read_without_a_screen_again() {
+    fn plain_lines_after_bars_end_emulation() {
         let bars = "\repoch\n\rbatch\x1b[A\n\r     \x1b[A\repoch 100%\n";
         let lines = "line\n".repeat(200);
         let (emulator, done) = fed([bars.as_bytes(), lines.as_bytes()]);

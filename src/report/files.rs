@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_in_the_file_when_it_is_finished() {
+    fn finished_file_has_all_output() {
         let scratch = Scratch::new("all");
         let mut files = scratch.files();
         assert_eq!(files.path(FILE), None, "nothing was written yet");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_is_not_waited_for_and_what_is_missing_is_counted() {
+    fn hung_disk_does_not_block_and_lost_bytes_are_counted() {
         let scratch = Scratch::new("hangs");
         scratch.hang();
         let mut files = scratch.files();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_itself_what_is_missing_in_it() {
+    fn file_marks_its_gaps() {
         let scratch = Scratch::new("gap");
         let mut files = scratch.files();
         files.write(FILE, b"before".to_vec());
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_once() {
+    fn write_error_is_reported_once() {
         let scratch = Scratch::new("full");
         // A link at the file's path is not followed.
         std::os::unix::fs::symlink("/dev/full", scratch.path()).expect("a link");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_same_is_said_once() {
+    fn equal_output_is_shown_once() {
         let said: [(&str, &[u8]); 5] =
             [("n1", b"a\n"), ("n2", b"b"), ("n3", b"a\n"), ("n4", b""), ("n5", b"a\n")];
         assert_eq!(
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn dropped_bytes_are_counted() {
         let mut gathered = Gathered::default();
         for _ in 0..17 {
             gathered.push(&vec![b'x'; 1 << 20]);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_whatever_the_pieces() {
+    fn lines_are_whole_for_any_pieces() {
         assert_eq!(cut(&[b"a\nb\n"]), "w:0 | a\nw:0 | b\n");
         assert_eq!(cut(&[b"a", b"b\n", b"\n", b"c"]), "w:0 | ab\nw:0 | \nw:0 | c\n");
         assert_eq!(cut(&[b"dos\r\n"]), "w:0 | dos\n");
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_progress_bar_the_last_state_stays() {
+    fn progress_bar_leaves_its_last_state() {
         assert_eq!(cut(&[b"10%\r20%\r30%\n"]), "w:0 | 30%\n");
         assert_eq!(cut(&[b"10%\r", b"20%\r", b"30%\r", b"done\n"]), "w:0 | 10%\nw:0 | done\n");
     }
 
     #[test]
-    fn a_bar_that_returns_before_it_draws_shows_no_empty_line() {
+    fn bar_with_leading_return_shows_no_empty_line() {
         assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
     }
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn bar_in_a_pipe_is_shown_now_and_then() {
+    fn bar_in_a_pipe_is_shown_at_intervals() {
         let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
         let ms = Duration::from_millis;
         // A bar that runs for 35 s with ten states a second; then another one.
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_shown_in_bounded_parts() {
+    fn endless_line_is_shown_in_bounded_parts() {
         let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
         let (now, mut shown) = (clock::now(), 0);
         for _ in 0..100 {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_has_the_same_parts_wherever_it_was_cut() {
+    fn long_line_has_the_same_parts_for_any_pieces() {
         let line = ["ö".repeat(100_000).into_bytes(), b"end\n".to_vec()].concat();
         let parts = |size: usize| cut(&line.chunks(size).collect::<Vec<_>>());
         let whole = parts(line.len());
@@ -511,7 +511,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
         #[test]
-        fn where_the_pieces_are_cut_does_not_matter(
+        fn lines_do_not_depend_on_the_pieces(
             text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(0usize..60, 0..6)
         ) {
             let bytes = text.as_bytes();

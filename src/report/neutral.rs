@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_on_is_known() {
+    fn incomplete_suffix_is_measured() {
         #[track_caller]
         fn check(bytes: &[u8], expect: usize) {
             assert_eq!(unfinished(bytes), expect, "{bytes:?}");
@@ -115,7 +115,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
         #[test]
-        fn text_may_be_cut_before_what_is_unfinished(
+        fn text_may_be_cut_before_incomplete_suffix(
             text in "(a|ö|漢|😀|\u{1b}\\[1;31m|\u{1b}\\[2J|\u{9b})*", at in 0usize..40
         ) {
             let bytes = text.as_bytes();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
+    fn control_sequences_are_escaped() {
         check(b"plain\ttext", "plain\ttext");
         check("größe │ 漢字".as_bytes(), "größe │ 漢字");
         check(b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m");

@@ -643,7 +643,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_tell_nodes_apart_and_stay_out_of_files() {
+    fn prefix_has_node_colour_on_terminals_only() {
         let prefix = || "w:0 │ ".to_owned();
         assert_eq!(painted(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
         assert_eq!(painted(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_nothing_is_found() {
+    fn unknown_placeholder_is_found() {
         #[track_caller]
         fn check(template: &str, expect: Option<(usize, &str)>) {
             assert_eq!(unknown_placeholder(template), expect, "{template}");
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_filled_in() {
+    fn prefix_template_is_filled_in() {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
         let label = WorkerLabel { rank, shown: rank, local_rank, node, host };

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_and_the_newest_are_kept() {
+    fn capped_log_keeps_head_and_newest_bytes() {
         check("short", &["abc"], "abc");
         check("full", &["abcd", "efghij"], "abcdefghij");
         check("round", &["abcdefghijklm"], "abcd\n[3 bytes left out]\nhijklm");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_epoch_has_files_of_its_own() {
+    fn every_epoch_has_its_own_files() {
         let mut log = log("epochs", Keep::All);
         let first = log.path().to_owned();
         log.push(b"0").expect("written");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_makes_no_file() {
+    fn log_without_output_makes_no_file() {
         let mut log = log("nothing", Keep::All);
         log.finish().expect("nothing to do");
         assert!(!log.path().exists());

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_sound_like_secrets_are_masked() {
+    fn values_of_secret_names_are_masked() {
         for (word, expect) in [
             ("train.py", "train.py"),
             ("API_KEY=xyz", "API_KEY=***"),

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_arrives_in_order() {
+    fn sink_keeps_the_order() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         let reader = std::thread::spawn(move || {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn having_had_nothing_to_do_is_not_standing_still() {
+    fn idle_sink_has_not_stalled() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         sink.shared.lock().moved -= 2 * STALL_LIMIT;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_counted_to_the_line() {
+    fn dropped_lines_are_counted_exactly() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         for _ in 0..4 {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stops_costs_lines_and_not_time_without_end() {
+    fn stalled_reader_loses_lines_but_does_not_block() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         let mut offered = Offered::Taken;

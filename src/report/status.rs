@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_in_columns_not_in_bytes() {
+    fn line_is_cut_by_columns_not_bytes() {
         check_cut("plain", 5, "plain");
         check_cut("plain", 4, "pla…");
         check_cut("plain", 1, "…");
@@ -246,7 +246,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
         #[test]
-        fn nothing_is_wider_than_the_terminal(
+        fn rows_are_never_wider_than_the_terminal(
             text in "([a-z ]|ö|漢|😀|\u{301}|\u{1b}\\[1;31m|\u{1b}\\[0m|\t){0,40}", columns in 0usize..50
         ) {
             let mut shown = cut(&text, columns, "...");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_rank_speaks_and_its_end_is_guessed() {
+    fn lowest_rank_is_shown_with_remaining_time() {
         let (mut status, start) = (StatusText::new(Charset::Utf8), clock::now());
         let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         assert_eq!(line(&status), "");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_step_is_not_shown() {
+    fn last_step_is_not_shown() {
         let (mut status, now) = (StatusText::new(Charset::Utf8), clock::now());
         let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         let shown = "   Running  step  7/30  loss 2.5000  46080 tokens/s";

@@ -177,7 +177,7 @@ fn assert_none(what: &str, found: &[String]) {
 }
 
 #[test]
-fn scripts_and_files_that_documents_name_exist() {
+fn documents_name_existing_files() {
     let mut missing = Vec::new();
     for document in documents() {
         let named = named_scripts(&document.text).into_iter().chain(links(&document.text));
@@ -189,7 +189,7 @@ fn scripts_and_files_that_documents_name_exist() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "asks the program that was just built for its help")]
-fn commands_that_documents_show_exist() {
+fn documents_show_existing_commands() {
     let Some(program) = option_env!("CARGO_BIN_EXE_remuda") else { return };
     let mut unknown = Vec::new();
     for document in documents() {
@@ -207,7 +207,7 @@ fn commands_that_documents_show_exist() {
 }
 
 #[test]
-fn every_direct_dependency_has_its_reason() {
+fn every_direct_dependency_has_a_reason() {
     let manifest = read("Cargo.toml".into());
     let architecture = read("ARCHITECTURE.md".into());
     let mut direct = manifest_keys(&manifest.text, "dependencies");
@@ -233,7 +233,7 @@ fn text_files_are_clean() {
 }
 
 #[test]
-fn what_documents_name_is_found() {
+fn names_in_documents_are_found() {
     let text = "run `scripts/test`, [the rules](CONTRIBUTING.md#how) and\n```sh\n# first\n./scripts/ci.sh\n\n\
                 remuda run -n 2 a.py\n```\n```text\nremuda no\n```\n```console\n$ remuda hostfile check a\nok\n```\n";
     assert_eq!(named_scripts(text), ["scripts/test", "scripts/ci.sh"]);
@@ -270,7 +270,7 @@ fn tables_are_read() {
 }
 
 #[test]
-fn a_planted_golden_file_is_found() {
+fn planted_golden_file_is_found() {
     #[track_caller]
     fn check(paths: &[&str], expect: &str) {
         let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();

@@ -64,7 +64,7 @@ pub(crate) fn repeated_names<'a>(files: impl Iterator<Item = &'a Source>) -> Vec
 }
 
 #[test]
-fn repeated_type_name_is_found() {
+fn planted_repeated_type_name_is_found() {
     #[track_caller]
     fn check(texts: [&str; 2], expect: &[&str]) {
         let files: Vec<Source> = ["src/a.rs", "src/b.rs"]

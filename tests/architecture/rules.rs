@@ -194,7 +194,7 @@ fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str)
 }
 
 #[test]
-fn a_planted_import_is_found() {
+fn planted_import_is_found() {
     let rule = layer_violations;
     check(rule, "src/plan/a.rs", "use crate::pool::Pool;", "-");
     check(rule, "src/plan/a.rs", "// use crate::cli::A;", "-");
@@ -218,7 +218,7 @@ fn a_planted_import_is_found() {
 }
 
 #[test]
-fn a_planted_climb_is_found() {
+fn planted_climb_is_found() {
     let rule = layer_violations;
     let found = "src/pool/a.rs:1: `super` reaches the crate root; write `crate::`";
     check(rule, "src/pool/a.rs", "use super::b;", "-");
@@ -229,7 +229,7 @@ fn a_planted_climb_is_found() {
 }
 
 #[test]
-fn a_planted_ban_is_found() {
+fn planted_ban_is_found() {
     let rule = ban_violations;
     check(rule, "src/job/a.rs", "let now = clock_now();", "-");
     check(rule, "src/job/a.rs", "\"Instant::now\" // Instant::now", "-");
@@ -300,7 +300,7 @@ fn a_planted_ban_is_found() {
 }
 
 #[test]
-fn a_planted_unsafe_is_found() {
+fn planted_unsafe_is_found() {
     let rule = unsafe_violations;
     let undocumented = "src/os/a.rs:2: `unsafe` without a SAFETY comment above it";
     check(rule, "src/os/a.rs", "// SAFETY: b\nunsafe { c() }", "-");

@@ -277,7 +277,7 @@ fn comments_and_literals_are_blanked() {
 }
 
 #[test]
-fn test_regions_cover_the_item_and_no_more() {
+fn test_regions_cover_exactly_the_item() {
     let text = "fn a() {}\n#[cfg(all(test, unix))]\nmod tests { fn b() { } }\nfn c() {}\n#[cfg(test)] use d;\n";
     let source = Source::new("x.rs", text);
     let regions: Vec<_> = source.test_regions().into_iter().map(|range| &text[range]).collect();

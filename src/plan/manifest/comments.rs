@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_stand_above_their_field_once() {
+    fn comment_is_written_once_per_field() {
         let mut comments = Comments::new();
         assert_eq!(comments.take("spec.unsuspend"), None);
         assert!(comments.take("spec.runPolicy.suspend").is_some());

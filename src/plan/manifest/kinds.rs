@@ -277,7 +277,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_are_names_of_machines_down_to_the_last_pod() {
+    fn names_are_checked_down_to_the_last_pod() {
         let with = |name: &str| {
             let wanted = ManifestSpec { name: name.to_owned(), ..wanted(Controller::JobSet) };
             manifest(&wanted).err()
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_printed_only_when_it_is_asked_for() {
+    fn key_is_printed_only_on_request() {
         for controller in ALL {
             let silent = show_yaml(&manifest(&wanted(controller)).expect("it is fine"));
             assert!(!silent.contains("kind: Secret"), "{silent}");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_is_a_job_of_every_kind() {
+    fn single_pod_works_with_every_controller() {
         for controller in ALL {
             let one = manifest(&ManifestSpec { nodes: 1, ..wanted(controller) });
             let text = show_yaml(&one.expect("it is fine"));

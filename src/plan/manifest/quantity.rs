@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn quantity_names_the_unit_that_was_meant() {
+    fn quantity_error_suggests_a_unit() {
         check("16GB", "`GB` is not a unit of Kubernetes: did you mean `16G`?");
         check("16gi", "`gi` is not a unit of Kubernetes: did you mean `16Gi`?");
         check("8GiB", "`GiB` is not a unit of Kubernetes: did you mean `8Gi`?");

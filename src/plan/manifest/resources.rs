@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_requested_as_far_as_they_are_limited() {
+    fn limit_is_the_default_request() {
         check("", "");
         check(
             "cpu=8 memory=64Gi",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_name_what_is_wrong_with_them() {
+    fn resource_errors_suggest_corrections() {
         check("mem=1", "Kubernetes has no resource `mem`: did you mean `memory`?");
         check("memry=1", "Kubernetes has no resource `memry`: did you mean `memory`?");
         check("gpu=1", "Kubernetes has no resource `gpu`: did you mean `--gpus`?");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_know_devices_that_lock_memory() {
+    fn rdma_devices_are_recognised() {
         let has = |text: &str| resources(text).expect("they are fine").has_rdma();
         for rdma in ["rdma/hca_shared=1", "vpc.amazonaws.com/efa=4", "nvidia.com/roce_gw=1"] {
             assert!(has(rdma), "{rdma}");

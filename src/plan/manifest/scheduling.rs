@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_are_written_as_kubectl_writes_taints() {
+    fn tolerations_use_the_notation_of_kubectl_taint() {
         check("gpu", r#"{"key":"gpu","operator":"Exists"}"#);
         check(
             "nvidia.com/gpu:NoSchedule",
