@@ -1,5 +1,5 @@
-//! Plans: the same input gives the same bytes, ranks are dense, and every worker is given what
-//! DeepSpeed and torchrun give theirs.
+//! Plans: equal input gives equal bytes, ranks are dense, and every worker has the variables and the
+//! arguments that DeepSpeed and torchrun set.
 
 #![cfg(feature = "cli")]
 
@@ -54,14 +54,14 @@ fn python() -> Program {
 }
 
 fn planned(spec: &JobSpec) -> LaunchPlan {
-    plan(spec).expect("a good spec")
+    plan(spec).expect("a valid spec")
 }
 
 fn workers(plan: &LaunchPlan) -> impl Iterator<Item = &WorkerPlan> {
     plan.nodes.iter().flat_map(|node| &node.workers)
 }
 
-/// The environment of a worker once everything is known.
+/// The environment of a worker without symbolic values.
 fn bound(worker: &WorkerPlan) -> BTreeMap<String, String> {
     let bindings = bindings("10.0.0.1", 29500);
     let text = |text: OsString| text.into_string().expect("text");
@@ -217,7 +217,7 @@ fn command_matches_deepspeed() {
 
 #[track_caller]
 fn check_error(spec: &JobSpec, expect: &str, status: Status) {
-    let error = plan(spec).expect_err("there is no such plan");
+    let error = plan(spec).expect_err("the spec is invalid");
     assert_eq!(error.to_string(), expect);
     assert_eq!(error.status(), status);
 }
@@ -229,9 +229,9 @@ fn exporting(name: &str, value: &str) -> JobSpec {
 #[test]
 fn plan_rejects_jobs_that_cannot_start() {
     let nodes = |nodes| JobSpec { nodes, ..spec() };
-    check_error(&nodes(vec![]), "no host takes part", Status::Usage);
+    check_error(&nodes(vec![]), "the job has no hosts", Status::Usage);
     let idle = vec![(host("a"), vec![])];
-    check_error(&nodes(idle), "host `a` takes part without a slot", Status::Usage);
+    check_error(&nodes(idle), "host `a` has no slots", Status::Usage);
     let twice = vec![(host("a"), vec![Slot(0)]), (host("a"), vec![Slot(1)])];
     check_error(&nodes(twice), "host `a` is listed twice", Status::Usage);
     let args = |argument: &str| JobSpec { args: vec!["x".into(), argument.into()], ..spec() };
@@ -309,7 +309,7 @@ fn digest_is_the_same_on_every_machine() {
     );
 }
 
-/// A plan with everything that the document can hold.
+/// A spec whose plan has every kind of value in its document.
 fn full_spec() -> JobSpec {
     JobSpec {
         args: vec!["it's".into(), OsString::from_vec(b"caf\xe9".to_vec())],
@@ -342,7 +342,7 @@ fn check_golden(path: &str, found: &str) {
 
 fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut text = Vec::new();
-    write_plan_json(&mut text, plan, secrets).expect("memory takes everything");
+    write_plan_json(&mut text, plan, secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 

@@ -42,7 +42,7 @@ pub enum Status {
     NotExecutable,
     /// The program does not exist.
     NotFound,
-    /// The user ended the job with a signal to the launcher.
+    /// A signal to the launcher ended the job.
     Interrupted(i32),
     /// The status of the worker that failed first.
     Worker(u8),
@@ -81,7 +81,7 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// How a worker ended. Termination by a signal never counts as success.
+/// How a worker exited. Termination by a signal never counts as success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerExit {
     /// The worker returned from `main` or called `exit`.
@@ -93,7 +93,7 @@ pub enum WorkerExit {
         /// Whether the kernel wrote a core file.
         core: bool,
     },
-    /// Its end is unknown, because its node was lost.
+    /// The exit status is unknown, because the node was lost.
     Lost,
 }
 
@@ -175,8 +175,8 @@ mod tests {
             assert_eq!(signal_number(name.trim_start_matches("SIG")), Some(signal));
             assert_eq!(signal_number(&signal.to_string()), Some(signal));
         }
-        for nonsense in ["", "0", "SIG", "FOO", "32", "-1", "usr1"] {
-            assert_eq!(signal_number(nonsense), None);
+        for unknown in ["", "0", "SIG", "FOO", "32", "-1", "usr1"] {
+            assert_eq!(signal_number(unknown), None);
         }
     }
 

@@ -66,13 +66,13 @@ pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHin
     let reading = read_any(path, text.as_bytes(), ReadOptions::default());
     let hosts = reading.hostfile.hosts();
     let Some(first) = hosts.first().filter(|_| !reading.findings.has_errors()) else {
-        return Err("a hostfile that can be read");
+        return Err("a readable hostfile");
     };
     let Some(rank) = hosts.iter().position(|host| short(host) == hostname) else {
         return Ok(HostfileHint::Launcher(hosts.len()));
     };
     if hosts.iter().any(|host| host.slots != first.slots) {
-        return Err("a hostfile whose hosts have as many slots each");
+        return Err("a hostfile with equal slots on all hosts");
     }
     let base = short(first).strip_suffix("-0").filter(|base| {
         let is_named = |(rank, host)| short(host) == format!("{base}-{rank}");
@@ -118,13 +118,9 @@ mod tests {
         check(&with_launcher, "pi-launcher", "0 of 3 x2 at pi-launcher.pi.ml.svc, ");
         check(&with_launcher, "pi-worker-1", "2 of 3 x2 at pi-launcher.pi.ml.svc, ");
         check("a-0.x:4\na-1.x:4\n", "a-0", "0 of 2 x4 at a-0.x, a");
-        check(
-            "a-0 slots=1\na-1 slots=2\n",
-            "a-1",
-            "not a hostfile whose hosts have as many slots each",
-        );
-        check("", "a", "not a hostfile that can be read");
-        check("a slots=many\n", "a", "not a hostfile that can be read");
+        check("a-0 slots=1\na-1 slots=2\n", "a-1", "not a hostfile with equal slots on all hosts");
+        check("", "a", "not a readable hostfile");
+        check("a slots=many\n", "a", "not a readable hostfile");
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl LineCutter {
     pub(super) fn due(&self) -> Option<Instant> {
         let written = self.written?;
         let screen = self.screen.as_ref();
-        let settles = screen.filter(|screen| screen.holds_rows()).map(|_| written + self.hold);
+        let finalizes = screen.filter(|screen| screen.holds_rows()).map(|_| written + self.hold);
         let changed = screen.filter(|screen| self.bars == Bars::NowAndThen && screen.has_change());
         let shows = changed.and(self.bar_shown).map(|shown| shown + BAR_PAUSE);
         let has_prompt = match screen {
@@ -225,7 +225,7 @@ impl LineCutter {
             None => !self.partial.is_empty(),
         };
         let prompts = has_prompt.then(|| written + PROMPT_AFTER);
-        [settles, shows, prompts].into_iter().flatten().min()
+        [finalizes, shows, prompts].into_iter().flatten().min()
     }
 
     /// Runs the timed work.
@@ -338,14 +338,14 @@ mod tests {
         assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
     }
 
-    /// A cutter, its output and a clock.
-    struct Bench {
+    /// A cutter with its output and a simulated clock.
+    struct TestCutter {
         cutter: LineCutter,
         now: Instant,
         out: Vec<u8>,
     }
 
-    impl Bench {
+    impl TestCutter {
         fn new(dress: Dress, bars: Bars) -> Self {
             let cutter = LineCutter::new(b"> ".to_vec(), dress, bars, Charset::Utf8);
             Self { cutter, now: clock::now(), out: Vec::new() }
@@ -357,7 +357,7 @@ mod tests {
         }
 
         /// Advances the clock, and runs the timed work that becomes due.
-        fn pass(&mut self, time: Duration) -> &mut Self {
+        fn advance(&mut self, time: Duration) -> &mut Self {
             let end = self.now + time;
             while let Some(due) = self.cutter.due().filter(|due| *due <= end) {
                 self.now = self.now.max(due);
@@ -380,12 +380,12 @@ mod tests {
     fn bar_in_the_status_area_becomes_a_line_when_it_ends() {
         #[track_caller]
         fn check(pieces: &[&str], bars: &[&str], lines: &str, later: &str) {
-            let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+            let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
             for piece in pieces {
-                bench.push(piece);
+                test.push(piece);
             }
-            bench.check(lines, bars);
-            bench.pass(HOLD).check(later, if later.is_empty() { bars } else { &[] });
+            test.check(lines, bars);
+            test.advance(HOLD).check(later, if later.is_empty() { bars } else { &[] });
         }
         check(&["no bar"], &[], "", "");
         check(&["1%\r"], &["1%"], "", "");
@@ -399,34 +399,34 @@ mod tests {
 
     #[test]
     fn bar_in_a_pipe_is_shown_at_intervals() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
         let ms = Duration::from_millis;
         // A bar that runs for 35 s with ten states a second; then another one.
         for state in 0..350 {
-            bench.push(&format!("\r{state:3}")).pass(ms(100));
+            test.push(&format!("\r{state:3}")).advance(ms(100));
         }
-        bench.check(">   0\n>  99\n> 199\n> 299\n", &[]);
-        bench.push("\r350\n").pass(ms(2000)).check("> 350\n", &[]);
-        bench.push("\rsecond 0");
+        test.check(">   0\n>  99\n> 199\n> 299\n", &[]);
+        test.push("\r350\n").advance(ms(2000)).check("> 350\n", &[]);
+        test.push("\rsecond 0");
         // The bar began before it may be shown, and writes nothing more for a while.
-        bench.pass(ms(10_000)).check("> second 0\n", &[]);
-        bench.push("\rsecond 1").push("\rsecond 2\n").pass(ms(60_000)).check("> second 2\n", &[]);
+        test.advance(ms(10_000)).check("> second 0\n", &[]);
+        test.push("\rsecond 1").push("\rsecond 2\n").advance(ms(60_000)).check("> second 2\n", &[]);
     }
 
     #[test]
     fn last_state_in_a_pipe_is_shown_once() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
-        bench.push("\r100%").push("\n").pass(HOLD).check("> 100%\n", &[]);
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        test.push("\r100%").push("\n").advance(HOLD).check("> 100%\n", &[]);
     }
 
     #[test]
     fn nested_bars_in_a_pipe_do_not_flood() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
         for step in 0..400 {
-            bench.push(&format!("\repoch {}", step / 90)).pass(Duration::from_millis(50));
-            bench.push(&format!("\n\rbatch {step}\x1b[A")).pass(Duration::from_millis(50));
+            test.push(&format!("\repoch {}", step / 90)).advance(Duration::from_millis(50));
+            test.push(&format!("\n\rbatch {step}\x1b[A")).advance(Duration::from_millis(50));
         }
-        let lines = String::from_utf8(std::mem::take(&mut bench.out)).expect("text");
+        let lines = String::from_utf8(std::mem::take(&mut test.out)).expect("text");
         assert_eq!(lines.lines().count(), 5, "{lines}");
         assert!(lines.starts_with("> epoch 0\n> epoch 1\n"), "{lines}");
     }
@@ -434,14 +434,14 @@ mod tests {
     #[test]
     fn nested_bars_stay_in_the_status_area() {
         let bytes = include_bytes!("../../tests/vectors/bars/trainer.bytes");
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
         let text = std::str::from_utf8(bytes).expect("text");
         for piece in text.split_inclusive("\x1b[A") {
-            bench.push(piece).pass(Duration::from_millis(10));
-            assert!(bench.cutter.bar_rows().len() <= 3);
+            test.push(piece).advance(Duration::from_millis(10));
+            assert!(test.cutter.bar_rows().len() <= 3);
         }
-        bench.pass(HOLD);
-        let lines = String::from_utf8(bench.out).expect("text");
+        test.advance(HOLD);
+        let lines = String::from_utf8(test.out).expect("text");
         let notes = lines.lines().filter(|line| line.contains("loss")).count();
         assert_eq!((notes, lines.lines().count()), (6, 8), "{lines}");
         assert!(!lines.contains("x1b"), "{lines}");
@@ -449,34 +449,34 @@ mod tests {
 
     #[test]
     fn rich_that_pauses_is_held_longer() {
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
-        bench.push("a 0%\nb 0%");
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        test.push("a 0%\nb 0%");
         for _ in 0..30 {
-            bench.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").pass(Duration::from_secs(3));
+            test.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").advance(Duration::from_secs(3));
         }
-        let lines = String::from_utf8(bench.out).expect("text");
+        let lines = String::from_utf8(test.out).expect("text");
         assert!(lines.lines().count() <= 3, "{lines}");
     }
 
     #[test]
     fn line_without_end_becomes_a_prompt() {
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
-        bench.push("a\n(Pdb) ").check("> a\n", &[]);
-        assert_eq!(bench.cutter.prompt(), None, "it may still end");
-        bench.pass(PROMPT_AFTER).check("", &[]);
-        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) "[..]));
-        bench.push("more").check("", &[]);
-        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) more"[..]));
-        bench.push("\nb\n").check("> (Pdb) more\n> b\n", &[]);
-        assert_eq!(bench.cutter.prompt(), None);
-        bench.push("(Pdb) ").pass(PROMPT_AFTER);
-        bench.cutter.end_prompt();
-        bench.push("answer\n").check("> answer\n", &[]);
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        test.push("a\n(Pdb) ").check("> a\n", &[]);
+        assert_eq!(test.cutter.prompt(), None, "it may still end");
+        test.advance(PROMPT_AFTER).check("", &[]);
+        assert_eq!(test.cutter.prompt().as_deref(), Some(&b"(Pdb) "[..]));
+        test.push("more").check("", &[]);
+        assert_eq!(test.cutter.prompt().as_deref(), Some(&b"(Pdb) more"[..]));
+        test.push("\nb\n").check("> (Pdb) more\n> b\n", &[]);
+        assert_eq!(test.cutter.prompt(), None);
+        test.push("(Pdb) ").advance(PROMPT_AFTER);
+        test.cutter.end_prompt();
+        test.push("answer\n").check("> answer\n", &[]);
         // A bar is not a prompt, and in a pipe there are no prompts.
-        bench.push("\r1%").pass(PROMPT_AFTER);
-        assert_eq!(bench.cutter.prompt(), None);
-        let mut pipe = Bench::new(Dress::Bytes, Bars::NowAndThen);
-        pipe.push("(Pdb) ").pass(PROMPT_AFTER).check("", &[]);
+        test.push("\r1%").advance(PROMPT_AFTER);
+        assert_eq!(test.cutter.prompt(), None);
+        let mut pipe = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        pipe.push("(Pdb) ").advance(PROMPT_AFTER).check("", &[]);
         assert_eq!(pipe.cutter.prompt(), None);
     }
 

@@ -95,13 +95,13 @@ pub(super) fn prune(
     let oldest = utc_stamp(now.saturating_sub(max.age));
     let is_too_much = |kept: usize, bytes: u64| max.runs < kept || max.bytes < bytes;
     let recent = utc_stamp(now.saturating_sub(FAILURE_TIME));
-    for spares_failures in [true, false] {
+    for keeps_failures in [true, false] {
         removable.retain(|run| {
             let is_old = run.stamp < oldest;
             if !is_old && !is_too_much(kept, bytes) {
                 return true;
             }
-            if spares_failures && recent <= run.stamp && !has_succeeded(&run.path) {
+            if keeps_failures && recent <= run.stamp && !has_succeeded(&run.path) {
                 return true;
             }
             remove(&run.path);

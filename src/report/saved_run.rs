@@ -66,7 +66,7 @@ impl SavedRun {
         let of = |state| Some(Self { path: path.to_owned(), state });
         match Head::read(path)?.state {
             RunState::Running => {}
-            ended => return of(ended),
+            state => return of(state),
         }
         let Ok(_lock) = lock(path) else { return of(RunState::Running) };
         // The launcher may have ended between the first read and the lock.

@@ -41,7 +41,7 @@ pub struct Scheduling {
     /// A label of nodes, such as that of a rack: all pods are placed on nodes with one value of it,
     /// if possible.
     pub topology_key: Option<String>,
-    /// Priority class.
+    /// Name of the pods' priority class.
     pub priority_class: Option<String>,
     /// Queue of Kueue, or of Volcano.
     pub queue: Option<String>,

@@ -137,7 +137,7 @@ mod tests {
         let expect = "\
 ---
 volumes:
-  # the same Secret in every pod: with it they become one job
+  # the same Secret in every pod authenticates the pods of the job
   - a: 1
     name: key
 z:
