@@ -2,6 +2,8 @@
 //!
 //! Here are the tables, and the tests that hold the repository to them.
 
+#[path = "architecture/doc_comments.rs"]
+mod doc_comments;
 #[path = "architecture/documents.rs"]
 mod documents;
 #[path = "architecture/names.rs"]

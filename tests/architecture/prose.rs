@@ -97,7 +97,7 @@ fn help_texts(file: &Source) -> Vec<(usize, String)> {
 }
 
 /// Types that derive a trait of clap, from the doc comment above them to their end.
-fn help_regions(file: &Source) -> Vec<Range<usize>> {
+pub(crate) fn help_regions(file: &Source) -> Vec<Range<usize>> {
     file.items_deriving(HELP_DERIVES)
         .into_iter()
         .map(|item| start_of_docs(&file.text, item.start)..item.end)
