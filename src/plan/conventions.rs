@@ -57,8 +57,8 @@ pub(super) fn mpi_launcher(context: &Surroundings) -> Result<Option<MpiLauncher>
     if is_mpi_worker(context) {
         return Ok(None);
     }
-    let MpiHostfile { path, said_by, .. } = hostfile.clone();
-    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by }))
+    let MpiHostfile { path, said_by: source, .. } = hostfile.clone();
+    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by: source }))
 }
 
 fn mpi_host(context: &Surroundings) -> Candidate {

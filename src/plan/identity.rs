@@ -250,12 +250,12 @@ mod tests {
                 context.hostname = name.split('.').next().unwrap_or_default().to_owned();
                 context.full_name = name.contains('.').then(|| name.to_owned());
             } else if let Some(hosts) = word.strip_prefix('<') {
-                let (path, said_by) =
+                let (path, source) =
                     mpi_job::mpi_hostfile(&context.env).expect("a variable has the path");
                 let exists = !hosts.is_empty();
                 let text =
                     exists.then(|| hosts.replace('|', "\n")).ok_or("no such file".to_owned());
-                context.mpi_hostfile = Some(MpiHostfile { path, said_by, text });
+                context.mpi_hostfile = Some(MpiHostfile { path, said_by: source, text });
             } else {
                 let (name, value) = word.split_once('=').expect("NAME=VALUE");
                 context.env.insert(name.to_owned(), value.replace('|', "\n"));

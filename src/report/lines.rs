@@ -64,10 +64,10 @@ pub(super) struct LineCutter {
 
 impl LineCutter {
     /// Makes a cutter whose lines begin with `prefix`.
-    pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars, charset: Charset) -> Self {
+    pub(super) fn new(prefix: Vec<u8>, control_chars: Dress, bars: Bars, charset: Charset) -> Self {
         Self {
             prefix,
-            dress,
+            dress: control_chars,
             bars,
             continues: charset.continues(),
             partial: Vec::new(),
@@ -87,7 +87,7 @@ impl LineCutter {
     /// The newest states of progress bars for the status area, from the top.
     pub(super) fn bar_rows(&self) -> Vec<Vec<u8>> {
         match &self.screen {
-            Some(screen) if self.bars == Bars::InStatus => screen.bar_rows().collect(),
+            Some(emulator) if self.bars == Bars::InStatus => emulator.bar_rows().collect(),
             Some(_) | None => Vec::new(),
         }
     }
@@ -101,13 +101,13 @@ impl LineCutter {
     pub(super) fn end_prompt(&mut self) {
         if std::mem::take(&mut self.is_prompt) {
             self.partial.clear();
-            self.screen.iter_mut().for_each(|screen| screen.drop_begun_line());
+            self.screen.iter_mut().for_each(|emulator| emulator.drop_begun_line());
         }
     }
 
     fn begun_line(&self) -> Option<Vec<u8>> {
         match &self.screen {
-            Some(screen) => screen.begun_line(),
+            Some(emulator) => emulator.begun_line(),
             None => (!self.partial.is_empty()).then(|| self.partial.clone()),
         }
     }
@@ -117,9 +117,9 @@ impl LineCutter {
         self.written = Some(now);
         while !bytes.is_empty() {
             let read = match &mut self.screen {
-                Some(screen) => {
+                Some(emulator) => {
                     let mut done = Vec::new();
-                    let read = screen.feed(bytes, &mut done);
+                    let read = emulator.feed(bytes, &mut done);
                     self.after_feed(&done, out);
                     read
                 }
@@ -151,12 +151,12 @@ impl LineCutter {
 
     fn after_feed(&mut self, done: &[FinalLine], out: &mut Vec<u8>) {
         self.emit_final(done, out);
-        let Some(screen) = &mut self.screen else { return };
-        if screen.take_stopped_at_top() {
+        let Some(emulator) = &mut self.screen else { return };
+        if emulator.take_stopped_at_top() {
             self.hold = (self.hold * 4).min(HOLD_MAX);
         }
-        if screen.is_idle() {
-            self.partial = screen.carried_style();
+        if emulator.is_idle() {
+            self.partial = emulator.carried_style();
             self.screen = None;
         }
     }
@@ -214,32 +214,34 @@ impl LineCutter {
 
     /// When [`Self::look_again`] should be called if no bytes are pushed before.
     pub(super) fn due(&self) -> Option<Instant> {
-        let written = self.written?;
-        let screen = self.screen.as_ref();
-        let finalizes = screen.filter(|screen| screen.holds_rows()).map(|_| written + self.hold);
-        let changed = screen.filter(|screen| self.bars == Bars::NowAndThen && screen.has_change());
+        let received_at = self.written?;
+        let emulator = self.screen.as_ref();
+        let finalizes =
+            emulator.filter(|emulator| emulator.holds_rows()).map(|_| received_at + self.hold);
+        let changed =
+            emulator.filter(|emulator| self.bars == Bars::NowAndThen && emulator.has_change());
         let shows = changed.and(self.bar_shown).map(|shown| shown + BAR_PAUSE);
-        let has_prompt = match screen {
+        let has_prompt = match emulator {
             _ if self.is_prompt || self.bars == Bars::NowAndThen => false,
-            Some(screen) => screen.begun_line().is_some(),
+            Some(emulator) => emulator.begun_line().is_some(),
             None => !self.partial.is_empty(),
         };
-        let prompts = has_prompt.then(|| written + PROMPT_AFTER);
+        let prompts = has_prompt.then(|| received_at + PROMPT_AFTER);
         [finalizes, shows, prompts].into_iter().flatten().min()
     }
 
     /// Runs the timed work.
     pub(super) fn look_again(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let Some(written) = self.written else { return };
-        if let Some(screen) = &mut self.screen
-            && written + self.hold <= now
+        let Some(received_at) = self.written else { return };
+        if let Some(emulator) = &mut self.screen
+            && received_at + self.hold <= now
         {
             let mut done = Vec::new();
-            screen.settle(&mut done);
+            emulator.settle(&mut done);
             self.after_feed(&done, out);
         }
         self.show_change(now, out);
-        let is_late = self.bars == Bars::InStatus && written + PROMPT_AFTER <= now;
+        let is_late = self.bars == Bars::InStatus && received_at + PROMPT_AFTER <= now;
         self.is_prompt |= is_late && self.begun_line().is_some();
     }
 
@@ -250,7 +252,7 @@ impl LineCutter {
         if self.bars != Bars::NowAndThen || !is_due {
             return;
         }
-        if let Some(state) = self.screen.as_mut().and_then(|screen| screen.newest_change()) {
+        if let Some(state) = self.screen.as_mut().and_then(|emulator| emulator.newest_change()) {
             self.bar_shown = Some(now);
             self.emit_line(&state, out);
         }
@@ -258,9 +260,9 @@ impl LineCutter {
 
     /// Appends a last line that has no end, when the stream has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Some(screen) = self.screen.take() {
+        if let Some(emulator) = self.screen.take() {
             let mut done = Vec::new();
-            screen.finish(&mut done);
+            emulator.finish(&mut done);
             self.emit_final(&done, out);
         }
         if !self.partial.is_empty() {
@@ -346,8 +348,8 @@ mod tests {
     }
 
     impl TestCutter {
-        fn new(dress: Dress, bars: Bars) -> Self {
-            let cutter = LineCutter::new(b"> ".to_vec(), dress, bars, Charset::Utf8);
+        fn new(control_chars: Dress, bars: Bars) -> Self {
+            let cutter = LineCutter::new(b"> ".to_vec(), control_chars, bars, Charset::Utf8);
             Self { cutter, now: clock::now(), out: Vec::new() }
         }
 

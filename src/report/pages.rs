@@ -500,7 +500,7 @@ impl StreamBuffer {
             Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
-        let dress = if style.solo == Some(label.rank) {
+        let format = if style.solo == Some(label.rank) {
             LineFormat::Bytes
         } else {
             let charset = style.terminal.charset;
@@ -512,7 +512,7 @@ impl StreamBuffer {
             LineFormat::Lines(LineCutter::new(prefix, control_chars, bars, charset))
         };
         let is_kept = style.log_dir.is_some();
-        Self { dress, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
+        Self { dress: format, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
     }
 }
 

@@ -71,11 +71,11 @@ impl Reporter {
         consumed: impl Fn(Consumed) + Send + 'static,
     ) -> std::io::Result<Self> {
         let router = OutputRouter::new(workers, style, stdout, stderr);
-        let (told, messages) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
-        let steps_waiting = has_status.then(Arc::<AtomicUsize>::default);
-        let steps = steps_waiting.clone();
+        let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
+        let steps = queued_steps.clone();
         let handle = move |router: &mut OutputRouter, message| {
             if let (Told::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Reporter {
             hear(router, message, &consumed)
         };
         let thread = thread.spawn(move || run(router, &messages, handle))?;
-        Ok(Self { told, thread, steps_waiting })
+        Ok(Self { told: sender, thread, steps_waiting: queued_steps })
     }
 
     /// A handle for the tasks that send output.
@@ -166,11 +166,11 @@ impl OutputSender {
 
     /// Sends a step of a worker.
     pub fn step(&self, rank: Rank, step: WorkerStep) {
-        let Some(waiting) = &self.steps_waiting else {
+        let Some(queued) = &self.steps_waiting else {
             return;
         };
-        if waiting.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
-            waiting.fetch_add(1, Ordering::Relaxed);
+        if queued.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
+            queued.fetch_add(1, Ordering::Relaxed);
             let _ = self.told.send(Told::Step(rank, step));
         }
     }
