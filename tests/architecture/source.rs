@@ -14,7 +14,7 @@ pub(crate) struct Source {
     literals: Vec<Range<usize>>,
 }
 
-/// A word or a punctuation mark (`::` is one) and the byte at which it begins.
+/// A word or a punctuation mark, such as `::`, and the byte at which it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
