@@ -1,7 +1,9 @@
-//! The architecture is a test: layers, bans, `unsafe`, and the documents that speak about them.
+//! Tests of the architecture: layers, bans, `unsafe`, names, and the documents about them.
 //!
-//! Here are the tables, and the tests that hold the repository to them.
+//! This file has the tables, and the tests that check the repository against them.
 
+#[path = "architecture/doc_comments.rs"]
+mod doc_comments;
 #[path = "architecture/documents.rs"]
 mod documents;
 #[path = "architecture/names.rs"]
@@ -30,14 +32,14 @@ const LAYERS: [&[&str]; 7] = [
 
 /// Modules that may import less than their layer allows.
 const NARROW: [(&str, &[&str]); 3] = [
-    // A worker needs `runtime` alone, and `runtime` does not know how it was launched.
+    // A worker needs only `runtime`, and `runtime` does not depend on how it was launched.
     ("runtime", &["base", "os", "secure"]),
-    // The bundled worker is written as its user would write one; `report` carries its lines.
+    // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "runtime", "report"]),
     ("bench", &["base", "runtime"]),
 ];
 
-/// Functions of text and time: no I/O, no clock, no environment.
+/// Modules of pure functions: no I/O, no clock, no environment.
 const PURE: &[&str] = &[
     "src/pool/",
     "src/plan/",
@@ -49,7 +51,7 @@ const PURE: &[&str] = &[
     "src/doctor/screen.rs",
 ];
 
-/// Modules that no async runtime may enter.
+/// Modules without an async runtime.
 const BLOCKING: &[&str] = &[
     "src/base/",
     "src/pool/",
@@ -62,10 +64,10 @@ const BLOCKING: &[&str] = &[
     "src/bench/",
 ];
 
-/// Files that may hold `unsafe`: all of `os`, and files named after what makes it necessary.
+/// Names of files that may contain `unsafe`, in addition to all files of `os`.
 const UNSAFE_NAMES: [&str; 4] = ["shm", "mmap", "simd", "ffi"];
 
-/// Words that may not stand in code, and where.
+/// Words that are banned in code, and the files to which the ban applies.
 struct Ban {
     tokens: &'static str,
     within: &'static [&'static str],
@@ -74,7 +76,7 @@ struct Ban {
     reason: &'static str,
 }
 
-/// Whether a ban holds in code under `#[cfg(test)]` too.
+/// Whether a ban applies to code under `#[cfg(test)]` too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tests {
     Included,
@@ -130,11 +132,19 @@ const BANS: &[Ban] = &[
     product("libc::fork", KERNEL, "processes are started in os and transport"),
     product("libc::execve", KERNEL, "processes are started in os and transport"),
     product("libc::posix_spawn", KERNEL, "processes are started in os and transport"),
-    product("libc::kill", KERNEL, "signals are sent in os, to what we created and still hold"),
-    product("kill_process", KERNEL, "signals are sent in os, to what we created and still hold"),
+    product(
+        "libc::kill",
+        KERNEL,
+        "signals are sent in os, to processes that remuda created and still holds",
+    ),
+    product(
+        "kill_process",
+        KERNEL,
+        "signals are sent in os, to processes that remuda created and still holds",
+    ),
     product("process::exit", &[], "return a base::Status"),
     product("process::abort", &[], "return an error"),
-    product(".unwrap()", &[], "handle it, or say with expect why it cannot be"),
+    product(".unwrap()", &[], "handle the error, or state with expect why it cannot occur"),
     product("clap", &["src/cli/"], "only cli knows clap"),
     product("clap_complete", &["src/cli/"], "only cli knows clap"),
     product("clap_mangen", &["src/cli/"], "only cli knows clap"),
@@ -145,16 +155,16 @@ const BANS: &[Ban] = &[
     never_in("TcpListener", PURE, "this module does no I/O"),
     never_in("rustix", PURE, "this module does not call the kernel"),
     never_in("libc", PURE, "this module does not call the kernel"),
-    never_in("clock::now", PURE, "time comes in as an argument"),
-    never_in("clock::wall", PURE, "time comes in as an argument"),
-    never_in("env_vars::get", PURE, "the environment comes in as an argument"),
-    never_in("env_vars::get_text", PURE, "the environment comes in as an argument"),
-    everywhere("dbg!", "not for keeps"),
-    everywhere("todo!", "write it"),
-    everywhere("unimplemented!", "write it"),
+    never_in("clock::now", PURE, "time is an argument"),
+    never_in("clock::wall", PURE, "time is an argument"),
+    never_in("env_vars::get", PURE, "the environment is an argument"),
+    never_in("env_vars::get_text", PURE, "the environment is an argument"),
+    everywhere("dbg!", "for debugging only"),
+    everywhere("todo!", "write the missing code"),
+    everywhere("unimplemented!", "write the missing code"),
     everywhere("#[allow(", "use #[expect(…, reason = \"…\")]"),
     everywhere("#![allow(", "use #![expect(…, reason = \"…\")]"),
-    everywhere("#[ignore", "a test that does not run proves nothing"),
+    everywhere("#[ignore", "run the test or remove it"),
 ];
 
 #[track_caller]
@@ -169,12 +179,12 @@ fn modules_import_only_lower_layers() {
 }
 
 #[test]
-fn banned_words_stay_in_their_rooms() {
+fn banned_words_stay_in_their_modules() {
     assert_clean(rust_files().iter().flat_map(ban_violations));
 }
 
 #[test]
-fn unsafe_code_stays_in_its_files_and_says_why_it_is_sound() {
+fn unsafe_code_is_confined_and_documented() {
     assert_clean(rust_files().iter().flat_map(unsafe_violations));
 }
 
@@ -185,7 +195,7 @@ fn visible_type_names_are_defined_once() {
 }
 
 #[test]
-fn every_module_of_the_crate_is_in_the_table() {
+fn layer_table_lists_every_module() {
     let lib = read("src/lib.rs".into());
     let code = lib.tokens();
     let mut declared: Vec<&str> =
@@ -205,7 +215,7 @@ fn architecture_document_has_this_layer_table() {
 }
 
 #[test]
-fn tables_of_tests_name_tests_that_are_there() {
+fn tables_of_tests_name_existing_tests() {
     let has = |path: &str, name: &str| {
         files().iter().any(|found| found == path)
             && read(path.to_owned()).text.contains(&format!("fn {name}()"))

@@ -49,8 +49,8 @@
 //! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name` |
 //! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
-//! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
-//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `tests/faults/output.rs::a_disk_that_hangs_before_the_start_is_told`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
+//! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::write_error_is_reported_once` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `tests/faults/output.rs::a_disk_that_hangs_before_the_start_is_told`, `src/report/files.rs::file_marks_its_gaps` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
 //! | F50 | the output is closed | `tests/faults/output.rs::a_reader_that_has_read_enough_ends_nothing` |
 //! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::a_line_longer_than_the_limit_is_continued` |
@@ -59,7 +59,7 @@
 //! | F54 | too few descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
-//! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
+//! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_modules` |
 //! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
 //! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |

@@ -1,5 +1,5 @@
-//! Plans: the same input gives the same bytes, ranks are dense, and every worker is given what
-//! DeepSpeed and torchrun give theirs.
+//! Plans: equal input gives equal bytes, ranks are dense, and every worker has the variables and the
+//! arguments that DeepSpeed and torchrun set.
 
 #![cfg(feature = "cli")]
 
@@ -54,14 +54,14 @@ fn python() -> Program {
 }
 
 fn planned(spec: &JobSpec) -> LaunchPlan {
-    plan(spec).expect("a good spec")
+    plan(spec).expect("a valid spec")
 }
 
 fn workers(plan: &LaunchPlan) -> impl Iterator<Item = &WorkerPlan> {
     plan.nodes.iter().flat_map(|node| &node.workers)
 }
 
-/// The environment of a worker once everything is known.
+/// The environment of a worker without symbolic values.
 fn bound(worker: &WorkerPlan) -> BTreeMap<String, String> {
     let bindings = bindings("10.0.0.1", 29500);
     let text = |text: OsString| text.into_string().expect("text");
@@ -84,7 +84,7 @@ fn ranks_and_local_ranks_follow_hosts_and_slots() {
 }
 
 #[test]
-fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
+fn worker_has_variables_of_deepspeed_and_torchrun() {
     let plan = planned(&spec());
     let found = bound(&plan.nodes[1].workers[1]);
     let expect = [
@@ -116,7 +116,7 @@ fn a_worker_has_the_variables_of_deepspeed_and_of_torchrun() {
 }
 
 #[test]
-fn cpu_slots_are_visible_devices_too_as_in_deepspeed() {
+fn cpu_slots_are_visible_devices_like_in_deepspeed() {
     let spec = JobSpec { accelerator: Accelerator::Cpu, ..spec() };
     let plan = planned(&spec);
     assert_eq!(bound(&plan.nodes[0].workers[0])[env_vars::CUDA_VISIBLE_DEVICES], "0,1,2");
@@ -146,7 +146,7 @@ fn cpu_slots_tell_accelerate_to_use_the_cpu() {
 }
 
 #[test]
-fn what_the_environment_says_about_threads_stays() {
+fn thread_count_of_the_environment_is_kept() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(0));
@@ -155,7 +155,7 @@ fn what_the_environment_says_about_threads_stays() {
 }
 
 #[test]
-fn a_later_epoch_is_a_restart_to_torch() {
+fn later_epoch_counts_as_restart_in_torch() {
     let plan = planned(&spec());
     let bindings = bindings("a", 1);
     let env = plan.nodes[0].workers[0].bind(&bindings, ThreadShare::Inherited, Epoch(3));
@@ -164,7 +164,7 @@ fn a_later_epoch_is_a_restart_to_torch() {
 }
 
 #[test]
-fn what_is_given_is_known_and_what_is_not_stays_symbolic() {
+fn values_not_given_stay_symbolic() {
     let value = |spec: &JobSpec, name: &str| {
         let plan = planned(spec);
         let mut env = plan.nodes[0].workers[0].env();
@@ -196,7 +196,7 @@ fn check_argv(program: Program, expect: &[&str]) {
 }
 
 #[test]
-fn the_command_is_that_of_deepspeed() {
+fn command_matches_deepspeed() {
     check_argv(python(), &["python", "-u", "train.py", "--local_rank=1", "--lr", "0.1"]);
     let script = |module, local_rank| Program::Python {
         script: "pkg.train".into(),
@@ -217,7 +217,7 @@ fn the_command_is_that_of_deepspeed() {
 
 #[track_caller]
 fn check_error(spec: &JobSpec, expect: &str, status: Status) {
-    let error = plan(spec).expect_err("there is no such plan");
+    let error = plan(spec).expect_err("the spec is invalid");
     assert_eq!(error.to_string(), expect);
     assert_eq!(error.status(), status);
 }
@@ -227,11 +227,11 @@ fn exporting(name: &str, value: &str) -> JobSpec {
 }
 
 #[test]
-fn what_cannot_be_started_is_not_planned() {
+fn plan_rejects_jobs_that_cannot_start() {
     let nodes = |nodes| JobSpec { nodes, ..spec() };
-    check_error(&nodes(vec![]), "no host takes part", Status::Usage);
+    check_error(&nodes(vec![]), "the job has no hosts", Status::Usage);
     let idle = vec![(host("a"), vec![])];
-    check_error(&nodes(idle), "host `a` takes part without a slot", Status::Usage);
+    check_error(&nodes(idle), "host `a` has no slots", Status::Usage);
     let twice = vec![(host("a"), vec![Slot(0)]), (host("a"), vec![Slot(1)])];
     check_error(&nodes(twice), "host `a` is listed twice", Status::Usage);
     let args = |argument: &str| JobSpec { args: vec!["x".into(), argument.into()], ..spec() };
@@ -248,7 +248,7 @@ fn what_cannot_be_started_is_not_planned() {
 }
 
 #[test]
-fn the_users_variables_win_but_for_those_that_say_who_a_worker_is() {
+fn user_variables_win_except_reserved_ones() {
     let plan = planned(&JobSpec {
         exports: [("A", "1"), ("CUDA_VISIBLE_DEVICES", "GPU-1"), ("A", "2")]
             .map(|(name, value)| Export::flag(name, value))
@@ -277,7 +277,7 @@ fn plan_of(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 }
 
 #[test]
-fn the_digest_sees_nodes_slots_argv_and_given_variables_but_no_others() {
+fn digest_covers_nodes_slots_argv_and_flag_variables() {
     let of = |spec: &JobSpec| digest(&planned(spec));
     let base = of(&spec());
     assert_ne!(of(&exporting("A", "secret")), base);
@@ -301,7 +301,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_digest_is_the_same_on_every_machine() {
+fn digest_is_the_same_on_every_machine() {
     // Computed by hashing the fields in Python: little-endian numbers, texts with their lengths.
     assert_eq!(
         hex(&digest(&planned(&spec()))),
@@ -309,7 +309,7 @@ fn the_digest_is_the_same_on_every_machine() {
     );
 }
 
-/// A plan with everything that the document can hold.
+/// A spec whose plan has every kind of value in its document.
 fn full_spec() -> JobSpec {
     JobSpec {
         args: vec!["it's".into(), OsString::from_vec(b"caf\xe9".to_vec())],
@@ -342,17 +342,17 @@ fn check_golden(path: &str, found: &str) {
 
 fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut text = Vec::new();
-    write_plan_json(&mut text, plan, secrets).expect("memory takes everything");
+    write_plan_json(&mut text, plan, secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 
 #[test]
-fn the_document_is_what_programs_rely_on() {
+fn plan_document_matches_golden_file() {
     check_golden("tests/plan/full.json", &plan_json(&planned(&full_spec()), Secrets::Masked));
 }
 
 #[test]
-fn the_table_is_what_people_see() {
+fn plan_table_matches_golden_file() {
     check_golden("tests/plan/full.expected", &show_plan(&planned(&full_spec()), Secrets::Masked));
 }
 
@@ -384,7 +384,7 @@ fn table_of_a_large_plan_shows_ranges() {
 }
 
 #[test]
-fn secrets_are_shown_only_when_asked_for() {
+fn secrets_are_shown_only_on_request() {
     let plan = planned(&full_spec());
     for show in [plan_json, show_plan] {
         assert!(!show(&plan, Secrets::Masked).contains("hf_abc"));
@@ -418,7 +418,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_same_input_gives_the_same_bytes(spec in some_spec()) {
+    fn equal_input_gives_equal_bytes(spec in some_spec()) {
         let (first, second) = (planned(&spec), planned(&spec.clone()));
         prop_assert_eq!(digest(&first), digest(&second));
         prop_assert_eq!(plan_json(&first, Secrets::Shown), plan_json(&second, Secrets::Shown));
@@ -426,7 +426,7 @@ proptest! {
     }
 
     #[test]
-    fn ranks_are_dense_and_the_environment_says_the_same(spec in some_spec()) {
+    fn ranks_are_dense_and_match_the_environment(spec in some_spec()) {
         let plan = planned(&spec);
         let ranks: Vec<u32> = workers(&plan).map(|worker| worker.rank.0).collect();
         prop_assert_eq!(ranks, (0..plan.world_size).collect::<Vec<_>>());
@@ -453,7 +453,7 @@ proptest! {
     }
 
     #[test]
-    fn the_document_holds_what_the_plan_holds(spec in some_spec()) {
+    fn plan_document_has_all_nodes_and_workers(spec in some_spec()) {
         let plan = planned(&spec);
         let document: serde_json::Value =
             serde_json::from_str(&plan_json(&plan, Secrets::Shown)).expect("JSON");

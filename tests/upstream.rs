@@ -1,6 +1,6 @@
 //! DeepSpeed's own launcher tests (`tests/unit/launcher`, of 0.19.8 and shortly after) as assertions
-//! about ours. A test here has the name of the case there; what another file asserts already is not
-//! said twice.
+//! about remuda. A test here has the name of the case there, shortened to 60 characters; a case that
+//! another file asserts is only listed.
 //!
 //! | case of DeepSpeed | what it asserts | where it is asserted |
 //! |---|---|---|
@@ -10,19 +10,19 @@
 //! | … `test_parse_inclusion_exclusion` | a pool of counts; a bare host is all of its slots | `tests/selection.rs::include_selects_as_deepspeed` |
 //! | … `test_parse_inclusion_exclusion_errors` | slots out of range, in either filter | `test_parse_inclusion_exclusion_errors` |
 //! | … `test_visible_devices_resolve_to_the_requested_slots` | a mask of 0 and 2 is slots 0 and 2 | `test_visible_devices_resolve_to_the_requested_slots` |
-//! | … `test_visible_devices_are_rejected_when_the_device_count_is_masked` | on purpose otherwise: the mask is the pool and nothing is counted, so that only what it hides is refused | `test_visible_devices_are_rejected_when_the_device_count_is_masked` |
+//! | … `test_visible_devices_are_rejected_when_the_device_count_is_masked` | differs on purpose: the mask is the pool and no device is counted, so only hidden devices are refused | `test_visible_devices_are_rejected_when_masked` |
 //! | … `test_parser_errors` | unknown hosts and slots, two `@` | `tests/selection.rs::host_names_match_hostfile_exactly`, `tests/selection.rs::slots_must_exist_on_host` |
 //! | … `test_num_plus_parser` | counts beside filters, six times | `test_num_plus_parser` |
 //! | … `test_hostfile_good` | comments, blanks, indents, four hosts | `test_hostfile_good` |
 //! | … `test_hostfiles_bad` | five bad files | `test_hostfiles_bad` |
-//! | `test_multinode_runner.py` `test_pdsh_runner` | on purpose otherwise: over our own ssh, the same workers | `test_pdsh_runner` |
-//! | … `test_openmpi_runner`, `test_mpich_runner`, `test_mvapich_runner`, `test_slurm_runner`, `test_impi_binding_without_local_numactl` | not there: refused before anything starts | `test_openmpi_runner` |
-//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not there: `--launcher_arg` is read as `--launcher_args`, whose words are none of pdsh, and refused | `test_btl_nic_openmpi_runner` |
-//! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | not there: Slurm is refused with every filter, `--force_multi` or not | `test_runner_main_rejects_unsupported_filter` |
+//! | `test_multinode_runner.py` `test_pdsh_runner` | differs on purpose: over remuda's own ssh sessions, with the same workers | `test_pdsh_runner` |
+//! | … `test_openmpi_runner`, `test_mpich_runner`, `test_mvapich_runner`, `test_slurm_runner`, `test_impi_binding_without_local_numactl` | not supported: refused before anything starts | `test_openmpi_runner` |
+//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not supported: `--launcher_arg` is read as `--launcher_args`; its words are no options of pdsh and are refused | `test_btl_nic_openmpi_runner` |
+//! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | not supported: Slurm is refused with every filter, with and without `--force_multi` | `test_runner_main_rejects_unsupported_filter` |
 //! | … `test_validate_active_resources_default_is_a_no_op` | any slots of any hosts | `test_validate_active_resources_default_is_a_no_op` |
 //! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::bytes_of_arguments_arrive_as_they_were` |
 //! | … `test_bash_string_args` | arguments that come through xargs | `test_bash_string_args` |
-//! | … `test_add_export_with_special_characters` | on purpose otherwise: nothing is quoted, for no shell reads it | `test_add_export_with_special_characters` |
+//! | … `test_add_export_with_special_characters` | differs on purpose: nothing is quoted, because no shell parses it | `test_add_export_with_special_characters` |
 //! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::workers_of_all_simulated_nodes_get_the_variables` |
 //! | `test_ds_arguments.py` `test_no_ds_arguments`, `test_no_ds_enable_argument`, `test_no_ds_config_argument`, `test_core_deepscale_arguments`, `test_no_ds_parser`, `test_no_ds_arguments_no_ds_parser` | the script's own parser; a launcher has to leave it these flags | `test_core_deepscale_arguments` |
 //! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores` |
@@ -51,7 +51,7 @@ fn pool_of(hostfile: &str) -> Pool {
     hostfile.pool()
 }
 
-/// `worker-0 0,1; worker-1 2`, or the codes of what is wrong.
+/// `worker-0 0,1; worker-1 2`, or the codes of the errors.
 fn selected(hostfile: &str, include: &str, exclude: &str) -> String {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let args = SelectorArgs {
@@ -111,19 +111,19 @@ fn test_parse_inclusion_exclusion_errors() {
     }
 }
 
-/// What would be started.
+/// The plan of a launch.
 #[track_caller]
 fn planned(launch: Launch) -> Value {
     let outcome = launch.options(["--dry-run", "--json"]).program(["true"]).end().code(0);
     serde_json::from_slice(&outcome.stdout).expect("JSON")
 }
 
-/// This machine, whose GPUs `mask` leaves.
+/// A launch on this machine, with only the GPUs of `mask` visible.
 fn masked(mask: &str) -> Launch {
     hostless(&["--accelerator", "rocm"]).env("HIP_VISIBLE_DEVICES", mask)
 }
 
-/// No hostfile and no number of workers.
+/// A launch without a hostfile and without a number of workers.
 fn hostless(options: &[&str]) -> Launch {
     Launch::new().options(["--no_python", "--no_local_rank"]).options(options.iter().copied())
 }
@@ -136,7 +136,7 @@ fn test_visible_devices_resolve_to_the_requested_slots() {
 }
 
 #[test]
-fn test_visible_devices_are_rejected_when_the_device_count_is_masked() {
+fn test_visible_devices_are_rejected_when_masked() {
     let of = |slot| masked("0,2").options(["-i", slot]);
     assert_eq!(planned(of("localhost:2"))["nodes"][0]["slots"], serde_json::json!([2]));
     let hidden = of("localhost:1").program(["true"]).end().code(2);
@@ -167,7 +167,7 @@ fn test_hostfile_good() {
     assert_eq!(found, expect.map(|(host, slots)| (host.to_owned(), slots)));
 }
 
-/// Everything that is wrong, where DeepSpeed stops at the first.
+/// All problems are reported; DeepSpeed stops at the first.
 #[test]
 fn test_hostfiles_bad() {
     let check = |text: &str, expect: &[(&str, usize)]| {
@@ -220,7 +220,7 @@ fn test_openmpi_runner() {
 #[test]
 fn test_btl_nic_openmpi_runner() {
     for args in ["-mca btl_tcp_if_include eth1", "--mca btl_tcp_if_include eth1"] {
-        // They are MPI's, and MPI is not there.
+        // These are options of MPI, which is not supported.
         let launch = on_two_hosts(&["--launcher", "openmpi", "--launcher_arg", args]);
         check_not_there(launch, "`--launcher openmpi` is not there yet");
         let (option, _) = args.split_once(' ').expect("an option and its value");
@@ -308,7 +308,7 @@ fn test_core_binding_arguments() {
     };
     assert!(matches!(read("0,2-4,6,8-9"), Ok(ParsedRun::Run(..))));
     for bad in ["0,2-6,5-9", "8,2-6", "1,6-2"] {
-        let refused = read(bad).expect_err("it is no list of cores");
+        let refused = read(bad).expect_err("an invalid list of cores");
         assert_eq!(refused.findings.diagnostics[0].code, "C006", "for {bad}");
     }
 }

@@ -12,9 +12,9 @@ pub struct Source {
 /// A range of bytes of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// First byte.
+    /// Byte offset of the first byte.
     pub start: usize,
-    /// One past the last byte.
+    /// Byte offset one past the last byte.
     pub end: usize,
 }
 
@@ -67,7 +67,7 @@ pub struct Suggestion {
 pub struct Diagnostic {
     /// Stable code, such as `H003`.
     pub code: &'static str,
-    /// How bad the problem is.
+    /// Whether the input is still accepted.
     pub severity: Severity,
     /// Description of the problem: lower case, no full stop, literals in backticks.
     pub message: String,
@@ -165,7 +165,7 @@ pub struct Explanation {
     pub text: &'static str,
 }
 
-/// Constructs an [`Explanation`] for a table of codes.
+/// Creates an [`Explanation`] for a table of codes.
 pub const fn story(code: &'static str, title: &'static str, text: &'static str) -> Explanation {
     Explanation { code, title, text }
 }

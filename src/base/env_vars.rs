@@ -26,7 +26,7 @@ pub const CROSS_SIZE: &str = "CROSS_SIZE";
 pub const ROLE_NAME: &str = "ROLE_NAME";
 /// Rank among the workers of a role; equal to `RANK`.
 pub const ROLE_RANK: &str = "ROLE_RANK";
-/// Workers of a role; equal to `WORLD_SIZE`.
+/// Number of workers of a role; equal to `WORLD_SIZE`.
 pub const ROLE_WORLD_SIZE: &str = "ROLE_WORLD_SIZE";
 /// Address on which torch's rank 0 listens.
 pub const MASTER_ADDR: &str = "MASTER_ADDR";
@@ -50,7 +50,7 @@ pub const MLU_VISIBLE_DEVICES: &str = "MLU_VISIBLE_DEVICES";
 pub const SDAA_VISIBLE_DEVICES: &str = "SDAA_VISIBLE_DEVICES";
 /// Devices that a program for Biren SUPA may use.
 pub const SUPA_VISIBLE_DEVICES: &str = "SUPA_VISIBLE_DEVICES";
-/// Threads of an OpenMP program.
+/// Number of threads of an OpenMP program.
 pub const OMP_NUM_THREADS: &str = "OMP_NUM_THREADS";
 /// Name of the job, for torch.
 pub const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
@@ -64,7 +64,7 @@ pub const TORCHELASTIC_USE_AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 pub const TORCHELASTIC_ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 /// Whether torch aborts NCCL operations that fail.
 pub const TORCH_NCCL_ASYNC_ERROR_HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
-/// Whether Hugging Face's accelerate uses the CPU although no launcher of its own says so.
+/// Whether Hugging Face's accelerate uses the CPU without a launcher of its own.
 pub const ACCELERATE_USE_CPU: &str = "ACCELERATE_USE_CPU";
 /// Descriptor of the socket between a worker and its agent; see `runtime::contract`.
 pub const REMUDA_RANK_FD: &str = "REMUDA_RANK_FD";
@@ -173,7 +173,7 @@ pub const PET_NNODES: &str = "PET_NNODES";
 pub const PET_NODE_RANK: &str = "PET_NODE_RANK";
 /// Kubeflow: workers of each node.
 pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
-/// The same for Open MPI 5.
+/// MPIJob: file of the hosts that its launcher reaches over ssh, for Open MPI 5.
 pub const PRTE_MCA_PRTE_DEFAULT_HOSTFILE: &str = "PRTE_MCA_prte_default_hostfile";
 /// JobSet: name of the job in it that this pod belongs to.
 pub const REPLICATED_JOB_NAME: &str = "REPLICATED_JOB_NAME";

@@ -42,7 +42,7 @@ pub enum Status {
     NotExecutable,
     /// The program does not exist.
     NotFound,
-    /// The user ended the job with a signal to the launcher.
+    /// A signal to the launcher ended the job.
     Interrupted(i32),
     /// The status of the worker that failed first.
     Worker(u8),
@@ -81,7 +81,7 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// How a worker ended. Termination by a signal never counts as success.
+/// How a worker exited. Termination by a signal never counts as success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerExit {
     /// The worker returned from `main` or called `exit`.
@@ -93,7 +93,7 @@ pub enum WorkerExit {
         /// Whether the kernel wrote a core file.
         core: bool,
     },
-    /// Its end is unknown, because its node was lost.
+    /// The exit status is unknown, because the node was lost.
     Lost,
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_by_signal_is_never_success() {
+    fn signal_exit_is_never_success() {
         for signal in 1..65 {
             let exit = WorkerExit::Signal { signal, core: false };
             assert!(!exit.is_success());
@@ -175,13 +175,13 @@ mod tests {
             assert_eq!(signal_number(name.trim_start_matches("SIG")), Some(signal));
             assert_eq!(signal_number(&signal.to_string()), Some(signal));
         }
-        for nonsense in ["", "0", "SIG", "FOO", "32", "-1", "usr1"] {
-            assert_eq!(signal_number(nonsense), None);
+        for unknown in ["", "0", "SIG", "FOO", "32", "-1", "usr1"] {
+            assert_eq!(signal_number(unknown), None);
         }
     }
 
     #[test]
-    fn status_codes_are_the_documented_ones() {
+    fn status_codes_match_documentation() {
         assert_eq!(Status::Interrupted(2).code(), 130);
         assert_eq!(Status::Interrupted(15).code(), 143);
         assert_eq!(Status::Worker(7).code(), 7);

@@ -99,7 +99,7 @@ pub enum HostNameError {
     /// A character outside the grammar.
     #[error("character `{}` is not allowed in a host name", shown(*.character))]
     BadCharacter {
-        /// The character.
+        /// The first such character.
         character: char,
         /// Its byte offset.
         at: usize,

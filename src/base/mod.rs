@@ -1,5 +1,5 @@
-//! L0: the common types of the program. Imports no other module of the crate and does no I/O, but
-//! for the one clock and the one reader of the environment that all other modules must use.
+//! Common types of the program (layer L0). It imports no other module of the crate, and does no I/O
+//! except in `clock` and `env_vars`, which all other modules must use.
 
 pub mod clock;
 pub mod diagnostic;

@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_word_is_read_back_by_a_shell() {
+    fn quoted_word_is_one_shell_word() {
         check(b"/home/a/ssh.conf", "/home/a/ssh.conf");
         check(b"[127.0.0.1]:22", "'[127.0.0.1]:22'");
         check(b"it's", r"'it'\''s'");

@@ -83,7 +83,7 @@ impl Canvas {
     }
 
     fn line(&mut self, content: std::fmt::Arguments<'_>) {
-        writeln!(self.svg, "{content}").expect("a string takes everything");
+        writeln!(self.svg, "{content}").expect("writing to a String cannot fail");
     }
 }
 

@@ -22,7 +22,7 @@ pub enum UserNameError {
     /// A character outside the grammar.
     #[error("character `{}` is not allowed in a user name", .character.escape_default())]
     BadCharacter {
-        /// The character.
+        /// The first such character.
         character: char,
         /// Its byte offset.
         at: usize,

@@ -17,19 +17,19 @@ pub const WORKERS_MAX: u32 = 1 << 20;
 /// Why a spec has no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// No host.
-    #[error("no host takes part")]
+    /// A job without hosts.
+    #[error("the job has no hosts")]
     NoNodes,
     /// A host without a slot.
-    #[error("host `{host}` takes part without a slot")]
+    #[error("host `{host}` has no slots")]
     NoSlots {
-        /// The host.
+        /// Name of the host without slots.
         host: HostName,
     },
     /// Two nodes with the same name, which could not be told apart.
     #[error("host `{host}` is listed twice")]
     HostTwice {
-        /// The host.
+        /// Name that two nodes have.
         host: HostName,
     },
     /// More than [`WORKERS_MAX`].
@@ -41,25 +41,25 @@ pub enum PlanError {
     /// The user set a variable that identifies a worker, which only remuda sets.
     #[error("`{name}` is set by remuda itself; it cannot be exported")]
     Reserved {
-        /// The variable.
+        /// Name of the variable.
         name: String,
     },
     /// A variable name that is empty, has `=`, or is not text.
     #[error("`{name}` is not a variable name")]
     BadName {
-        /// The variable.
+        /// The invalid name.
         name: String,
     },
     /// A value with a NUL byte, which cannot be passed to a process.
     #[error("the value of `{name}` has a NUL byte")]
     NulInValue {
-        /// The variable.
+        /// Name of the variable.
         name: String,
     },
     /// A variable too long for the kernel.
     #[error("variable `{name}` is {bytes} bytes with its value; the limit of Linux is 131071")]
     ValueTooLong {
-        /// The variable.
+        /// Name of the variable.
         name: String,
         /// Length of name, `=` and value.
         bytes: usize,
@@ -114,12 +114,12 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let template = Arc::new(template);
     let mut ranks = (0..).map(Rank);
     let mut nodes: Vec<NodePlan> = Vec::with_capacity(spec.nodes.len());
-    let mut known: Option<Arc<OsStr>> = None;
+    let mut previous_devices: Option<Arc<OsStr>> = None;
     for (node_rank, (host, slots)) in (0..).map(NodeRank).zip(&spec.nodes) {
-        let is_as_before = nodes.last().is_some_and(|node| node.slots == *slots);
-        let devices = known.filter(|_| is_as_before);
+        let has_same_slots = nodes.last().is_some_and(|node| node.slots == *slots);
+        let devices = previous_devices.filter(|_| has_same_slots);
         let devices = devices.unwrap_or_else(|| devices_of(slots, &spec.device_names));
-        known = Some(Arc::clone(&devices));
+        previous_devices = Some(Arc::clone(&devices));
         let (template, local_size) = (Arc::clone(&template), slots.len());
         let share = Arc::new(NodeShare { template, node_rank, local_size, devices });
         let mut workers = Vec::with_capacity(slots.len());

@@ -1,4 +1,4 @@
-//! Readers of a pod's place in its job, one for the convention of each platform. Pure.
+//! Readers of a pod's rank and of its job's size, one for the convention of each platform. Pure.
 
 use std::collections::BTreeMap;
 
@@ -30,17 +30,19 @@ pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
 
 /// Whether the pod is a worker of an `MPIJob`. Such a pod has no hostfile unless its template
 /// mounts it; its number is in its name.
-pub(super) fn is_mpi_worker(around: &Surroundings) -> bool {
-    around.env.get(env_vars::K_MPI_JOB_ROLE).is_some_and(|role| role == "worker")
+pub(super) fn is_mpi_worker(context: &Surroundings) -> bool {
+    context.env.get(env_vars::K_MPI_JOB_ROLE).is_some_and(|role| role == "worker")
 }
 
 /// The content of MPI's hostfile, if it exists and is readable.
-fn mpi_hosts(around: &Surroundings) -> Result<Option<(HostfileHint, &MpiHostfile)>, IdentityError> {
-    let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &around.mpi_hostfile else {
+fn mpi_hosts(
+    context: &Surroundings,
+) -> Result<Option<(HostfileHint, &MpiHostfile)>, IdentityError> {
+    let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &context.mpi_hostfile else {
         return Ok(None);
     };
-    match mpi_job::read(path, text, &around.hostname) {
-        Ok(said) => Ok(Some((said, hostfile))),
+    match mpi_job::read(path, text, &context.hostname) {
+        Ok(hint) => Ok(Some((hint, hostfile))),
         Err(expected) => {
             let (name, value) = hostfile.said_by.clone();
             Err(IdentityError::Malformed { name, value, expected })
@@ -48,36 +50,36 @@ fn mpi_hosts(around: &Surroundings) -> Result<Option<(HostfileHint, &MpiHostfile
     }
 }
 
-pub(super) fn mpi_launcher(around: &Surroundings) -> Result<Option<MpiLauncher>, IdentityError> {
-    let Some((HostfileHint::Launcher(hosts), hostfile)) = mpi_hosts(around)? else {
+pub(super) fn mpi_launcher(context: &Surroundings) -> Result<Option<MpiLauncher>, IdentityError> {
+    let Some((HostfileHint::Launcher(hosts), hostfile)) = mpi_hosts(context)? else {
         return Ok(None);
     };
-    if is_mpi_worker(around) {
+    if is_mpi_worker(context) {
         return Ok(None);
     }
-    let MpiHostfile { path, said_by, .. } = hostfile.clone();
-    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by }))
+    let MpiHostfile { path, said_by: source, .. } = hostfile.clone();
+    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by: source }))
 }
 
-fn mpi_host(around: &Surroundings) -> Candidate {
-    let Some((HostfileHint::Host(host), hostfile)) = mpi_hosts(around)? else { return Ok(None) };
-    let mut reader = Reader::of(around);
+fn mpi_host(context: &Surroundings) -> Candidate {
+    let Some((HostfileHint::Host(host), hostfile)) = mpi_hosts(context)? else { return Ok(None) };
+    let mut reader = Reader::of(context);
     reader.read.push(hostfile.said_by.clone());
-    reader.read.push(("hostname".to_owned(), around.hostname.clone()));
+    reader.read.push(("hostname".to_owned(), context.hostname.clone()));
     let found = reader.found(Convention::MpiJob, host.rank);
     let (nodes, slots, master_addr) = (Some(host.nodes), Some(host.slots), Some(host.first));
     Ok(Some(PodIdentity { nodes, slots, master_addr, base: host.base, ..found }))
 }
 
-/// Reads variables and records which.
+/// Reader of variables that records each one it reads.
 struct Reader<'a> {
     env: &'a BTreeMap<String, String>,
     read: Vec<(String, String)>,
 }
 
 impl<'a> Reader<'a> {
-    fn of(around: &'a Surroundings) -> Self {
-        Self { env: &around.env, read: Vec::new() }
+    fn of(context: &'a Surroundings) -> Self {
+        Self { env: &context.env, read: Vec::new() }
     }
 
     fn text(&mut self, name: &str) -> Option<&'a str> {
@@ -93,7 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     fn rank(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
-        self.number(name, "the number of a node")
+        self.number(name, "a node rank")
     }
 
     fn count(&mut self, name: &str) -> Result<Option<u32>, IdentityError> {
@@ -128,8 +130,8 @@ fn malformed(name: &str, value: &str, expected: &'static str) -> IdentityError {
     IdentityError::Malformed { name: name.to_owned(), value: value.to_owned(), expected }
 }
 
-fn leader_worker_set(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn leader_worker_set(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::LWS_WORKER_INDEX)? else { return Ok(None) };
     let nodes = reader.count(env_vars::LWS_GROUP_SIZE)?;
     let master_addr = reader.text(env_vars::LWS_LEADER_ADDRESS).map(str::to_owned);
@@ -139,16 +141,17 @@ fn leader_worker_set(around: &Surroundings) -> Candidate {
 
 /// The convention of Kubeflow's Trainer. `PET_NNODES` may be a range, whose final number is
 /// unknown.
-fn kubeflow(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn kubeflow(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
-    let nodes = match around.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':')) {
+    let nodes = match context.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':'))
+    {
         Some((low, high)) if low == high => low.parse().ok(),
         Some(_) => None,
         None => reader.count(env_vars::PET_NNODES)?,
     };
     // With `auto`, `gpu` and `cpu` the node determines the number.
-    let slots = around.env.get(env_vars::PET_NPROC_PER_NODE).and_then(|slots| slots.parse().ok());
+    let slots = context.env.get(env_vars::PET_NPROC_PER_NODE).and_then(|slots| slots.parse().ok());
     let slots = slots.filter(|slots| 0 < *slots);
     let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::PET_MASTER_PORT)?;
@@ -158,12 +161,12 @@ fn kubeflow(around: &Surroundings) -> Candidate {
 
 /// The convention of a `PyTorchJob`, where `RANK` is the number of a pod. Under torchrun it is the
 /// number of a process, and `LOCAL_RANK` is set too.
-fn pytorch_job(around: &Surroundings) -> Candidate {
-    let env = &around.env;
+fn pytorch_job(context: &Surroundings) -> Candidate {
+    let env = &context.env;
     if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
         return Ok(None);
     }
-    let mut reader = Reader::of(around);
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::RANK)? else { return Ok(None) };
     let Some(mut nodes) = reader.count(env_vars::WORLD_SIZE)? else { return Ok(None) };
     // If `nprocPerNode` is a number, `WORLD_SIZE` counts processes (`setPodEnv` in
@@ -180,24 +183,24 @@ fn pytorch_job(around: &Surroundings) -> Candidate {
 
 /// The convention of Volcano. Every task has a list of its hosts; the list of this pod's task has
 /// this host at the pod's index.
-fn volcano(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn volcano(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
     let Some(rank) = (if rank.is_some() { rank } else { reader.rank(env_vars::VK_TASK_INDEX)? })
     else {
         return Ok(None);
     };
     let is_list = |name: &str| name.starts_with("VC_") && name.ends_with("_HOSTS");
-    let lists: Vec<_> = around.env.iter().filter(|(name, _)| is_list(name)).collect();
-    let has_us = |hosts: &str| {
+    let lists: Vec<_> = context.env.iter().filter(|(name, _)| is_list(name)).collect();
+    let has_this_host = |hosts: &str| {
         let own = hosts.split(',').nth(rank as usize).unwrap_or_default();
-        own.split('.').next() == Some(around.hostname.as_str())
+        own.split('.').next() == Some(context.hostname.as_str())
     };
-    let ours = match lists[..] {
+    let list = match lists[..] {
         [only] => Some(only),
-        _ => lists.into_iter().find(|(_, hosts)| has_us(hosts)),
+        _ => lists.into_iter().find(|(_, hosts)| has_this_host(hosts)),
     };
-    let Some((name, hosts)) = ours else {
+    let Some((name, hosts)) = list else {
         return Ok(Some(reader.found(Convention::Volcano, rank)));
     };
     reader.read.push((name.clone(), hosts.clone()));
@@ -210,8 +213,8 @@ fn volcano(around: &Surroundings) -> Candidate {
 /// The convention of a `JobSet`, whose pods are named `JOBSET-JOB-INDEX-POD`. JobSet sets no
 /// variables; templates commonly set these from its labels. Without them a pod belongs to an
 /// Indexed Job, as in the manifest that remuda prints.
-fn job_set(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn job_set(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let (Some(set), Some(job)) =
         (reader.text(env_vars::JOBSET_NAME), reader.text(env_vars::REPLICATED_JOB_NAME))
     else {
@@ -226,53 +229,53 @@ fn job_set(around: &Surroundings) -> Candidate {
 
 /// The convention of an Indexed Job, whose pods are named `JOB-INDEX`. Its pods get no variable
 /// with the number of pods.
-fn indexed_job(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn indexed_job(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
-    let base = base_of(&around.hostname, rank);
-    let master_addr = base.as_deref().and_then(|base| first_of(around, base));
+    let base = base_of(&context.hostname, rank);
+    let master_addr = base.as_deref().and_then(|base| first_of(context, base));
     let found = reader.found(Convention::IndexedJob, rank);
     Ok(Some(PodIdentity { master_addr, base, ..found }))
 }
 
-fn sky_pilot(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn sky_pilot(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::SKYPILOT_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SKYPILOT_NUM_NODES)?;
     let slots = reader.number(env_vars::SKYPILOT_NUM_GPUS_PER_NODE, "a number of GPUs")?;
-    let master_addr = around.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
+    let master_addr = context.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
     let found = reader.found(Convention::SkyPilot, rank);
     let slots = slots.filter(|slots| 0 < *slots);
     Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn dstack(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn dstack(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::DSTACK_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::DSTACK_NODES_NUM)?;
     let slots = reader.number(env_vars::DSTACK_GPUS_PER_NODE, "a number of GPUs")?;
     let master_addr = reader.text(env_vars::DSTACK_MASTER_NODE_IP).map(str::to_owned);
-    let ips = around.env.get(env_vars::DSTACK_NODES_IPS);
+    let ips = context.env.get(env_vars::DSTACK_NODES_IPS);
     let master_addr = master_addr.or_else(|| ips.and_then(|ips| first_word(ips)));
     let found = reader.found(Convention::Dstack, rank);
     let slots = slots.filter(|slots| 0 < *slots);
     Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn nomad(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn nomad(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::NOMAD_ALLOC_INDEX)? else { return Ok(None) };
     Ok(Some(reader.found(Convention::Nomad, rank)))
 }
 
-fn slurm(around: &Surroundings) -> Candidate {
-    let mut reader = Reader::of(around);
+fn slurm(context: &Surroundings) -> Candidate {
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::SLURM_NODEID)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SLURM_NNODES)?;
-    let list = around
+    let list = context
         .env
         .get(env_vars::SLURM_STEP_NODELIST)
-        .or(around.env.get(env_vars::SLURM_JOB_NODELIST));
+        .or(context.env.get(env_vars::SLURM_JOB_NODELIST));
     let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
     let first = first.map(|host| host.to_string());
     let found = reader.found(Convention::Slurm, rank);
@@ -280,11 +283,11 @@ fn slurm(around: &Surroundings) -> Candidate {
 }
 
 /// The convention of scripts that set the variables themselves.
-fn plain(around: &Surroundings) -> Candidate {
-    if around.env.contains_key(env_vars::LOCAL_RANK) {
+fn plain(context: &Surroundings) -> Candidate {
+    if context.env.contains_key(env_vars::LOCAL_RANK) {
         return Ok(None);
     }
-    let mut reader = Reader::of(around);
+    let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::NNODES)?;
     let nodes = if nodes.is_some() { nodes } else { reader.count(env_vars::WORLD_SIZE)? };
@@ -295,15 +298,15 @@ fn plain(around: &Surroundings) -> Candidate {
 }
 
 /// The convention without any variable: `NAME-3` is node 3 of the pods named `NAME`.
-pub(super) fn stateful_set(around: &Surroundings) -> Option<PodIdentity> {
-    around.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
-    let (base, number) = around.hostname.rsplit_once('-')?;
+pub(super) fn stateful_set(context: &Surroundings) -> Option<PodIdentity> {
+    context.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
+    let (base, number) = context.hostname.rsplit_once('-')?;
     let rank = number.parse::<u32>().ok()?;
-    let is_mpi = is_mpi_worker(around);
+    let is_mpi = is_mpi_worker(context);
     let convention = if is_mpi { Convention::MpiJob } else { Convention::StatefulSet };
-    let mut found = Reader::of(around).found(convention, rank);
-    found.read.push(("hostname".to_owned(), around.hostname.clone()));
-    let master_addr = first_of(around, base);
+    let mut found = Reader::of(context).found(convention, rank);
+    found.read.push(("hostname".to_owned(), context.hostname.clone()));
+    let master_addr = first_of(context, base);
     Some(PodIdentity { master_addr, base: Some(base.to_owned()), ..found })
 }
 
@@ -312,9 +315,9 @@ fn base_of(hostname: &str, rank: u32) -> Option<String> {
 }
 
 /// The name of pod 0 in the domain of this pod: without a domain a pod has no DNS name.
-fn first_of(around: &Surroundings, base: &str) -> Option<String> {
-    let (own, domain) = around.full_name.as_deref()?.split_once('.')?;
-    (own == around.hostname).then(|| format!("{base}-0.{domain}"))
+fn first_of(context: &Surroundings, base: &str) -> Option<String> {
+    let (own, domain) = context.full_name.as_deref()?.split_once('.')?;
+    (own == context.hostname).then(|| format!("{base}-0.{domain}"))
 }
 
 fn first_word(text: &str) -> Option<String> {

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sockets_are_shared_out_as_by_deepspeed() {
+    fn two_sockets_are_divided_like_deepspeed() {
         let sockets = machine(8, &[0..4, 4..8]);
         check(&sockets, None, 1, &["-C 0-7"]);
         check(&sockets, None, 2, &["-m 0 -C 0-3", "-m 1 -C 4-7"]);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn fake_memory_nodes_of_one_socket_are_one() {
+    fn fake_memory_nodes_of_a_socket_are_merged() {
         let fake = machine(8, &[0..4, 0..4, 4..8, 4..8]);
         check(&fake, None, 2, &["-m 0,1 -C 0-3", "-m 2,3 -C 4-7"]);
         // DeepSpeed binds no memory of a node that is not split.
@@ -246,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn where_all_memory_is_one_nothing_is_bound() {
+    fn uniform_memory_is_not_bound() {
         check(&machine(4, std::slice::from_ref(&(0..4))), None, 2, &["-C 0-1", "-C 2-3"]);
         check(&machine(4, &[]), None, 2, &["-C 0-1", "-C 2-3"]);
     }
 
     #[test]
-    fn only_what_may_be_used_is_shared_out() {
+    fn only_usable_processors_are_assigned() {
         let threads = Topology {
             cores: vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]],
             memory: vec![(0, (0..8).collect())],

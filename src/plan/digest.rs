@@ -35,7 +35,7 @@ pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString
     })
 }
 
-/// A number that distinguishes two values without revealing them.
+/// Fingerprint of a value: it distinguishes two values without revealing them.
 pub(super) fn mark(value: &OsStr) -> u16 {
     let digest = Sha256::digest(value.as_bytes());
     u16::from_le_bytes([digest[0], digest[1]])

@@ -16,12 +16,12 @@ pub struct Export {
     pub name: OsString,
     /// Value of the variable.
     pub value: OsString,
-    /// The origin of the variable.
+    /// Where the variable comes from.
     pub origin: VariableOrigin,
 }
 
 impl Export {
-    /// `--env NAME=VALUE`.
+    /// The variable of `--env NAME=VALUE`.
     pub fn flag(name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         Self { name: name.into(), value: value.into(), origin: VariableOrigin::Flag }
     }
@@ -30,7 +30,7 @@ impl Export {
 /// Where a variable of the workers comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableOrigin {
-    /// `--env`.
+    /// The option `--env`.
     Flag,
     /// A line of an environment file.
     File {
@@ -66,7 +66,7 @@ pub fn propagated(
     cwd: &OsStr,
     accelerator: Accelerator,
 ) -> Vec<Export> {
-    let more: &[&str] = match accelerator {
+    let own_prefixes: &[&str] = match accelerator {
         Accelerator::Cpu | Accelerator::Xpu | Accelerator::Mps | Accelerator::Hpu => &[],
         Accelerator::Cuda | Accelerator::Rocm => &["NCCL"],
         Accelerator::Npu => &["ASCEND", "HCCL", "LD_LIBRARY", "PATH"],
@@ -75,13 +75,15 @@ pub fn propagated(
         Accelerator::Supa => &["BCCL", "BIREN", "SUPA", "LD_LIBRARY", "PATH"],
         Accelerator::Klxpu => &["BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"],
     };
-    let travels =
-        |name: &[u8]| PREFIXES.iter().chain(more).any(|prefix| name.starts_with(prefix.as_bytes()));
+    let has_prefix = |name: &[u8]| {
+        PREFIXES.iter().chain(own_prefixes).any(|prefix| name.starts_with(prefix.as_bytes()))
+    };
     let on_aisc = environment.contains_key(env_vars::AISC_JOB_NAME.as_bytes());
-    let stays = |name: &[u8]| on_aisc && NOT_ON_AISC.iter().any(|other| name == other.as_bytes());
+    let is_excluded =
+        |name: &[u8]| on_aisc && NOT_ON_AISC.iter().any(|other| name == other.as_bytes());
     let mut found: BTreeMap<_, _> = environment
         .iter()
-        .filter(|(name, _)| travels(name) && !stays(name))
+        .filter(|(name, _)| has_prefix(name) && !is_excluded(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let path = found.entry(env_vars::PYTHONPATH.into()).or_default();
@@ -120,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_is_what_travels_in_deepspeed() {
-        let ours = [
+    fn propagated_variables_match_deepspeed() {
+        let launcher = [
             ("CUDA_HOME", "/c"),
             ("HF_HOME", "/h"),
             ("MLFLOW_URI", "http://x?y=1&z"),
@@ -142,36 +144,36 @@ mod tests {
             ("PYTHONPATHX", "1"),
             ("UCX_NET_DEVICES", "eth0"),
         ];
-        check(&ours, Accelerator::Cpu, &common);
+        check(&launcher, Accelerator::Cpu, &common);
         let mut cuda = common.to_vec();
         cuda.splice(2..2, [("NCCL_DEBUG", "INFO"), ("NCCL_IB_HCA", "mlx5")]);
-        check(&ours, Accelerator::Cuda, &cuda);
-        let mut aisc = ours.to_vec();
+        check(&launcher, Accelerator::Cuda, &cuda);
+        let mut aisc = launcher.to_vec();
         aisc.push(("AISC_JOB_NAME", "j"));
         cuda.retain(|(name, _)| !NOT_ON_AISC.contains(name));
         check(&aisc, Accelerator::Cuda, &cuda);
     }
 
     #[test]
-    fn every_accelerator_has_words_of_its_own() {
+    fn accelerators_add_their_own_prefixes() {
         let names = ["BCCL_X", "BKCL_X", "CNCL_X", "HCCL_X", "LD_LIBRARY_PATH", "NCCL_X", "PATH"];
-        let ours: Vec<_> = names.map(|name| (name, "1")).to_vec();
-        let travel = |accelerator, own: &[&'static str]| {
+        let launcher: Vec<_> = names.map(|name| (name, "1")).to_vec();
+        let check_own = |accelerator, own: &[&'static str]| {
             let mut expect: Vec<_> = own.iter().map(|name| (*name, "1")).collect();
             expect.push(("PYTHONPATH", "/work"));
-            check(&ours, accelerator, &expect);
+            check(&launcher, accelerator, &expect);
         };
-        travel(Accelerator::Mps, &[]);
-        travel(Accelerator::Hpu, &[]);
-        travel(Accelerator::Npu, &["HCCL_X", "LD_LIBRARY_PATH", "PATH"]);
-        travel(Accelerator::Mlu, &["CNCL_X", "LD_LIBRARY_PATH", "PATH"]);
-        travel(Accelerator::Sdaa, &["LD_LIBRARY_PATH", "NCCL_X", "PATH"]);
-        travel(Accelerator::Supa, &["BCCL_X", "LD_LIBRARY_PATH", "PATH"]);
-        travel(Accelerator::Klxpu, &["BKCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        check_own(Accelerator::Mps, &[]);
+        check_own(Accelerator::Hpu, &[]);
+        check_own(Accelerator::Npu, &["HCCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        check_own(Accelerator::Mlu, &["CNCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        check_own(Accelerator::Sdaa, &["LD_LIBRARY_PATH", "NCCL_X", "PATH"]);
+        check_own(Accelerator::Supa, &["BCCL_X", "LD_LIBRARY_PATH", "PATH"]);
+        check_own(Accelerator::Klxpu, &["BKCL_X", "LD_LIBRARY_PATH", "PATH"]);
     }
 
     #[test]
-    fn the_working_directory_comes_first_in_pythonpath() {
+    fn pythonpath_begins_with_working_directory() {
         check(&[("PYTHONPATH", "/a:/b")], Accelerator::Cpu, &[("PYTHONPATH", "/work:/a:/b")]);
         check(&[("PYTHONPATH", "")], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);
         check(&[], Accelerator::Cpu, &[("PYTHONPATH", "/work")]);

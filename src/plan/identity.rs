@@ -1,8 +1,8 @@
 //! Identity of a pod: its place in a job, read from its environment and its name. Pure.
 //!
 //! Each platform has its own convention, and several may apply at once (a Trainer runs on a
-//! `JobSet`, which runs on an Indexed Job). The first that matches is used; a contradiction with
-//! another one is an error that shows both.
+//! `JobSet`, which runs on an Indexed Job). The first that matches is used; if another one
+//! contradicts it, the error shows both.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,27 +27,27 @@ pub struct Surroundings {
 /// A platform's convention for a pod's place in its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convention {
-    /// `LWS_…`.
+    /// `LWS_…`, which the controller of `LeaderWorkerSet`s sets.
     LeaderWorkerSet,
     /// `PET_…`: Kubeflow's Trainer, and newer `PyTorchJob`s.
     Kubeflow,
     /// `RANK` and `WORLD_SIZE` of pods.
     PyTorchJob,
-    /// `VC_…`.
+    /// `VC_…`, which Volcano sets.
     Volcano,
     /// A hostfile of MPI.
     MpiJob,
     /// `JOBSET_NAME` and the index of a Job.
     JobSet,
-    /// `JOB_COMPLETION_INDEX`.
+    /// `JOB_COMPLETION_INDEX`, which Kubernetes sets in the pods of an Indexed Job.
     IndexedJob,
-    /// `SKYPILOT_…`.
+    /// `SKYPILOT_…`, which SkyPilot sets.
     SkyPilot,
-    /// `DSTACK_…`.
+    /// `DSTACK_…`, which dstack sets.
     Dstack,
-    /// `NOMAD_ALLOC_INDEX`.
+    /// `NOMAD_ALLOC_INDEX`, which Nomad sets.
     Nomad,
-    /// `SLURM_NODEID`.
+    /// `SLURM_NODEID`, which Slurm sets in every task.
     Slurm,
     /// `NODE_RANK` and the number of nodes.
     Plain,
@@ -100,7 +100,7 @@ pub struct MpiLauncher {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No convention matches.
-    #[error("nothing says which node this is")]
+    #[error("cannot determine the rank of this node")]
     Unknown,
     /// The hostfile of an `MPIJob` cannot be read.
     #[error("the hostfile of an MPIJob, `{0}`, cannot be read: {1}")]
@@ -108,9 +108,9 @@ pub enum IdentityError {
     /// A value that is invalid.
     #[error("`{name}={value}` is not {expected}")]
     Malformed {
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// Its value.
+        /// The invalid value.
         value: String,
         /// The expected kind of value.
         expected: &'static str,
@@ -118,7 +118,7 @@ pub enum IdentityError {
     /// Two conventions contradict each other.
     #[error("{what}: {one}, but {other}")]
     Conflict {
-        /// The subject of the contradiction.
+        /// Description of the conflict.
         what: &'static str,
         /// The statement of the first convention, with its name and the variables it was read from.
         one: String,
@@ -171,17 +171,17 @@ impl fmt::Display for MpiLauncher {
 
 /// The role of this pod. A launcher that is a Job of its own has an index too, and is not a node
 /// because of it.
-pub fn identify(around: &Surroundings) -> Result<PodRole, IdentityError> {
-    match mpi_launcher(around)? {
+pub fn identify(context: &Surroundings) -> Result<PodRole, IdentityError> {
+    match mpi_launcher(context)? {
         Some(launcher) => Ok(PodRole::Launcher(launcher)),
-        None => identify_node(around).map(PodRole::Node),
+        None => identify_node(context).map(PodRole::Node),
     }
 }
 
-fn identify_node(around: &Surroundings) -> Result<PodIdentity, IdentityError> {
+fn identify_node(context: &Surroundings) -> Result<PodIdentity, IdentityError> {
     let mut found: Option<PodIdentity> = None;
     for convention in CONVENTIONS {
-        let Some(other) = convention(around)? else { continue };
+        let Some(other) = convention(context)? else { continue };
         match &mut found {
             None => found = Some(other),
             Some(first) => {
@@ -200,37 +200,37 @@ fn identify_node(around: &Surroundings) -> Result<PodIdentity, IdentityError> {
     if let Some(found) = found {
         return in_range(found);
     }
-    if let Some(MpiHostfile { path, text: Err(why), .. }) = &around.mpi_hostfile
-        && !is_mpi_worker(around)
+    if let Some(MpiHostfile { path, text: Err(why), .. }) = &context.mpi_hostfile
+        && !is_mpi_worker(context)
     {
         return Err(IdentityError::MpiHostfile(path.clone(), why.clone()));
     }
-    stateful_set(around).ok_or(IdentityError::Unknown)
+    stateful_set(context).ok_or(IdentityError::Unknown)
 }
 
 /// Checks that the values of two conventions are the same.
 fn agree(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> {
-    let conflict = |what, one: &str, theirs: &str| IdentityError::Conflict {
+    let conflict = |what, one: &str, second: &str| IdentityError::Conflict {
         what,
         one: first.with_source(one),
-        other: other.with_source(theirs),
+        other: other.with_source(second),
     };
     if first.rank != other.rank {
-        let (one, theirs) = (format!("node {}", first.rank), format!("node {}", other.rank));
-        return Err(conflict("which node this is", &one, &theirs));
+        let (one, second) = (format!("node {}", first.rank), format!("node {}", other.rank));
+        return Err(conflict("conflicting node ranks", &one, &second));
     }
     match (first.nodes, other.nodes) {
-        (Some(one), Some(theirs)) if one != theirs => {
-            let (one, theirs) = (format!("{one} nodes"), format!("{theirs} nodes"));
-            Err(conflict("how many nodes there are", &one, &theirs))
+        (Some(one), Some(second)) if one != second => {
+            let (one, second) = (format!("{one} nodes"), format!("{second} nodes"));
+            Err(conflict("conflicting numbers of nodes", &one, &second))
         }
         _ => Ok(()),
     }
 }
 
 fn in_range(found: PodIdentity) -> Result<PodIdentity, IdentityError> {
-    let is_wrong = found.nodes.is_some_and(|nodes| nodes <= found.rank);
-    if !is_wrong {
+    let is_out_of_range = found.nodes.is_some_and(|nodes| nodes <= found.rank);
+    if !is_out_of_range {
         return Ok(found);
     }
     let (name, value) = found.read.first().cloned().unwrap_or_default();
@@ -243,29 +243,31 @@ mod tests {
     use crate::plan::mpi_job;
 
     /// Reads `NAME=VALUE` words; `@` begins the host's full name, `<` the hostfile of MPI.
-    fn around(text: &str) -> Surroundings {
-        let mut around = Surroundings::default();
+    fn context_of(text: &str) -> Surroundings {
+        let mut context = Surroundings::default();
         for word in text.split_ascii_whitespace() {
             if let Some(name) = word.strip_prefix('@') {
-                around.hostname = name.split('.').next().unwrap_or_default().to_owned();
-                around.full_name = name.contains('.').then(|| name.to_owned());
+                context.hostname = name.split('.').next().unwrap_or_default().to_owned();
+                context.full_name = name.contains('.').then(|| name.to_owned());
             } else if let Some(hosts) = word.strip_prefix('<') {
-                let (path, said_by) = mpi_job::mpi_hostfile(&around.env).expect("it is named");
-                let is_there = !hosts.is_empty();
-                let text = is_there.then(|| hosts.replace('|', "\n")).ok_or("not there".to_owned());
-                around.mpi_hostfile = Some(MpiHostfile { path, said_by, text });
+                let (path, source) =
+                    mpi_job::mpi_hostfile(&context.env).expect("a variable has the path");
+                let exists = !hosts.is_empty();
+                let text =
+                    exists.then(|| hosts.replace('|', "\n")).ok_or("no such file".to_owned());
+                context.mpi_hostfile = Some(MpiHostfile { path, said_by: source, text });
             } else {
                 let (name, value) = word.split_once('=').expect("NAME=VALUE");
-                around.env.insert(name.to_owned(), value.replace('|', "\n"));
+                context.env.insert(name.to_owned(), value.replace('|', "\n"));
             }
         }
-        around
+        context
     }
 
     /// Compares convention, node rank, address and port, and slots.
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let found = match identify(&around(text)) {
+        let found = match identify(&context_of(text)) {
             Err(error) => format!("error: {error}"),
             Ok(PodRole::Launcher(launcher)) => format!("{launcher} of {}", launcher.hosts),
             Ok(PodRole::Node(found)) => {
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn every_platform_says_it_in_its_own_way() {
+    fn node_rank_is_read_from_every_platform() {
         check(
             "JOB_COMPLETION_INDEX=2 @train-2.train.ns.svc.cluster.local",
             "Indexed Job: 2 of ? at train-0.train.ns.svc.cluster.local",
@@ -339,19 +341,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_guessed() {
-        check("", "error: nothing says which node this is");
-        check("@web-3", "error: nothing says which node this is");
-        check("KUBERNETES_SERVICE_HOST=1 @web", "error: nothing says which node this is");
+    fn missing_or_invalid_node_rank_is_an_error() {
+        check("", "error: cannot determine the rank of this node");
+        check("@web-3", "error: cannot determine the rank of this node");
+        check("KUBERNETES_SERVICE_HOST=1 @web", "error: cannot determine the rank of this node");
         // A process of torchrun is not a pod.
         check(
             "RANK=5 LOCAL_RANK=1 WORLD_SIZE=8 MASTER_ADDR=a",
-            "error: nothing says which node this is",
+            "error: cannot determine the rank of this node",
         );
-        check(
-            "JOB_COMPLETION_INDEX=x",
-            "error: `JOB_COMPLETION_INDEX=x` is not the number of a node",
-        );
+        check("JOB_COMPLETION_INDEX=x", "error: `JOB_COMPLETION_INDEX=x` is not a node rank");
         check(
             "LWS_WORKER_INDEX=0 LWS_GROUP_SIZE=0",
             "error: `LWS_GROUP_SIZE=0` is not a number of nodes",
@@ -363,17 +362,17 @@ mod tests {
         check("PET_NODE_RANK=0 PET_MASTER_PORT=0", "error: `PET_MASTER_PORT=0` is not a port");
         check(
             "OMPI_MCA_orte_default_hostfile=/hosts <",
-            "error: the hostfile of an MPIJob, `/hosts`, cannot be read: not there",
+            "error: the hostfile of an MPIJob, `/hosts`, cannot be read: no such file",
         );
         check(
             "HYDRA_HOST_FILE=/hosts <a-0:2|a-1:3 @a-1",
-            "error: `HYDRA_HOST_FILE=/hosts` is not a hostfile whose hosts have as many slots each",
+            "error: `HYDRA_HOST_FILE=/hosts` is not a hostfile with equal slots on all hosts",
         );
     }
 
     /// A test for the operator of MPI jobs and for the Trainer, whose launcher is a Job of its own.
     #[test]
-    fn a_hostfile_of_mpi_says_who_is_a_node_and_who_starts_the_job() {
+    fn mpi_hostfile_distinguishes_launcher_and_nodes() {
         const HOSTS: &str = "<pi-worker-0.pi:2|pi-worker-1.pi:2";
         let of_operator = |role: &str, name: &str, expect: &str| {
             check(&format!("K_MPI_JOB_ROLE={role} {HOSTS} @{name}"), expect);
@@ -394,33 +393,34 @@ mod tests {
         check("HYDRA_HOST_FILE=/hosts < NODE_RANK=1 NNODES=2", "NODE_RANK: 1 of 2 at ?");
         check(
             &format!("K_MPI_JOB_ROLE=worker {HOSTS} NODE_RANK=0 @pi-worker-1"),
-            "error: which node this is: node 1 (MPIJob: K_MPI_JOB_ROLE=worker hostname=pi-worker-1), but \
+            "error: conflicting node ranks: node 1 (MPIJob: K_MPI_JOB_ROLE=worker hostname=pi-worker-1), but \
              node 0 (NODE_RANK: NODE_RANK=0)",
         );
     }
 
     #[test]
-    fn two_that_contradict_each_other_are_both_shown() {
+    fn conflicting_conventions_are_both_shown() {
         check(
             "PET_NODE_RANK=1 JOB_COMPLETION_INDEX=2",
-            "error: which node this is: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 (Indexed Job: \
+            "error: conflicting node ranks: node 1 (Kubeflow: PET_NODE_RANK=1), but node 2 (Indexed Job: \
              JOB_COMPLETION_INDEX=2)",
         );
         check(
             "PET_NODE_RANK=1 PET_NNODES=2 RANK=1 WORLD_SIZE=16 MASTER_ADDR=a",
-            "error: how many nodes there are: 2 nodes (Kubeflow: PET_NODE_RANK=1 PET_NNODES=2), but 16 \
+            "error: conflicting numbers of nodes: 2 nodes (Kubeflow: PET_NODE_RANK=1 PET_NNODES=2), but 16 \
              nodes (PyTorchJob: RANK=1 WORLD_SIZE=16 MASTER_ADDR=a)",
         );
         check(
             "SLURM_NODEID=0 NODE_RANK=1",
-            "error: which node this is: node 0 (Slurm: SLURM_NODEID=0), but node 1 (NODE_RANK: \
+            "error: conflicting node ranks: node 0 (Slurm: SLURM_NODEID=0), but node 1 (NODE_RANK: \
              NODE_RANK=1)",
         );
     }
 
     #[test]
-    fn it_is_said_what_was_read() {
-        let found = identify_node(&around("LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2")).expect("a pod");
+    fn identity_shows_variables_it_was_read_from() {
+        let found =
+            identify_node(&context_of("LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2")).expect("a pod");
         let text = "node 1 (LeaderWorkerSet: LWS_WORKER_INDEX=1 LWS_GROUP_SIZE=2)";
         assert_eq!(found.to_string(), text);
     }

@@ -100,7 +100,7 @@ pub enum EnvValue {
     Unless(OsString),
 }
 
-/// The values of everything symbolic, which the agents determined.
+/// Values for the symbolic variables, which the agents determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bindings {
     /// Address of rank 0.

@@ -66,13 +66,13 @@ pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHin
     let reading = read_any(path, text.as_bytes(), ReadOptions::default());
     let hosts = reading.hostfile.hosts();
     let Some(first) = hosts.first().filter(|_| !reading.findings.has_errors()) else {
-        return Err("a hostfile that can be read");
+        return Err("a readable hostfile");
     };
     let Some(rank) = hosts.iter().position(|host| short(host) == hostname) else {
         return Ok(HostfileHint::Launcher(hosts.len()));
     };
     if hosts.iter().any(|host| host.slots != first.slots) {
-        return Err("a hostfile whose hosts have as many slots each");
+        return Err("a hostfile with equal slots on all hosts");
     }
     let base = short(first).strip_suffix("-0").filter(|base| {
         let is_named = |(rank, host)| short(host) == format!("{base}-{rank}");
@@ -111,24 +111,20 @@ mod tests {
     const OPEN_MPI: &str = "pi-worker-0.pi.ml.svc slots=2\npi-worker-1.pi.ml.svc slots=2\n";
 
     #[test]
-    fn whoever_is_in_it_is_a_node_and_whoever_is_not_starts_the_job() {
+    fn hostfile_distinguishes_launcher_and_nodes() {
         check(OPEN_MPI, "pi-worker-1", "1 of 2 x2 at pi-worker-0.pi.ml.svc, pi-worker");
         check(OPEN_MPI, "pi-launcher", "launcher of 2");
         let with_launcher = format!("pi-launcher.pi.ml.svc slots=2\n{OPEN_MPI}");
         check(&with_launcher, "pi-launcher", "0 of 3 x2 at pi-launcher.pi.ml.svc, ");
         check(&with_launcher, "pi-worker-1", "2 of 3 x2 at pi-launcher.pi.ml.svc, ");
         check("a-0.x:4\na-1.x:4\n", "a-0", "0 of 2 x4 at a-0.x, a");
-        check(
-            "a-0 slots=1\na-1 slots=2\n",
-            "a-1",
-            "not a hostfile whose hosts have as many slots each",
-        );
-        check("", "a", "not a hostfile that can be read");
-        check("a slots=many\n", "a", "not a hostfile that can be read");
+        check("a-0 slots=1\na-1 slots=2\n", "a-1", "not a hostfile with equal slots on all hosts");
+        check("", "a", "not a readable hostfile");
+        check("a slots=many\n", "a", "not a readable hostfile");
     }
 
     #[test]
-    fn it_is_where_a_variable_says_or_where_operators_put_it() {
+    fn hostfile_path_is_from_variable_or_default() {
         #[track_caller]
         fn check(env: &[(&str, &str)], expect: Option<(&str, &str)>) {
             let owned = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -22,9 +22,9 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
         let words = worker.argv().map(|word| word.display().to_string());
         format!("program: {}", words.collect::<Vec<_>>().join(" "))
     });
-    // Values may be secrets, so the outline has their marks only.
+    // Values may be secrets, so the outline has their fingerprints only.
     let given = given(plan).map(|(name, value)| {
-        format!("--env {}, a value with the mark {:04x}", name.display(), mark(&value))
+        format!("--env {}, value with fingerprint {:04x}", name.display(), mark(&value))
     });
     let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
@@ -57,35 +57,35 @@ fn clipped(line: String) -> String {
     format!("{}…", &line[..end])
 }
 
-/// The lines in which two outlines differ, those of both sides in pairs; `ours` and `theirs` are
-/// the names of the sides.
+/// Formats the lines in which two outlines differ, those of both sides in pairs; `left` and `right`
+/// are the names of the sides.
 pub fn difference(
-    (ours, our_lines): (&str, &[String]),
-    (theirs, their_lines): (&str, &[String]),
+    (left, left_lines): (&str, &[String]),
+    (right, right_lines): (&str, &[String]),
 ) -> String {
     let mut text = String::new();
-    let mut left_out = 0;
-    let lines = our_lines.len().max(their_lines.len());
+    let mut omitted = 0;
+    let lines = left_lines.len().max(right_lines.len());
     for at in 0..lines {
-        let (our, their) = (our_lines.get(at), their_lines.get(at));
-        if our == their {
+        let (left_line, right_line) = (left_lines.get(at), right_lines.get(at));
+        if left_line == right_line {
             continue;
         }
         if SHOWN_MAX <= text.lines().count() / 2 {
-            left_out += 1;
+            omitted += 1;
             continue;
         }
-        for (who, line) in [(ours, our), (theirs, their)] {
+        for (side, line) in [(left, left_line), (right, right_line)] {
             let line = line.map_or("nothing", String::as_str);
-            let _ = writeln!(text, "  {who} has  {line}");
+            let _ = writeln!(text, "  {side} has  {line}");
         }
     }
-    if 0 < left_out {
-        let _ = writeln!(text, "  … and {left_out} more differences");
+    if 0 < omitted {
+        let _ = writeln!(text, "  … and {omitted} more differences");
     }
     if text.is_empty() {
         // The outlines are equal; the plans differ in text that was cut, such as long arguments.
-        text.push_str("  they differ in what is too long to be shown, such as arguments\n");
+        text.push_str("  the plans differ in text that is too long to show, such as arguments\n");
     }
     text
 }
@@ -115,26 +115,26 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(ours: &LaunchPlan, theirs: &LaunchPlan, expect: &str) {
-        assert_eq!(digest(ours) == digest(theirs), expect.is_empty());
+    fn check(left: &LaunchPlan, right: &LaunchPlan, expect: &str) {
+        assert_eq!(digest(left) == digest(right), expect.is_empty());
         if !expect.is_empty() {
-            let (ours, theirs) = (outline(ours), outline(theirs));
-            assert_eq!(difference(("node 0", &ours), ("node 1", &theirs)), expect);
+            let (left, right) = (outline(left), outline(right));
+            assert_eq!(difference(("node 0", &left), ("node 1", &right)), expect);
         }
     }
 
     #[test]
-    fn what_two_plans_differ_in_stands_below_each_other() {
-        let ours = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
-        check(&ours, &planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]), "");
+    fn differing_lines_of_two_plans_are_paired() {
+        let base = planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]);
+        check(&base, &planned(&[("n0", 2), ("n1", 1)], &["--lr", "1"]), "");
         check(
-            &ours,
+            &base,
             &planned(&[("n0", 2), ("n1", 2)], &["--lr", "1"]),
             "  node 0 has  world size: 3\n  node 1 has  world size: 4\n  \
              node 0 has  node 1: n1, slots 0, rank 2\n  node 1 has  node 1: n1, slots 0,1, ranks 2-3\n",
         );
         check(
-            &ours,
+            &base,
             &planned(&[("n0", 2), ("n1", 1)], &["--lr", "2"]),
             "  node 0 has  program: train --lr 1\n  node 1 has  program: train --lr 2\n",
         );
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_of_a_large_job_fits_into_a_message() {
+    fn outline_of_a_large_job_fits_into_a_message() {
         let names: Vec<String> = (0..4000).map(|n| format!("worker-{n}.some.domain")).collect();
         let hosts: Vec<_> = names.iter().map(|name| (name.as_str(), 8)).collect();
         let long = "x".repeat(10_000);
@@ -155,7 +155,7 @@ mod tests {
         let bytes: usize = lines.iter().map(|line| line.len() + 4).sum();
         assert!(bytes <= OUTLINE_BYTES_MAX, "{bytes}");
         assert!(lines[0].ends_with('…') && lines.len() < 4000);
-        let nothing = difference(("a", &lines), ("b", &lines));
-        assert!(nothing.contains("too long to be shown"), "{nothing}");
+        let text = difference(("a", &lines), ("b", &lines));
+        assert!(text.contains("too long to show"), "{text}");
     }
 }

@@ -90,7 +90,7 @@ pub enum Program {
         module: bool,
         /// Whether `--local_rank=N` is passed.
         local_rank: bool,
-        /// The interpreter.
+        /// Path of the interpreter, or a name that is searched for in PATH.
         interpreter: OsString,
     },
     /// The program itself (`--no_python`).

@@ -18,15 +18,15 @@ pub(super) type TemplateEnv = BTreeMap<OsString, TemplateValue>;
 pub(super) enum TemplateValue {
     /// The same for every worker.
     Same(EnvValue),
-    /// The rank.
+    /// Rank of the worker in the job.
     Rank,
-    /// The local rank.
+    /// Rank of the worker on its node.
     LocalRank,
-    /// The rank of the node.
+    /// Rank of the node.
     NodeRank,
-    /// Workers of the node.
+    /// Number of workers of the node.
     LocalSize,
-    /// The devices of the node.
+    /// List of the devices of the node.
     Devices,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct NodeShare {
     pub(super) devices: Arc<OsStr>,
 }
 
-/// The place of one worker on its node and in the job.
+/// The ranks of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) rank: Rank,

@@ -17,7 +17,7 @@ use crate::base::{Diagnostic, Findings, Severity, Source, Span, Suggestion};
 pub enum Paint {
     /// Plain ASCII, for files and pipes.
     Plain,
-    /// ANSI colours.
+    /// Text with ANSI colour sequences.
     Colour,
 }
 
@@ -33,7 +33,7 @@ const DRAWN_LINES_MAX: usize = 10_000;
 pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     let mut out = show_problems(findings, paint);
     if findings.diagnostics.iter().any(|found| Severity::Note < found.severity) {
-        writeln!(out, "{}", summary(findings)).expect("a String takes everything");
+        writeln!(out, "{}", summary(findings)).expect("writing to a String cannot fail");
     }
     out
 }
@@ -84,19 +84,19 @@ fn show(diagnostic: &Diagnostic, lines: &Lines<'_>, paint: Paint) -> String {
     let title = level(diagnostic.severity)
         .primary_title(printable(&diagnostic.message))
         .id(diagnostic.code);
-    let mut draws = false;
+    let mut has_snippet = false;
     let group = match diagnostic.span.map(|span| (span, Window::around(diagnostic, span, lines))) {
         None => Group::with_title(title).element(Origin::path(lines.name.clone())),
         Some((span, None)) => Group::with_title(title).element(origin(span, lines)),
         Some((span, Some(window))) => {
-            draws = true;
+            has_snippet = true;
             Group::with_title(title).element(annotated(diagnostic, span, &window, lines))
         }
     };
     let renderer = renderer(paint);
     let mut text = match help(diagnostic, lines) {
         None => renderer.render(&[group]),
-        Some(help) if draws => renderer.render(&[group, help]),
+        Some(help) if has_snippet => renderer.render(&[group, help]),
         // Between two parts the renderer draws a piece of a frame, which is not wanted here.
         Some(help) => renderer.render(&[group]) + "\n" + &renderer.render(&[help]),
     };

@@ -1,5 +1,5 @@
 //! File I/O on a thread of its own with a timeout, because the file system may hang: a file server
-//! that is gone delays the caller for a bounded time only.
+//! that does not respond delays the caller for a bounded time only.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::os::errand::hangs;
 
-/// A disk that one caller at a time uses.
+/// Runner of file I/O for one file system, one operation at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     /// Whether an earlier operation has not finished yet.
@@ -22,23 +22,23 @@ impl Disk {
     pub(super) fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
-        errand: impl FnOnce() -> io::Result<T> + Send + 'static,
+        operation: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return Err(hangs());
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let is_busy = Arc::clone(&self.is_busy);
         let work = move || {
-            let result = errand();
+            let result = operation();
             is_busy.store(false, Ordering::Release);
-            let _ = tell.send(result);
+            let _ = sender.send(result);
         };
         if let Err(error) = std::thread::Builder::new().name("disk".to_owned()).spawn(work) {
             self.is_busy.store(false, Ordering::Release);
             return Err(error);
         }
-        told.recv_timeout(limit).unwrap_or_else(|_| Err(hangs()))
+        receiver.recv_timeout(limit).unwrap_or_else(|_| Err(hangs()))
     }
 }
 
@@ -47,24 +47,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hangs_is_left_alone_and_asked_again_once_it_is_back() {
-        let (disk, long) = (Disk::default(), Duration::from_secs(60));
-        assert_eq!(disk.ask(long, || Ok(1)).expect("it answers"), 1);
+    fn hung_disk_is_skipped_until_it_responds() {
+        let (disk, limit) = (Disk::default(), Duration::from_secs(60));
+        assert_eq!(disk.ask(limit, || Ok(1)).expect("the disk responds"), 1);
         let (go, gate) = mpsc::channel::<()>();
-        let (tell, back) = mpsc::channel();
+        let (sender, resumed) = mpsc::channel();
         let hung = disk.ask(Duration::from_millis(1), move || {
             let _ = gate.recv();
-            let _ = tell.send(());
+            let _ = sender.send(());
             Ok(())
         });
-        assert_eq!(hung.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
+        assert_eq!(hung.expect_err("the operation hangs").kind(), io::ErrorKind::TimedOut);
         // This operation fails at once, although its limit is long.
-        assert!(disk.ask(long, || Ok(())).is_err());
+        assert!(disk.ask(limit, || Ok(())).is_err());
         drop(go);
-        back.recv().expect("it comes back");
+        resumed.recv().expect("the operation resumes");
         while disk.is_busy.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        assert_eq!(disk.ask(long, || Ok(2)).expect("it answers"), 2);
+        assert_eq!(disk.ask(limit, || Ok(2)).expect("the disk responds"), 2);
     }
 }

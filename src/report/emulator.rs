@@ -127,10 +127,10 @@ fn read_sequence(bytes: &[u8]) -> Sequence<'_> {
 impl Emulator {
     /// Makes an emulator that begins with the part of a line that was written before.
     pub(super) fn new(line: &[u8]) -> Self {
-        let mut new = Self { rows: vec![Row::default()], ..Self::default() };
+        let mut emulator = Self { rows: vec![Row::default()], ..Self::default() };
         // Without a line end no row can become final.
-        new.feed(line, &mut Vec::new());
-        new
+        emulator.feed(line, &mut Vec::new());
+        emulator
     }
 
     /// Reads bytes and adds the lines that became final to `done`. Returns how many bytes were
@@ -201,7 +201,7 @@ impl Emulator {
         let head = &bytes[..length.min(bytes.len())];
         match std::str::from_utf8(head) {
             Ok(text) => {
-                let character = text.chars().next().expect("it has one byte at least");
+                let character = text.chars().next().expect("a string with at least one byte");
                 self.character(character, done);
                 length
             }
@@ -420,8 +420,8 @@ impl Emulator {
 
     fn bars(&self) -> impl Iterator<Item = (usize, &Row)> {
         let is_bar = |at: usize, row: &Row| {
-            let is_begun = at == self.row && !row.is_redrawn && !self.visit.returned;
-            !is_begun && !row.text.is_blank()
+            let is_partial_line = at == self.row && !row.is_redrawn && !self.visit.returned;
+            !is_partial_line && !row.text.is_blank()
         };
         self.rows.iter().enumerate().filter(move |(at, row)| is_bar(*at, row))
     }
@@ -442,8 +442,9 @@ impl Emulator {
     /// The text of a line that has no end yet and that no control has touched.
     pub(super) fn begun_line(&self) -> Option<Vec<u8>> {
         let row = &self.rows[self.row];
-        let is_begun = !row.is_redrawn && !self.visit.returned && self.unread.is_empty();
-        (is_begun && self.rows.len() == 1 && !row.text.is_empty()).then(|| row.text.to_bytes())
+        let is_partial_line = !row.is_redrawn && !self.visit.returned && self.unread.is_empty();
+        (is_partial_line && self.rows.len() == 1 && !row.text.is_empty())
+            .then(|| row.text.to_bytes())
     }
 
     /// Discards a line that has no end yet.
@@ -478,8 +479,8 @@ impl Row {
             }
         }
         let text = self.text.to_bytes();
-        let is_told = self.reported.as_ref() == Some(&text);
-        (!is_told).then_some(FinalLine { text, continues: false })
+        let is_reported = self.reported.as_ref() == Some(&text);
+        (!is_reported).then_some(FinalLine { text, continues: false })
     }
 }
 
@@ -633,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_lines_after_bars_are_read_without_a_screen_again() {
+    fn plain_lines_after_bars_end_emulation() {
         let bars = "\repoch\n\rbatch\x1b[A\n\r     \x1b[A\repoch 100%\n";
         let lines = "line\n".repeat(200);
         let (emulator, done) = fed([bars.as_bytes(), lines.as_bytes()]);

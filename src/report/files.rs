@@ -1,10 +1,10 @@
 //! Writes the workers' output to files, on a thread of its own, so that a disk that hangs delays
-//! neither a screen nor a worker.
+//! neither screens nor workers.
 //!
 //! A slow disk delays output as a slow screen does: the queue is bounded, and a full queue makes
 //! the sender wait. If the disk has accepted nothing for a second, further output is left out,
-//! counted and reported, and the file contains a line where bytes are missing. A worker that waits
-//! for its log would be the greater loss.
+//! counted and reported, and the file contains a line where bytes are missing: a worker must not wait
+//! for its log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl Files {
         let writer = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files".to_owned());
         if let Err(why) = thread.spawn(move || writer.serve(logs)) {
-            shared.lock().fail(format!("no thread writes the files of ranks: {why}"));
+            shared.lock().fail(format!("cannot start the thread that writes log files: {why}"));
         }
         Self { shared, is_told: false }
     }
@@ -123,19 +123,19 @@ impl Files {
     /// Messages about the files, each returned once.
     pub(super) fn news(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
-        let mut news: Vec<_> = state.error.take().into_iter().collect();
-        let still = clock::now().saturating_duration_since(state.moved);
+        let mut messages: Vec<_> = state.error.take().into_iter().collect();
+        let idle = clock::now().saturating_duration_since(state.moved);
         let limit = if state.gaps.is_empty() { STALL_WARNING } else { STALL_LIMIT };
-        let stands_still = !state.is_idle() && limit <= still;
-        if stands_still && !self.is_told {
-            news.push(
+        let is_stalled = !state.is_idle() && limit <= idle;
+        if is_stalled && !self.is_told {
+            messages.push(
                 "cannot write log files (disk not responding); workers continue, and their log files \
                  may be incomplete"
                     .to_owned(),
             );
         }
-        self.is_told = stands_still;
-        news
+        self.is_told = is_stalled;
+        messages
     }
 
     /// Waits until everything is written, as long as the disk makes progress; returns messages
@@ -143,11 +143,11 @@ impl Files {
     pub(super) fn finish(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
         while !state.is_idle() {
-            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
-            if patience.is_zero() {
+            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if remaining.is_zero() {
                 break;
             }
-            state = self.shared.wait(state, patience);
+            state = self.shared.wait(state, remaining);
         }
         let unwritten: usize = state.waiting.iter().map(Task::bytes).sum();
         state.left_out += unwritten as u64;
@@ -155,13 +155,13 @@ impl Files {
         state.waiting_bytes = 0;
         let missing = std::mem::take(&mut state.left_out);
         drop(state);
-        let mut news = self.news();
+        let mut messages = self.news();
         if 0 < missing {
-            news.push(format!(
+            messages.push(format!(
                 "{missing} bytes are missing in the log files: the disk did not respond"
             ));
         }
-        news
+        messages
     }
 }
 
@@ -170,11 +170,11 @@ impl Shared {
     fn wait_for_room(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         while WAITING_BYTES_MAX <= state.waiting_bytes {
-            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
-            if patience.is_zero() {
+            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if remaining.is_zero() {
                 return None;
             }
-            state = self.wait(state, patience);
+            state = self.wait(state, remaining);
         }
         Some(state)
     }
@@ -327,7 +327,7 @@ mod tests {
         }
 
         fn text(&self) -> String {
-            std::fs::read_to_string(self.path()).expect("it was made")
+            std::fs::read_to_string(self.path()).expect("the file exists")
         }
 
         /// Makes a FIFO, so that opening it blocks until it has a reader.
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_in_the_file_when_it_is_finished() {
+    fn finished_file_has_all_output() {
         let scratch = Scratch::new("all");
         let mut files = scratch.files();
         assert_eq!(files.path(FILE), None, "nothing was written yet");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_is_not_waited_for_and_what_is_missing_is_counted() {
+    fn hung_disk_does_not_block_and_lost_bytes_are_counted() {
         let scratch = Scratch::new("hangs");
         scratch.hang();
         let mut files = scratch.files();
@@ -367,17 +367,19 @@ mod tests {
             files.write(FILE, vec![b'x'; 1 << 20]);
         }
         files.write(FILE, vec![b'x'; 10]);
-        let news = files.news();
-        assert!(news.len() == 1 && news[0].contains("disk not responding"), "{news:?}");
+        let messages = files.news();
+        assert!(messages.len() == 1, "{messages:?}");
+        assert!(messages[0].contains("disk not responding"), "{messages:?}");
         assert_eq!(files.news(), [""; 0], "once");
-        let news = files.finish();
+        let messages = files.finish();
         // All bytes except those that the thread is writing.
         let missing = format!("{} bytes are missing in", WAITING_BYTES_MAX + 10);
-        assert!(news.last().expect("something is missing").starts_with(&missing), "{news:?}");
+        let last = messages.last().expect("a message about the missing bytes");
+        assert!(last.starts_with(&missing), "{messages:?}");
     }
 
     #[test]
-    fn a_file_says_itself_what_is_missing_in_it() {
+    fn file_marks_its_gaps() {
         let scratch = Scratch::new("gap");
         let mut files = scratch.files();
         files.write(FILE, b"before".to_vec());
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_once() {
+    fn write_error_is_reported_once() {
         let scratch = Scratch::new("full");
         // A link at the file's path is not followed.
         std::os::unix::fs::symlink("/dev/full", scratch.path()).expect("a link");
@@ -400,8 +402,9 @@ mod tests {
         for _ in 0..3 {
             files.write(FILE, b"x".to_vec());
         }
-        let news = files.finish();
-        assert!(news.len() == 1 && news[0].starts_with("cannot write `"), "{news:?}");
+        let messages = files.finish();
+        assert!(messages.len() == 1, "{messages:?}");
+        assert!(messages[0].starts_with("cannot write `"), "{messages:?}");
         assert_eq!(files.finish(), [""; 0]);
     }
 }

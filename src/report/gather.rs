@@ -35,30 +35,30 @@ impl Gathered {
 
 /// Groups equal items in the order of their first occurrence: folded names, count, item.
 pub fn fold<'a, T: Ord + Clone>(
-    said: impl IntoIterator<Item = (&'a str, T)>,
+    items: impl IntoIterator<Item = (&'a str, T)>,
 ) -> Vec<(String, usize, T)> {
     let mut order: Vec<(T, Vec<&str>)> = Vec::new();
-    let mut places: BTreeMap<T, usize> = BTreeMap::new();
-    for (name, what) in said {
-        let place = *places.entry(what.clone()).or_insert(order.len());
-        match order.get_mut(place) {
+    let mut indices: BTreeMap<T, usize> = BTreeMap::new();
+    for (name, item) in items {
+        let index = *indices.entry(item.clone()).or_insert(order.len());
+        match order.get_mut(index) {
             Some((_, names)) => names.push(name),
-            None => order.push((what, vec![name])),
+            None => order.push((item, vec![name])),
         }
     }
-    let show = |(what, names): (T, Vec<&str>)| {
+    let show = |(item, names): (T, Vec<&str>)| {
         let count = names.len();
-        (fold_set(names), count, what)
+        (fold_set(names), count, item)
     };
     order.into_iter().map(show).collect()
 }
 
 /// Formats outputs below the names of their hosts; hosts without output are left out.
-pub fn show_gathered(said: &[(&str, &[u8])]) -> Vec<u8> {
+pub fn show_gathered(outputs: &[(&str, &[u8])]) -> Vec<u8> {
     const RULE: &str = "---------------";
-    let spoke = said.iter().filter(|(_, text)| !text.is_empty()).copied();
+    let non_empty = outputs.iter().filter(|(_, text)| !text.is_empty()).copied();
     let mut out = Vec::new();
-    for (names, count, text) in fold(spoke) {
+    for (names, count, text) in fold(non_empty) {
         let count = if count == 1 { String::new() } else { format!(" ({count})") };
         out.extend_from_slice(format!("{RULE}\n{names}{count}\n{RULE}\n").as_bytes());
         out.extend_from_slice(text);
@@ -74,17 +74,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_the_same_is_said_once() {
-        let said: [(&str, &[u8]); 5] =
+    fn equal_output_is_shown_once() {
+        let outputs: [(&str, &[u8]); 5] =
             [("n1", b"a\n"), ("n2", b"b"), ("n3", b"a\n"), ("n4", b""), ("n5", b"a\n")];
         assert_eq!(
-            String::from_utf8_lossy(&show_gathered(&said)),
+            String::from_utf8_lossy(&show_gathered(&outputs)),
             "---------------\nn[1,3,5] (3)\n---------------\na\n---------------\nn2\n---------------\nb\n"
         );
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn dropped_bytes_are_counted() {
         let mut gathered = Gathered::default();
         for _ in 0..17 {
             gathered.push(&vec![b'x'; 1 << 20]);

@@ -64,10 +64,10 @@ pub(super) struct LineCutter {
 
 impl LineCutter {
     /// Makes a cutter whose lines begin with `prefix`.
-    pub(super) fn new(prefix: Vec<u8>, dress: Dress, bars: Bars, charset: Charset) -> Self {
+    pub(super) fn new(prefix: Vec<u8>, control_chars: Dress, bars: Bars, charset: Charset) -> Self {
         Self {
             prefix,
-            dress,
+            dress: control_chars,
             bars,
             continues: charset.continues(),
             partial: Vec::new(),
@@ -87,7 +87,7 @@ impl LineCutter {
     /// The newest states of progress bars for the status area, from the top.
     pub(super) fn bar_rows(&self) -> Vec<Vec<u8>> {
         match &self.screen {
-            Some(screen) if self.bars == Bars::InStatus => screen.bar_rows().collect(),
+            Some(emulator) if self.bars == Bars::InStatus => emulator.bar_rows().collect(),
             Some(_) | None => Vec::new(),
         }
     }
@@ -101,13 +101,13 @@ impl LineCutter {
     pub(super) fn end_prompt(&mut self) {
         if std::mem::take(&mut self.is_prompt) {
             self.partial.clear();
-            self.screen.iter_mut().for_each(|screen| screen.drop_begun_line());
+            self.screen.iter_mut().for_each(|emulator| emulator.drop_begun_line());
         }
     }
 
     fn begun_line(&self) -> Option<Vec<u8>> {
         match &self.screen {
-            Some(screen) => screen.begun_line(),
+            Some(emulator) => emulator.begun_line(),
             None => (!self.partial.is_empty()).then(|| self.partial.clone()),
         }
     }
@@ -117,9 +117,9 @@ impl LineCutter {
         self.written = Some(now);
         while !bytes.is_empty() {
             let read = match &mut self.screen {
-                Some(screen) => {
+                Some(emulator) => {
                     let mut done = Vec::new();
-                    let read = screen.feed(bytes, &mut done);
+                    let read = emulator.feed(bytes, &mut done);
                     self.after_feed(&done, out);
                     read
                 }
@@ -151,12 +151,12 @@ impl LineCutter {
 
     fn after_feed(&mut self, done: &[FinalLine], out: &mut Vec<u8>) {
         self.emit_final(done, out);
-        let Some(screen) = &mut self.screen else { return };
-        if screen.take_stopped_at_top() {
+        let Some(emulator) = &mut self.screen else { return };
+        if emulator.take_stopped_at_top() {
             self.hold = (self.hold * 4).min(HOLD_MAX);
         }
-        if screen.is_idle() {
-            self.partial = screen.carried_style();
+        if emulator.is_idle() {
+            self.partial = emulator.carried_style();
             self.screen = None;
         }
     }
@@ -214,32 +214,34 @@ impl LineCutter {
 
     /// When [`Self::look_again`] should be called if no bytes are pushed before.
     pub(super) fn due(&self) -> Option<Instant> {
-        let written = self.written?;
-        let screen = self.screen.as_ref();
-        let settles = screen.filter(|screen| screen.holds_rows()).map(|_| written + self.hold);
-        let changed = screen.filter(|screen| self.bars == Bars::NowAndThen && screen.has_change());
+        let received_at = self.written?;
+        let emulator = self.screen.as_ref();
+        let finalizes =
+            emulator.filter(|emulator| emulator.holds_rows()).map(|_| received_at + self.hold);
+        let changed =
+            emulator.filter(|emulator| self.bars == Bars::NowAndThen && emulator.has_change());
         let shows = changed.and(self.bar_shown).map(|shown| shown + BAR_PAUSE);
-        let has_prompt = match screen {
+        let has_prompt = match emulator {
             _ if self.is_prompt || self.bars == Bars::NowAndThen => false,
-            Some(screen) => screen.begun_line().is_some(),
+            Some(emulator) => emulator.begun_line().is_some(),
             None => !self.partial.is_empty(),
         };
-        let prompts = has_prompt.then(|| written + PROMPT_AFTER);
-        [settles, shows, prompts].into_iter().flatten().min()
+        let prompts = has_prompt.then(|| received_at + PROMPT_AFTER);
+        [finalizes, shows, prompts].into_iter().flatten().min()
     }
 
     /// Runs the timed work.
     pub(super) fn look_again(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let Some(written) = self.written else { return };
-        if let Some(screen) = &mut self.screen
-            && written + self.hold <= now
+        let Some(received_at) = self.written else { return };
+        if let Some(emulator) = &mut self.screen
+            && received_at + self.hold <= now
         {
             let mut done = Vec::new();
-            screen.settle(&mut done);
+            emulator.settle(&mut done);
             self.after_feed(&done, out);
         }
         self.show_change(now, out);
-        let is_late = self.bars == Bars::InStatus && written + PROMPT_AFTER <= now;
+        let is_late = self.bars == Bars::InStatus && received_at + PROMPT_AFTER <= now;
         self.is_prompt |= is_late && self.begun_line().is_some();
     }
 
@@ -250,7 +252,7 @@ impl LineCutter {
         if self.bars != Bars::NowAndThen || !is_due {
             return;
         }
-        if let Some(state) = self.screen.as_mut().and_then(|screen| screen.newest_change()) {
+        if let Some(state) = self.screen.as_mut().and_then(|emulator| emulator.newest_change()) {
             self.bar_shown = Some(now);
             self.emit_line(&state, out);
         }
@@ -258,9 +260,9 @@ impl LineCutter {
 
     /// Appends a last line that has no end, when the stream has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Some(screen) = self.screen.take() {
+        if let Some(emulator) = self.screen.take() {
             let mut done = Vec::new();
-            screen.finish(&mut done);
+            emulator.finish(&mut done);
             self.emit_final(&done, out);
         }
         if !self.partial.is_empty() {
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_whatever_the_pieces() {
+    fn lines_are_whole_for_any_pieces() {
         assert_eq!(cut(&[b"a\nb\n"]), "w:0 | a\nw:0 | b\n");
         assert_eq!(cut(&[b"a", b"b\n", b"\n", b"c"]), "w:0 | ab\nw:0 | \nw:0 | c\n");
         assert_eq!(cut(&[b"dos\r\n"]), "w:0 | dos\n");
@@ -328,26 +330,26 @@ mod tests {
     }
 
     #[test]
-    fn of_a_progress_bar_the_last_state_stays() {
+    fn progress_bar_leaves_its_last_state() {
         assert_eq!(cut(&[b"10%\r20%\r30%\n"]), "w:0 | 30%\n");
         assert_eq!(cut(&[b"10%\r", b"20%\r", b"30%\r", b"done\n"]), "w:0 | 10%\nw:0 | done\n");
     }
 
     #[test]
-    fn a_bar_that_returns_before_it_draws_shows_no_empty_line() {
+    fn bar_with_leading_return_shows_no_empty_line() {
         assert_eq!(cut(&[b"\r10%", b"\r20%", b"\r30%\n"]), "w:0 | 10%\nw:0 | 30%\n");
     }
 
-    /// A cutter, its output and a clock.
-    struct Bench {
+    /// A cutter with its output and a simulated clock.
+    struct TestCutter {
         cutter: LineCutter,
         now: Instant,
         out: Vec<u8>,
     }
 
-    impl Bench {
-        fn new(dress: Dress, bars: Bars) -> Self {
-            let cutter = LineCutter::new(b"> ".to_vec(), dress, bars, Charset::Utf8);
+    impl TestCutter {
+        fn new(control_chars: Dress, bars: Bars) -> Self {
+            let cutter = LineCutter::new(b"> ".to_vec(), control_chars, bars, Charset::Utf8);
             Self { cutter, now: clock::now(), out: Vec::new() }
         }
 
@@ -357,7 +359,7 @@ mod tests {
         }
 
         /// Advances the clock, and runs the timed work that becomes due.
-        fn pass(&mut self, time: Duration) -> &mut Self {
+        fn advance(&mut self, time: Duration) -> &mut Self {
             let end = self.now + time;
             while let Some(due) = self.cutter.due().filter(|due| *due <= end) {
                 self.now = self.now.max(due);
@@ -380,12 +382,12 @@ mod tests {
     fn bar_in_the_status_area_becomes_a_line_when_it_ends() {
         #[track_caller]
         fn check(pieces: &[&str], bars: &[&str], lines: &str, later: &str) {
-            let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+            let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
             for piece in pieces {
-                bench.push(piece);
+                test.push(piece);
             }
-            bench.check(lines, bars);
-            bench.pass(HOLD).check(later, if later.is_empty() { bars } else { &[] });
+            test.check(lines, bars);
+            test.advance(HOLD).check(later, if later.is_empty() { bars } else { &[] });
         }
         check(&["no bar"], &[], "", "");
         check(&["1%\r"], &["1%"], "", "");
@@ -398,35 +400,35 @@ mod tests {
     }
 
     #[test]
-    fn bar_in_a_pipe_is_shown_now_and_then() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+    fn bar_in_a_pipe_is_shown_at_intervals() {
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
         let ms = Duration::from_millis;
         // A bar that runs for 35 s with ten states a second; then another one.
         for state in 0..350 {
-            bench.push(&format!("\r{state:3}")).pass(ms(100));
+            test.push(&format!("\r{state:3}")).advance(ms(100));
         }
-        bench.check(">   0\n>  99\n> 199\n> 299\n", &[]);
-        bench.push("\r350\n").pass(ms(2000)).check("> 350\n", &[]);
-        bench.push("\rsecond 0");
+        test.check(">   0\n>  99\n> 199\n> 299\n", &[]);
+        test.push("\r350\n").advance(ms(2000)).check("> 350\n", &[]);
+        test.push("\rsecond 0");
         // The bar began before it may be shown, and writes nothing more for a while.
-        bench.pass(ms(10_000)).check("> second 0\n", &[]);
-        bench.push("\rsecond 1").push("\rsecond 2\n").pass(ms(60_000)).check("> second 2\n", &[]);
+        test.advance(ms(10_000)).check("> second 0\n", &[]);
+        test.push("\rsecond 1").push("\rsecond 2\n").advance(ms(60_000)).check("> second 2\n", &[]);
     }
 
     #[test]
     fn last_state_in_a_pipe_is_shown_once() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
-        bench.push("\r100%").push("\n").pass(HOLD).check("> 100%\n", &[]);
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        test.push("\r100%").push("\n").advance(HOLD).check("> 100%\n", &[]);
     }
 
     #[test]
     fn nested_bars_in_a_pipe_do_not_flood() {
-        let mut bench = Bench::new(Dress::Bytes, Bars::NowAndThen);
+        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
         for step in 0..400 {
-            bench.push(&format!("\repoch {}", step / 90)).pass(Duration::from_millis(50));
-            bench.push(&format!("\n\rbatch {step}\x1b[A")).pass(Duration::from_millis(50));
+            test.push(&format!("\repoch {}", step / 90)).advance(Duration::from_millis(50));
+            test.push(&format!("\n\rbatch {step}\x1b[A")).advance(Duration::from_millis(50));
         }
-        let lines = String::from_utf8(std::mem::take(&mut bench.out)).expect("text");
+        let lines = String::from_utf8(std::mem::take(&mut test.out)).expect("text");
         assert_eq!(lines.lines().count(), 5, "{lines}");
         assert!(lines.starts_with("> epoch 0\n> epoch 1\n"), "{lines}");
     }
@@ -434,14 +436,14 @@ mod tests {
     #[test]
     fn nested_bars_stay_in_the_status_area() {
         let bytes = include_bytes!("../../tests/vectors/bars/trainer.bytes");
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
         let text = std::str::from_utf8(bytes).expect("text");
         for piece in text.split_inclusive("\x1b[A") {
-            bench.push(piece).pass(Duration::from_millis(10));
-            assert!(bench.cutter.bar_rows().len() <= 3);
+            test.push(piece).advance(Duration::from_millis(10));
+            assert!(test.cutter.bar_rows().len() <= 3);
         }
-        bench.pass(HOLD);
-        let lines = String::from_utf8(bench.out).expect("text");
+        test.advance(HOLD);
+        let lines = String::from_utf8(test.out).expect("text");
         let notes = lines.lines().filter(|line| line.contains("loss")).count();
         assert_eq!((notes, lines.lines().count()), (6, 8), "{lines}");
         assert!(!lines.contains("x1b"), "{lines}");
@@ -449,39 +451,39 @@ mod tests {
 
     #[test]
     fn rich_that_pauses_is_held_longer() {
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
-        bench.push("a 0%\nb 0%");
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        test.push("a 0%\nb 0%");
         for _ in 0..30 {
-            bench.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").pass(Duration::from_secs(3));
+            test.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").advance(Duration::from_secs(3));
         }
-        let lines = String::from_utf8(bench.out).expect("text");
+        let lines = String::from_utf8(test.out).expect("text");
         assert!(lines.lines().count() <= 3, "{lines}");
     }
 
     #[test]
     fn line_without_end_becomes_a_prompt() {
-        let mut bench = Bench::new(Dress::Neutral, Bars::InStatus);
-        bench.push("a\n(Pdb) ").check("> a\n", &[]);
-        assert_eq!(bench.cutter.prompt(), None, "it may still end");
-        bench.pass(PROMPT_AFTER).check("", &[]);
-        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) "[..]));
-        bench.push("more").check("", &[]);
-        assert_eq!(bench.cutter.prompt().as_deref(), Some(&b"(Pdb) more"[..]));
-        bench.push("\nb\n").check("> (Pdb) more\n> b\n", &[]);
-        assert_eq!(bench.cutter.prompt(), None);
-        bench.push("(Pdb) ").pass(PROMPT_AFTER);
-        bench.cutter.end_prompt();
-        bench.push("answer\n").check("> answer\n", &[]);
+        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        test.push("a\n(Pdb) ").check("> a\n", &[]);
+        assert_eq!(test.cutter.prompt(), None, "it may still end");
+        test.advance(PROMPT_AFTER).check("", &[]);
+        assert_eq!(test.cutter.prompt().as_deref(), Some(&b"(Pdb) "[..]));
+        test.push("more").check("", &[]);
+        assert_eq!(test.cutter.prompt().as_deref(), Some(&b"(Pdb) more"[..]));
+        test.push("\nb\n").check("> (Pdb) more\n> b\n", &[]);
+        assert_eq!(test.cutter.prompt(), None);
+        test.push("(Pdb) ").advance(PROMPT_AFTER);
+        test.cutter.end_prompt();
+        test.push("answer\n").check("> answer\n", &[]);
         // A bar is not a prompt, and in a pipe there are no prompts.
-        bench.push("\r1%").pass(PROMPT_AFTER);
-        assert_eq!(bench.cutter.prompt(), None);
-        let mut pipe = Bench::new(Dress::Bytes, Bars::NowAndThen);
-        pipe.push("(Pdb) ").pass(PROMPT_AFTER).check("", &[]);
+        test.push("\r1%").advance(PROMPT_AFTER);
+        assert_eq!(test.cutter.prompt(), None);
+        let mut pipe = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        pipe.push("(Pdb) ").advance(PROMPT_AFTER).check("", &[]);
         assert_eq!(pipe.cutter.prompt(), None);
     }
 
     #[test]
-    fn a_line_without_end_is_shown_in_bounded_parts() {
+    fn endless_line_is_shown_in_bounded_parts() {
         let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
         let (now, mut shown) = (clock::now(), 0);
         for _ in 0..100 {
@@ -497,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_has_the_same_parts_wherever_it_was_cut() {
+    fn long_line_has_the_same_parts_for_any_pieces() {
         let line = ["ö".repeat(100_000).into_bytes(), b"end\n".to_vec()].concat();
         let parts = |size: usize| cut(&line.chunks(size).collect::<Vec<_>>());
         let whole = parts(line.len());
@@ -511,7 +513,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
         #[test]
-        fn where_the_pieces_are_cut_does_not_matter(
+        fn lines_do_not_depend_on_the_pieces(
             text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(0usize..60, 0..6)
         ) {
             let bytes = text.as_bytes();

@@ -1,7 +1,5 @@
-//! Output: screens, JSON and summaries; the only writer of standard output and standard error (layer
-//! L4).
-//!
-//! It makes no decisions.
+//! Output: screens, JSON and summaries (layer L4). The only module that writes to standard output and
+//! standard error; it decides nothing about the job.
 
 pub mod diagnostic;
 mod disk;

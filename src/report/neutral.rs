@@ -1,5 +1,6 @@
-//! Escapes what a worker's output could do to a terminal: escape sequences, titles, the clipboard,
-//! cursor movements, and lines that look like remuda's own. UTF-8 text, colours and tabs are kept.
+//! Escapes the control characters of workers' output: a worker must not move the cursor of the user's
+//! terminal, change its title or clipboard, or imitate remuda's lines. UTF-8 text, colours and tabs
+//! are kept.
 
 /// Appends `bytes` to `out` with every control that a terminal would obey written as `\x1b`.
 pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -37,8 +38,8 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
         }
     }
     // The first byte of a character that needs more bytes than are available.
-    let starts = newest.iter().rev().take(3).position(|byte| 0xc0 <= *byte);
-    let Some(back) = starts.map(|back| back + 1) else {
+    let lead = newest.iter().rev().take(3).position(|byte| 0xc0 <= *byte);
+    let Some(back) = lead.map(|back| back + 1) else {
         return 0;
     };
     let character = &newest[newest.len() - back..];
@@ -56,13 +57,13 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
         let colour = colour_sequence(rest);
-        let (taken, after) = rest.split_at(colour.max(character.len_utf8()));
+        let (first, after) = rest.split_at(colour.max(character.len_utf8()));
         // C1 controls are two bytes in UTF-8, and some terminals obey them.
-        let obeyed = character.is_control() && character != '\t';
-        if 0 < colour || !obeyed {
-            out.extend_from_slice(taken.as_bytes());
+        let is_control = character.is_control() && character != '\t';
+        if 0 < colour || !is_control {
+            out.extend_from_slice(first.as_bytes());
         } else {
-            taken.bytes().for_each(|byte| push_escaped(out, byte));
+            first.bytes().for_each(|byte| push_escaped(out, byte));
         }
         rest = after;
     }
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_on_is_known() {
+    fn incomplete_suffix_is_measured() {
         #[track_caller]
         fn check(bytes: &[u8], expect: usize) {
             assert_eq!(unfinished(bytes), expect, "{bytes:?}");
@@ -115,7 +116,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
         #[test]
-        fn text_may_be_cut_before_what_is_unfinished(
+        fn text_may_be_cut_before_incomplete_suffix(
             text in "(a|ö|漢|😀|\u{1b}\\[1;31m|\u{1b}\\[2J|\u{9b})*", at in 0usize..40
         ) {
             let bytes = text.as_bytes();
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_written_out() {
+    fn control_sequences_are_escaped() {
         check(b"plain\ttext", "plain\ttext");
         check("größe │ 漢字".as_bytes(), "größe │ 漢字");
         check(b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m");

@@ -136,8 +136,8 @@ impl OutputRouter {
         let mut streams = BTreeMap::new();
         for label in workers {
             for stream in [Stream::Stdout, Stream::Stderr] {
-                let page = StreamBuffer::new(label, stream, style, width);
-                streams.insert((label.rank, stream), page);
+                let buffer = StreamBuffer::new(label, stream, style, width);
+                streams.insert((label.rank, stream), buffer);
             }
         }
         let place = style.terminal.status;
@@ -165,21 +165,21 @@ impl OutputRouter {
     pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
         let is_quiet =
             self.is_hushed(rank) || self.left.as_ref().is_some_and(|left| left.contains(&rank));
-        let Some(page) = self.streams.get_mut(&(rank, stream)) else {
+        let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
-        page.tail.push(&bytes);
-        let is_kept = page.is_kept;
+        buffer.tail.push(&bytes);
+        let is_kept = buffer.is_kept;
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
-            page.hidden_until = page.tail.total();
+            buffer.hidden_until = buffer.tail.total();
         } else if !self.has_rank_files && !is_quiet {
-            page.dress.show(&bytes, self.screens.pending(stream));
+            buffer.dress.show(&bytes, self.screens.pending(stream));
             self.shown_bytes += bytes.len() as u64;
-            page.shown_until = self.shown_bytes;
+            buffer.shown_until = self.shown_bytes;
             self.note_state((rank, stream), &bytes);
         } else {
-            page.hidden_until = page.tail.total();
+            buffer.hidden_until = buffer.tail.total();
         }
         let Some(files) = &self.files else { return };
         match (is_kept, self.has_rank_files) {
@@ -195,8 +195,8 @@ impl OutputRouter {
 
     /// Updates the rows that a stream can redraw after these bytes, and the time of its timed work.
     fn note_state(&mut self, of: (Rank, Stream), bytes: &[u8]) {
-        let Some(page) = self.streams.get(&of) else { return };
-        let LineFormat::Lines(cutter) = &page.dress else {
+        let Some(buffer) = self.streams.get(&of) else { return };
+        let LineFormat::Lines(cutter) = &buffer.dress else {
             // A program that moves the cursor itself uses the whole terminal.
             if self.status.is_some() && first_control(bytes).is_some() {
                 self.end_status();
@@ -209,7 +209,7 @@ impl OutputRouter {
             self.waiting_until = Some(self.waiting_until.map_or(due, |until| until.min(due)));
         }
         if let Some(status) = &mut self.status {
-            status.set(of, page.dress.redrawn());
+            status.set(of, buffer.dress.redrawn());
         }
     }
 
@@ -222,8 +222,8 @@ impl OutputRouter {
         self.waiting_until = None;
         for of in std::mem::take(&mut self.waiting) {
             let is_hushed = self.is_hushed(of.0);
-            let Some(page) = self.streams.get_mut(&of) else { continue };
-            if let (LineFormat::Lines(cutter), false) = (&mut page.dress, is_hushed) {
+            let Some(buffer) = self.streams.get_mut(&of) else { continue };
+            if let (LineFormat::Lines(cutter), false) = (&mut buffer.dress, is_hushed) {
                 cutter.look_again(now, self.screens.pending(of.1));
                 self.note_state(of, b"");
             }
@@ -254,23 +254,23 @@ impl OutputRouter {
     /// Whether the worker is hidden because another one has failed. If rank 0 reports for all, it
     /// stays visible: it reports what has been saved, after it detects the loss of a peer.
     fn is_hushed(&self, rank: Rank) -> bool {
-        let speaks_for_all = self.left.is_some() && rank == Rank(0);
-        !speaks_for_all && self.hushed.is_some_and(|only| only != rank)
+        let reports_for_all = self.left.is_some() && rank == Rank(0);
+        !reports_for_all && self.hushed.is_some_and(|only| only != rank)
     }
 
     /// Ends a stream.
     pub fn end(&mut self, rank: Rank, stream: Stream) {
         let is_hushed = self.is_hushed(rank);
-        let Some(page) = self.streams.get_mut(&(rank, stream)) else {
+        let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
         if !is_hushed {
-            page.dress.finish(self.screens.pending(stream));
+            buffer.dress.finish(self.screens.pending(stream));
         }
         if let Some(status) = &mut self.status {
             status.set((rank, stream), None);
         }
-        if let (true, Some(files)) = (page.is_kept, &self.files) {
+        if let (true, Some(files)) = (buffer.is_kept, &self.files) {
             files.end((rank, Some(stream)));
         }
     }
@@ -323,10 +323,10 @@ impl OutputRouter {
             .take()
             .map(|live| LiveStatus::new(live.tty, self.terminal))
             .or(self.status.take());
-        for page in self.streams.values_mut() {
+        for buffer in self.streams.values_mut() {
             // Discards part of a line of a worker that was hidden.
-            page.dress.finish(&mut Vec::new());
-            (page.tail, page.hidden_until) = (Tail::default(), 0);
+            buffer.dress.finish(&mut Vec::new());
+            (buffer.tail, buffer.hidden_until) = (Tail::default(), 0);
         }
         if let Some(files) = &self.files {
             files.begin_epoch(epoch);
@@ -366,10 +366,10 @@ impl OutputRouter {
 
     /// When [`Self::look_again`] should be called if no other method is called before.
     pub fn due(&self) -> Option<Instant> {
-        let still = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
+        let recheck = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
         // A slow disk is reported after the screen accepts output again.
-        let files = self.files.as_ref().filter(|_| still.is_none()).and_then(Files::due);
-        [still, self.status_due(), files, self.waiting_until].into_iter().flatten().min()
+        let files = self.files.as_ref().filter(|_| recheck.is_none()).and_then(Files::due);
+        [recheck, self.status_due(), files, self.waiting_until].into_iter().flatten().min()
     }
 
     fn status_due(&self) -> Option<Instant> {
@@ -390,10 +390,10 @@ impl OutputRouter {
 
     fn show_status(&mut self) {
         // Printing lines erases and redraws the status line, so it must be up to date then.
-        let is_moved = !self.screens.pending(Stream::Stderr).is_empty();
+        let has_lines = !self.screens.pending(Stream::Stderr).is_empty();
         let due = self.status_due();
         let now = clock::now();
-        if due.is_none_or(|due| now < due && !is_moved) {
+        if due.is_none_or(|due| now < due && !has_lines) {
             return;
         }
         if let Some(live) = &mut self.status {
@@ -417,8 +417,8 @@ impl OutputRouter {
     pub fn finish(&mut self) {
         self.end_status();
         self.screens.finish();
-        let news = self.files.as_mut().map(Files::finish);
-        self.warn(news.unwrap_or_default());
+        let warnings = self.files.as_mut().map(Files::finish);
+        self.warn(warnings.unwrap_or_default());
         self.report_losses();
         self.screens.finish();
     }
@@ -445,17 +445,17 @@ impl OutputRouter {
 
     fn report_losses(&mut self) {
         self.report_failure();
-        let lost = self.screens.take_lost_lines();
-        if 0 < lost {
-            let lines = count(lost as usize, "line");
+        let dropped = self.screens.take_lost_lines();
+        if 0 < dropped {
+            let lines = count(dropped as usize, "line");
             self.say(&format!("warning: {lines} not shown: the terminal did not accept output\n"));
         }
-        let news = self.files.as_mut().map(Files::news);
-        self.warn(news.unwrap_or_default());
+        let warnings = self.files.as_mut().map(Files::news);
+        self.warn(warnings.unwrap_or_default());
     }
 
-    fn warn(&mut self, news: Vec<String>) {
-        for text in news {
+    fn warn(&mut self, warnings: Vec<String>) {
+        for text in warnings {
             self.say(&format!("warning: {text}\n"));
         }
     }
@@ -480,10 +480,10 @@ impl OutputRouter {
     pub fn shows_traceback(&self, rank: Rank, stream: Stream) -> bool {
         /// Length of a line about the other workers.
         const LATER_BYTES_MAX: u64 = 256;
-        self.streams.get(&(rank, stream)).is_some_and(|page| {
+        self.streams.get(&(rank, stream)).is_some_and(|buffer| {
             let is_whole =
-                page.tail.traceback_start().is_some_and(|start| page.hidden_until <= start);
-            is_whole && self.shown_bytes - page.shown_until <= LATER_BYTES_MAX
+                buffer.tail.traceback_start().is_some_and(|start| buffer.hidden_until <= start);
+            is_whole && self.shown_bytes - buffer.shown_until <= LATER_BYTES_MAX
         })
     }
 
@@ -500,19 +500,19 @@ impl StreamBuffer {
             Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
-        let dress = if style.solo == Some(label.rank) {
+        let format = if style.solo == Some(label.rank) {
             LineFormat::Bytes
         } else {
             let charset = style.terminal.charset;
             let prefix = prefix(label, stream, style.prefix.as_deref(), (width, charset));
             let prefix = painted(prefix, label.node, paint).into_bytes();
-            let dress = if terminal { Dress::Neutral } else { Dress::Bytes };
+            let control_chars = if terminal { Dress::Neutral } else { Dress::Bytes };
             let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
             let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
-            LineFormat::Lines(LineCutter::new(prefix, dress, bars, charset))
+            LineFormat::Lines(LineCutter::new(prefix, control_chars, bars, charset))
         };
         let is_kept = style.log_dir.is_some();
-        Self { dress, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
+        Self { dress: format, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
     }
 }
 
@@ -643,7 +643,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_tell_nodes_apart_and_stay_out_of_files() {
+    fn prefix_has_node_colour_on_terminals_only() {
         let prefix = || "w:0 │ ".to_owned();
         assert_eq!(painted(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
         assert_eq!(painted(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_nothing_is_found() {
+    fn unknown_placeholder_is_found() {
         #[track_caller]
         fn check(template: &str, expect: Option<(usize, &str)>) {
             assert_eq!(unknown_placeholder(template), expect, "{template}");
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_filled_in() {
+    fn prefix_template_is_filled_in() {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
         let label = WorkerLabel { rank, shown: rank, local_rank, node, host };

@@ -58,7 +58,7 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut out = table(&rows(plan));
     let port = match plan.master_port {
         Some(port) => format!("port {port}"),
-        None => format!("port {MASTER_PORT} or one that is free"),
+        None => format!("port {MASTER_PORT} or a free port"),
     };
     let address = match &plan.master_addr {
         MasterAddr::Given(address) => address.escape_debug().to_string(),
@@ -78,7 +78,7 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
     let command: Vec<String> = worker.argv().map(quoted).collect();
     line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
-    line(out, &format!("environment of rank {}, and who supplied it:", worker.rank));
+    line(out, &format!("environment of rank {}, with the source of each variable:", worker.rank));
     let origins: Vec<String> = worker.env().map(|(name, _)| origin(plan, name)).collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
     for ((name, value), origin) in worker.env().zip(origins) {
@@ -107,7 +107,7 @@ fn show_value(value: &EnvValue) -> String {
 }
 
 fn line(out: &mut String, text: &str) {
-    writeln!(out, "{text}").expect("a String takes everything");
+    writeln!(out, "{text}").expect("writing to a String cannot fail");
 }
 
 type Row = [String; 4];
@@ -131,9 +131,9 @@ fn row(nodes: &[NodePlan]) -> Row {
             [node.node_rank.to_string(), node.host.to_string(), ranks(nodes), slots]
         });
     };
-    let places = format!("{}-{}", first.node_rank, last.node_rank);
+    let node_ranks = format!("{}-{}", first.node_rank, last.node_rank);
     let hosts = nodeset::fold(nodes.iter().map(|node| node.host.as_str()));
-    [places, hosts, ranks(nodes), format!("{} each", show_slots(&first.slots))]
+    [node_ranks, hosts, ranks(nodes), format!("{} each", show_slots(&first.slots))]
 }
 
 fn table(rows: &[Row]) -> String {
@@ -232,7 +232,9 @@ fn node_document<'a>(node: &'a NodePlan, hidden: &'a HashSet<&'a OsStr>) -> impl
         node_rank: node.node_rank.0,
         host: node.host.as_str(),
         slots: node.slots.iter().map(|slot| slot.0).collect(),
-        workers: List(move || node.workers.iter().map(move |it| worker_document(it, hidden))),
+        workers: List(move || {
+            node.workers.iter().map(move |worker| worker_document(worker, hidden))
+        }),
     }
 }
 

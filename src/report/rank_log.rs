@@ -11,7 +11,7 @@ use crate::base::{Epoch, Rank};
 /// The bytes of a stream that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// All bytes.
+    /// All bytes, without a limit.
     All,
     /// The first `head` and the newest `tail`.
     HeadAndTail {
@@ -109,10 +109,10 @@ impl RankLog {
         let file = self.file.as_ref().expect("made just above");
         while !bytes.is_empty() {
             let (at, room) = place(self.keep, self.length);
-            let now = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            file.write_all_at(&bytes[..now], at)?;
-            self.length += now as u64;
-            bytes = &bytes[now..];
+            let count = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            file.write_all_at(&bytes[..count], at)?;
+            self.length += count as u64;
+            bytes = &bytes[count..];
         }
         Ok(())
     }
@@ -126,14 +126,14 @@ impl RankLog {
             return Ok(());
         }
         let mut ring = vec![0; tail as usize];
-        let file_again = File::options().read(true).write(true).open(&self.path)?;
+        let reopened = File::options().read(true).write(true).open(&self.path)?;
         drop(file);
-        file_again.read_exact_at(&mut ring, head)?;
+        reopened.read_exact_at(&mut ring, head)?;
         ring.rotate_left(((self.length - head) % tail) as usize);
-        let left_out = self.length - head - tail;
-        let note = format!("\n[{left_out} bytes left out]\n");
-        file_again.write_all_at(note.as_bytes(), head)?;
-        file_again.write_all_at(&ring, head + note.len() as u64)
+        let omitted = self.length - head - tail;
+        let note = format!("\n[{omitted} bytes left out]\n");
+        reopened.write_all_at(note.as_bytes(), head)?;
+        reopened.write_all_at(&ring, head + note.len() as u64)
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     /// Removes the file and its directory, which is the test's own.
     fn remove(file: &Path) {
-        let directory = file.parent().expect("it has one");
+        let directory = file.parent().expect("the file has a parent");
         std::fs::remove_dir_all(directory).expect("removed");
     }
 
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_and_the_newest_are_kept() {
+    fn capped_log_keeps_head_and_newest_bytes() {
         check("short", &["abc"], "abc");
         check("full", &["abcd", "efghij"], "abcdefghij");
         check("round", &["abcdefghijklm"], "abcd\n[3 bytes left out]\nhijklm");
@@ -206,14 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn every_epoch_has_files_of_its_own() {
+    fn every_epoch_has_its_own_files() {
         let mut log = log("epochs", Keep::All);
         let first = log.path().to_owned();
         log.push(b"0").expect("written");
         for restart in 1..3 {
             log.renew(Epoch(restart));
             log.push(restart.to_string().as_bytes()).expect("written");
-            let directory = first.parent().expect("it has one").join(format!("restart{restart}"));
+            let directory =
+                first.parent().expect("the file has a parent").join(format!("restart{restart}"));
             let text = std::fs::read_to_string(directory.join("epochs")).expect("readable");
             assert_eq!(text, restart.to_string());
         }
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_makes_no_file() {
+    fn log_without_output_makes_no_file() {
         let mut log = log("nothing", Keep::All);
         log.finish().expect("nothing to do");
         assert!(!log.path().exists());

@@ -35,9 +35,9 @@ pub struct RunRecord {
     pub cwd: PathBuf,
     /// SHA-256 of the plan, in hexadecimal digits.
     pub plan: String,
-    /// Seconds since 1970.
+    /// Start of the job, in seconds since 1970.
     pub start: f64,
-    /// Seconds since 1970.
+    /// End of the job, in seconds since 1970; unset while it runs.
     pub end: Option<f64>,
     /// The exit status of `remuda`.
     pub exit: Option<u8>,
@@ -69,9 +69,9 @@ pub enum RunState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExitOf {
-    /// A worker.
+    /// The status is that of a worker.
     Worker,
-    /// `remuda` itself.
+    /// The status is of `remuda` itself.
     Remuda,
 }
 
@@ -89,9 +89,9 @@ impl From<Status> for ExitOf {
 pub struct EpochRecord {
     /// Number of the epoch: 0 at first, then one more after every restart.
     pub epoch: u32,
-    /// Seconds since 1970.
+    /// Start of the workers, in seconds since 1970.
     pub start: f64,
-    /// Seconds since 1970; unset while the epoch lasts.
+    /// End of the epoch, in seconds since 1970; unset while it lasts.
     pub end: Option<f64>,
     /// Its first failure.
     pub cause: Option<CauseRecord>,
@@ -104,11 +104,11 @@ pub struct CauseRecord {
     pub kind: &'static str,
     /// Rank of the worker; unset if a node was lost.
     pub rank: Option<u32>,
-    /// Its host.
+    /// Host of the worker, or the lost node.
     pub host: String,
-    /// Its pid.
+    /// Pid of the worker on its host; unset if it never started.
     pub pid: Option<u32>,
-    /// Its exit code.
+    /// Its exit code; unset if a signal ended it.
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -119,16 +119,16 @@ pub struct CauseRecord {
     pub evidence: Option<&'static str>,
 }
 
-/// One worker.
+/// Result of one worker.
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerRecord {
-    /// Its rank.
+    /// Rank of the worker in the job.
     pub rank: u32,
-    /// Its host.
+    /// Host of the worker, as the hostfile names it.
     pub host: String,
     /// Its pid; unset if it never started.
     pub pid: Option<u32>,
-    /// Its exit code.
+    /// Its exit code; unset if a signal ended it.
     pub code: Option<u8>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -145,9 +145,9 @@ pub struct WorkerRecord {
 pub struct LeakedRecord {
     /// Host of the process.
     pub host: String,
-    /// Its pid.
+    /// Pid of the process on its host.
     pub pid: u32,
-    /// Its name.
+    /// Name of the process, as the kernel shows it.
     pub name: String,
 }
 
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_sound_like_secrets_are_masked() {
+    fn values_of_secret_names_are_masked() {
         for (word, expect) in [
             ("train.py", "train.py"),
             ("API_KEY=xyz", "API_KEY=***"),

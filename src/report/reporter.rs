@@ -70,20 +70,20 @@ impl Reporter {
         stderr: OwnedFd,
         consumed: impl Fn(Consumed) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let pages = OutputRouter::new(workers, style, stdout, stderr);
-        let (told, receiver) = mpsc::channel();
+        let router = OutputRouter::new(workers, style, stdout, stderr);
+        let (sender, messages) = mpsc::channel();
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
-        let steps_waiting = has_status.then(Arc::<AtomicUsize>::default);
-        let steps = steps_waiting.clone();
-        let hear = move |pages: &mut OutputRouter, message| {
+        let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
+        let steps = queued_steps.clone();
+        let handle = move |router: &mut OutputRouter, message| {
             if let (Told::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
-            hear(pages, message, &consumed)
+            hear(router, message, &consumed)
         };
-        let thread = thread.spawn(move || run(pages, &receiver, hear))?;
-        Ok(Self { told, thread, steps_waiting })
+        let thread = thread.spawn(move || run(router, &messages, handle))?;
+        Ok(Self { told: sender, thread, steps_waiting: queued_steps })
     }
 
     /// A handle for the tasks that send output.
@@ -152,7 +152,7 @@ impl Reporter {
     pub fn finish(self) -> OutputRouter {
         let _ = self.told.send(Told::Finish);
         match self.thread.join() {
-            Ok(pages) => pages,
+            Ok(router) => router,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
@@ -166,11 +166,11 @@ impl OutputSender {
 
     /// Sends a step of a worker.
     pub fn step(&self, rank: Rank, step: WorkerStep) {
-        let Some(waiting) = &self.steps_waiting else {
+        let Some(queued) = &self.steps_waiting else {
             return;
         };
-        if waiting.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
-            waiting.fetch_add(1, Ordering::Relaxed);
+        if queued.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
+            queued.fetch_add(1, Ordering::Relaxed);
             let _ = self.told.send(Told::Step(rank, step));
         }
     }
@@ -192,61 +192,62 @@ impl OutputSender {
 }
 
 fn run(
-    mut pages: OutputRouter,
-    told: &mpsc::Receiver<Told>,
-    hear: impl Fn(&mut OutputRouter, Told) -> ControlFlow<()>,
+    mut router: OutputRouter,
+    messages: &mpsc::Receiver<Told>,
+    handle: impl Fn(&mut OutputRouter, Told) -> ControlFlow<()>,
 ) -> OutputRouter {
     loop {
-        let mut next = match wait(told, &pages) {
+        let mut next = match wait(messages, &router) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => {
-                pages.look_again();
+                router.look_again();
                 continue;
             }
-            Err(RecvTimeoutError::Disconnected) => return pages,
+            Err(RecvTimeoutError::Disconnected) => return router,
         };
         while let Some(message) = next {
-            if hear(&mut pages, message).is_break() {
-                return pages;
+            if handle(&mut router, message).is_break() {
+                return router;
             }
-            next = if pages.pending_bytes() < BATCH_BYTES { told.try_recv().ok() } else { None };
+            next =
+                if router.pending_bytes() < BATCH_BYTES { messages.try_recv().ok() } else { None };
         }
-        pages.flush();
+        router.flush();
     }
 }
 
 /// The next message, unless timed work of the screens is due before.
-fn wait(told: &mpsc::Receiver<Told>, pages: &OutputRouter) -> Result<Told, RecvTimeoutError> {
-    match pages.due() {
-        Some(due) => told.recv_timeout(due.saturating_duration_since(clock::now())),
-        None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+fn wait(messages: &mpsc::Receiver<Told>, router: &OutputRouter) -> Result<Told, RecvTimeoutError> {
+    match router.due() {
+        Some(due) => messages.recv_timeout(due.saturating_duration_since(clock::now())),
+        None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 
-fn hear(pages: &mut OutputRouter, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
+fn hear(router: &mut OutputRouter, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
     match message {
         Told::Output { from, rank, stream, bytes } => {
             let length = bytes.len() as u64;
-            pages.output(rank, stream, bytes);
+            router.output(rank, stream, bytes);
             consumed((from, length));
         }
-        Told::End { rank, stream } => pages.end(rank, stream),
-        Told::Say(text) => pages.say(&text),
-        Told::Step(rank, step) => pages.step(rank, step),
-        Told::LeftAlone(rank) => pages.left_alone(rank),
-        Told::Hush(only) => pages.hush(only),
-        Told::EndStatus => pages.end_status(),
-        Told::EndPrompt => pages.end_prompt(),
-        Told::ExpectEcho => pages.expect_echo(),
-        Told::BeginEpoch(epoch) => pages.begin_epoch(epoch),
+        Told::End { rank, stream } => router.end(rank, stream),
+        Told::Say(text) => router.say(&text),
+        Told::Step(rank, step) => router.step(rank, step),
+        Told::LeftAlone(rank) => router.left_alone(rank),
+        Told::Hush(only) => router.hush(only),
+        Told::EndStatus => router.end_status(),
+        Told::EndPrompt => router.end_prompt(),
+        Told::ExpectEcho => router.expect_echo(),
+        Told::BeginEpoch(epoch) => router.begin_epoch(epoch),
         Told::Rest(done) => {
-            pages.rest();
+            router.rest();
             done();
         }
-        Told::Wake => pages.wake(),
+        Told::Wake => router.wake(),
         Told::CollectEvidence(ranks, done) => {
             let found = ranks.into_iter();
-            done(found.filter_map(|rank| Some((rank, pages.evidence(rank)?))).collect());
+            done(found.filter_map(|rank| Some((rank, router.evidence(rank)?))).collect());
         }
         Told::Finish => return ControlFlow::Break(()),
     }

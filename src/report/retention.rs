@@ -95,13 +95,13 @@ pub(super) fn prune(
     let oldest = utc_stamp(now.saturating_sub(max.age));
     let is_too_much = |kept: usize, bytes: u64| max.runs < kept || max.bytes < bytes;
     let recent = utc_stamp(now.saturating_sub(FAILURE_TIME));
-    for spares_failures in [true, false] {
+    for keeps_failures in [true, false] {
         removable.retain(|run| {
             let is_old = run.stamp < oldest;
             if !is_old && !is_too_much(kept, bytes) {
                 return true;
             }
-            if spares_failures && recent <= run.stamp && !has_succeeded(&run.path) {
+            if keeps_failures && recent <= run.stamp && !has_succeeded(&run.path) {
                 return true;
             }
             remove(&run.path);
@@ -189,7 +189,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn failed_run_of_today_outlives_newer_successes() {
+    fn recent_failure_outlives_newer_successes() {
         let runs = Runs::new("failures");
         let failed = runs.add(MINUTE * 500, "failed", FAILURE);
         let earlier = runs.add(days(3), "earlier", FAILURE);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_runs_of_today_are_bounded_too() {
+    fn recent_failures_are_bounded_too() {
         let runs = Runs::new("only-failures");
         for minute in 0..120 {
             runs.add(MINUTE * (minute + 1), "failed", FAILURE);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn running_run_is_kept_whatever_its_age() {
+    fn running_run_is_kept_at_any_age() {
         let runs = Runs::new("running");
         let running = runs.add(days(200), "running", RUNNING);
         let old = runs.add(days(100), "old", FAILURE);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn size_is_a_bound() {
+    fn runs_above_the_size_limit_are_removed() {
         let runs = Runs::new("size");
         let big = runs.add(days(2), "big", SUCCESS);
         let file = fs::File::create(big.join("rank0.stdout")).expect("a file");

@@ -22,7 +22,7 @@ use crate::plan;
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for the disk at the start and at the end of a job, whose records matter more.
 const PATIENT_LIMIT: Duration = Duration::from_secs(5);
-/// Most jobs of one name that may begin in one second: those of a machine that is several nodes.
+/// Most jobs with the same name that may begin within one second: several nodes may be one machine.
 const SAME_NAME_MAX: u32 = 1000;
 
 /// A directory that exists and belongs to this run.
@@ -47,7 +47,7 @@ impl RunDir {
             Some(parent) => vec![parent.to_owned()],
             None => default_parents(),
         };
-        let mut verdict = io::Error::new(io::ErrorKind::NotFound, "no home directory");
+        let mut last_error = io::Error::new(io::ErrorKind::NotFound, "no home directory");
         for parent in candidates {
             match create_below(&class.below(&parent), job) {
                 Ok(path) => {
@@ -56,20 +56,20 @@ impl RunDir {
                 }
                 Err(error) => {
                     let text = format!("`{}`: {error}", parent.display());
-                    verdict = io::Error::new(error.kind(), text);
+                    last_error = io::Error::new(error.kind(), text);
                 }
             }
         }
-        Err(verdict)
+        Err(last_error)
     }
 
     /// Begins the job: writes the first record, makes the directory the latest and removes the
     /// oldest ones. At least this record remains if the launcher is killed; a write error is
     /// reported at the end.
     pub fn begin(&self, json: String) {
-        let (path, held) = (self.path.clone(), Arc::clone(&self.lock));
+        let (path, lock_cell) = (self.path.clone(), Arc::clone(&self.lock));
         let written = self.disk.ask(STALL_LIMIT, move || {
-            let _ = saved_run::lock(&path).map(|lock| held.set(lock));
+            let _ = saved_run::lock(&path).map(|lock| lock_cell.set(lock));
             write_record(&path, &json)
         });
         let Some(parent) = self.path.parent().map(Path::to_owned) else {
@@ -178,8 +178,8 @@ pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Runs file I/O with a bounded wait. No thread may exist yet.
-pub fn ask_disk(errand: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    errand::run(PATIENT_LIMIT, errand)
+pub fn ask_disk(operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    errand::run(PATIENT_LIMIT, operation)
 }
 
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
@@ -191,18 +191,18 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
 pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
     let name = saved_run::name(clock::wall(), job);
     let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
-    let mut verdict = io::Error::from(io::ErrorKind::AlreadyExists);
+    let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
     for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
         let make = || fs::DirBuilder::new().mode(mode).create(&path);
         match ask_disk(make) {
             Ok(()) => return Ok(path),
-            Err(error) => verdict = error,
+            Err(error) => last_error = error,
         }
-        if verdict.kind() != io::ErrorKind::AlreadyExists {
+        if last_error.kind() != io::ErrorKind::AlreadyExists {
             break;
         }
     }
-    Err(verdict)
+    Err(last_error)
 }
 
 /// Sets the link `latest`. If two runs start together, both may set it, and the last one stays.

@@ -66,7 +66,7 @@ impl SavedRun {
         let of = |state| Some(Self { path: path.to_owned(), state });
         match Head::read(path)?.state {
             RunState::Running => {}
-            ended => return of(ended),
+            state => return of(state),
         }
         let Ok(_lock) = lock(path) else { return of(RunState::Running) };
         // The launcher may have ended between the first read and the lock.
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_directory_is_known_by_its_name() {
+    fn run_directory_is_recognised_by_its_name() {
         #[track_caller]
         fn check(name: &str, expect: Option<&str>) {
             assert_eq!(stamp_of(name).as_deref(), expect, "{name}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn name_is_one_that_is_known() {
+    fn new_run_directory_name_is_recognised() {
         let job = JobId("a-job".to_owned());
         let name = name(Duration::from_secs(951_782_399), &job);
         assert_eq!(name, "20000228-235959Z-a-job");

@@ -22,7 +22,7 @@ pub(super) struct Screens {
     lost_lines: u64,
 }
 
-/// One screen.
+/// Standard output or standard error, with the status area if it is drawn there.
 struct Screen {
     sink: Sink,
     pending: Vec<u8>,
@@ -72,7 +72,7 @@ impl Screens {
         self.err().set_footer(text.as_bytes())
     }
 
-    /// Turns the last row of the status area into a line: the terminal echoed its end.
+    /// Turns the last row of the status area into a line: the terminal echoed a line end behind it.
     pub(super) fn keep_status(&mut self) {
         let footer = &mut self.err().footer;
         footer.text.clear();
@@ -102,8 +102,8 @@ impl Screens {
 
     /// Writes the pending output; true unless a screen does not accept it.
     pub(super) fn flush(&mut self) -> bool {
-        let lost: u64 = self.all().map(Screen::flush).sum();
-        self.lost_lines += lost;
+        let dropped: u64 = self.all().map(Screen::flush).sum();
+        self.lost_lines += dropped;
         !self.stand_still()
     }
 
@@ -133,8 +133,8 @@ impl Screens {
 
     /// Waits until all output is shown, as long as the screens accept it.
     pub(super) fn finish(&mut self) {
-        let lost = self.all().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();
-        self.lost_lines += lost;
+        let dropped = self.all().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();
+        self.lost_lines += dropped;
     }
 
     /// Why standard output cannot be written any more; `EPIPE` if its reader has closed it.
@@ -162,8 +162,8 @@ impl Screen {
     fn set_footer(&mut self, text: &[u8]) -> bool {
         let is_new = self.footer.text != text;
         self.footer.text = text.to_vec();
-        let is_right = !is_new && (0 < self.footer.drawn) == self.footer.can_be_drawn();
-        if is_right || !self.pending.is_empty() {
+        let is_current = !is_new && (0 < self.footer.drawn) == self.footer.can_be_drawn();
+        if is_current || !self.pending.is_empty() {
             return true;
         }
         if !text.is_empty() && !self.sink.is_idle() {

@@ -1,5 +1,5 @@
-//! A descriptor for users' output, written by a thread of its own, so that a terminal that has
-//! stopped or a slow pipe delays nothing else.
+//! Writer of standard output or standard error with a thread of its own, so that a suspended terminal
+//! or a slow pipe delays nothing else.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -89,11 +89,11 @@ impl Sink {
             if state.waiting_bytes < WAITING_BYTES_MAX {
                 break;
             }
-            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
-            if patience.is_zero() {
+            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if remaining.is_zero() {
                 return Offered::Stalled;
             }
-            state = self.shared.wait(state, patience);
+            state = self.shared.wait(state, remaining);
         }
         // A sink that had nothing to write has not stalled.
         if state.is_idle() {
@@ -149,11 +149,11 @@ impl Sink {
     fn settled(&self) -> Result<(), MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
         while !state.closed && !state.is_idle() {
-            let patience = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
-            if patience.is_zero() {
+            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            if remaining.is_zero() {
                 return Err(state);
             }
-            state = self.shared.wait(state, patience);
+            state = self.shared.wait(state, remaining);
         }
         Ok(())
     }
@@ -232,8 +232,8 @@ impl State {
 
     /// Number of queued lines that are not written.
     fn unwritten_lines(&self) -> u64 {
-        let begun = self.writing.iter().map(|(bytes, written)| &bytes[*written..]);
-        let rest = begun.chain(self.waiting.iter().map(Vec::as_slice));
+        let current = self.writing.iter().map(|(bytes, written)| &bytes[*written..]);
+        let rest = current.chain(self.waiting.iter().map(Vec::as_slice));
         rest.map(|bytes| memchr_iter(b'\n', bytes).count() as u64).sum()
     }
 
@@ -257,37 +257,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_arrives_in_order() {
+    fn sink_keeps_the_order() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         let reader = std::thread::spawn(move || {
             let mut all = vec![0; 3_000];
-            let mut got = 0;
-            while got < all.len() {
-                got += rustix::io::read(&read, &mut all[got..]).expect("read");
+            let mut length = 0;
+            while length < all.len() {
+                length += rustix::io::read(&read, &mut all[length..]).expect("read");
             }
             all
         });
         for byte in 0..3u8 {
             assert_eq!(sink.offer(&mut vec![byte; 1000]), Offered::Taken);
         }
-        let all = reader.join().expect("the reader ends");
+        let all = reader.join().expect("the reader exits");
         assert_eq!(all, [[0u8; 1000], [1; 1000], [2; 1000]].concat());
     }
 
     #[test]
-    fn having_had_nothing_to_do_is_not_standing_still() {
+    fn idle_sink_has_not_stalled() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         sink.shared.lock().moved -= 2 * STALL_LIMIT;
-        assert_eq!(sink.offer(&mut b"last words\n".to_vec()), Offered::Taken);
+        assert_eq!(sink.offer(&mut b"last lines\n".to_vec()), Offered::Taken);
         assert_eq!(sink.finish(), 0);
         let mut shown = [0; 16];
         assert_eq!(rustix::io::read(&read, &mut shown).expect("written"), 11);
     }
 
     #[test]
-    fn what_is_given_up_is_counted_to_the_line() {
+    fn dropped_lines_are_counted_exactly() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         for _ in 0..4 {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stops_costs_lines_and_not_time_without_end() {
+    fn stalled_reader_loses_lines_but_does_not_block() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         let mut offered = Offered::Taken;

@@ -72,7 +72,7 @@ struct Pace {
 }
 
 impl StatusText {
-    /// A status without rows.
+    /// Creates a status without rows.
     pub(super) fn new(charset: Charset) -> Self {
         Self { paces: BTreeMap::new(), redrawn: BTreeMap::new(), charset }
     }
@@ -147,7 +147,7 @@ impl Pace {
     fn text(&self) -> String {
         let WorkerStep { step, steps, loss, tokens_per_s } = self.newest.0;
         let steps_per_s = self.steps_per_s();
-        let place = match steps {
+        let position = match steps {
             Some(steps) => format!("step {step:>0$}/{steps}", steps.to_string().len()),
             None => format!("step {step}"),
         };
@@ -159,7 +159,7 @@ impl Pace {
             format!("{} left", coarse(steps.saturating_sub(step) as f64 / speed))
         });
         let loss = loss.map(|loss| format!("loss {loss:.4}"));
-        let facts = [Some(place), loss, speed, left];
+        let facts = [Some(position), loss, speed, left];
         facts.into_iter().flatten().collect::<Vec<_>>().join("  ")
     }
 
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_in_columns_not_in_bytes() {
+    fn line_is_cut_by_columns_not_bytes() {
         check_cut("plain", 5, "plain");
         check_cut("plain", 4, "pla…");
         check_cut("plain", 1, "…");
@@ -246,7 +246,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(256))]
         #[test]
-        fn nothing_is_wider_than_the_terminal(
+        fn rows_are_never_wider_than_the_terminal(
             text in "([a-z ]|ö|漢|😀|\u{301}|\u{1b}\\[1;31m|\u{1b}\\[0m|\t){0,40}", columns in 0usize..50
         ) {
             let mut shown = cut(&text, columns, "...");
@@ -259,42 +259,43 @@ mod tests {
         }
     }
 
-    fn told(step: u64, steps: Option<u64>) -> WorkerStep {
+    fn reported(step: u64, steps: Option<u64>) -> WorkerStep {
         WorkerStep { step, steps, loss: Some(2.5), tokens_per_s: Some(46_080.4) }
     }
 
     #[test]
-    fn the_lowest_rank_speaks_and_its_end_is_guessed() {
+    fn lowest_rank_is_shown_with_remaining_time() {
         let (mut status, start) = (StatusText::new(Charset::Utf8), clock::now());
         let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         assert_eq!(line(&status), "");
-        status.step(Rank(1), start, told(7, None));
+        status.step(Rank(1), start, reported(7, None));
         assert_eq!(line(&status), "   Running  step 7  loss 2.5000  46080 tokens/s");
-        status.step(Rank(0), start, told(10, Some(1000)));
+        status.step(Rank(0), start, reported(10, Some(1000)));
         assert_eq!(line(&status), "   Running  step   10/1000  loss 2.5000  46080 tokens/s");
-        status.step(Rank(0), start + Duration::from_secs(3), told(100, Some(1000)));
+        status.step(Rank(0), start + Duration::from_secs(3), reported(100, Some(1000)));
         assert_eq!(
             line(&status),
             "   Running  step  100/1000  loss 2.5000  46080 tokens/s  30 s left"
         );
-        let silent = WorkerStep { loss: None, tokens_per_s: None, ..told(100, Some(1000)) };
-        status.step(Rank(0), start + Duration::from_secs(3), silent);
+        let without_loss =
+            WorkerStep { loss: None, tokens_per_s: None, ..reported(100, Some(1000)) };
+        status.step(Rank(0), start + Duration::from_secs(3), without_loss);
         assert_eq!(line(&status), "   Running  step  100/1000  30.0 steps/s  30 s left");
-        status.step(Rank(0), start + Duration::from_secs(4), told(1, Some(1000)));
+        status.step(Rank(0), start + Duration::from_secs(4), reported(1, Some(1000)));
         assert_eq!(line(&status), "   Running  step    1/1000  loss 2.5000  46080 tokens/s");
     }
 
     #[test]
-    fn the_last_step_is_not_shown() {
+    fn last_step_is_not_shown() {
         let (mut status, now) = (StatusText::new(Charset::Utf8), clock::now());
         let line = |status: &StatusText| status.area((80, 24), Paint::Plain).rows.concat();
         let shown = "   Running  step  7/30  loss 2.5000  46080 tokens/s";
-        status.step(Rank(0), now, told(7, Some(30)));
+        status.step(Rank(0), now, reported(7, Some(30)));
         assert_eq!(line(&status), shown);
-        status.step(Rank(0), now, told(30, Some(30)));
+        status.step(Rank(0), now, reported(30, Some(30)));
         assert_eq!(line(&status), "", "the last step is done");
-        status.step(Rank(0), now, told(7, Some(30)));
-        assert_eq!(line(&status), shown, "it has begun again");
+        status.step(Rank(0), now, reported(7, Some(30)));
+        assert_eq!(line(&status), shown, "it has restarted");
     }
 
     fn bars(prefix: &str, rows: &[&str]) -> Redrawn {
@@ -308,12 +309,12 @@ mod tests {
         let shown = |status: &StatusText| status.area((40, 24), Paint::Plain).rows;
         let (third, first) = ((Rank(3), Stream::Stderr), (Rank(1), Stream::Stdout));
         assert!(status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))));
-        assert!(!status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))), "no news");
+        assert!(!status.set(third, Some(bars("n1:3 | ", &["50%\x1b[2J"]))), "unchanged");
         assert_eq!(shown(&status), ["n1:3 | 50%\\x1b[2J"]);
         assert!(status.set(first, Some(bars("", &["first"]))));
         assert_eq!(shown(&status), ["first"]);
         assert!(status.set(first, None));
-        assert!(!status.set(first, None), "it is gone");
+        assert!(!status.set(first, None), "there are no rows");
         let long = "x".repeat(100_000);
         status.set(third, Some(bars("", &[&long])));
         assert_eq!(shown(&status)[0], format!("{}...", "x".repeat(36)));

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_of_a_line_is_painted() {
+    fn first_word_of_a_line_is_painted() {
         #[track_caller]
         fn check(text: &str, expect: &str) {
             assert_eq!(paint_ours(text, Paint::Colour), expect);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_wrote_cannot_pose_as_ours() {
+    fn worker_output_cannot_imitate_remuda() {
         let failure = Failure {
             code: "R101",
             title: "rank 1 failed".to_owned(),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceback_is_shown_from_its_first_line() {
+    fn traceback_is_shown_from_its_first_line() {
         let text = "x\nTraceback (most recent call last):\n  File \"a\"\nValueError: b\n";
         assert_eq!(last_lines(text), text.lines().skip(1).collect::<Vec<_>>());
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_of_a_remembered_byte_is_known() {
+    fn arrival_time_of_a_kept_byte_is_known() {
         let mut tail = Tail::default();
         let start = clock::now();
         for (total, ms) in [(10, 0), (20, 5), (30, 9)] {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn otherwise_the_last_twenty_lines() {
+    fn last_twenty_lines_are_shown_without_traceback() {
         let text = (0..100).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         let lines = last_lines(&text);
         assert_eq!(lines.len(), 20);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn tail_memory_is_bounded() {
         let mut tail = Tail::default();
         for _ in 0..100 {
             tail.push(&[b'x'; 5000]);

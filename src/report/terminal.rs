@@ -65,14 +65,14 @@ impl Charset {
         if self == Self::Utf8 || text.is_ascii() {
             return text.into();
         }
-        let spelt = |character| match character {
+        let replace = |character| match character {
             '│' => "|".into(),
             '…' => "...".into(),
             '×' => "x".into(),
             'µ' => "u".into(),
             other => Cow::from(other.to_string()),
         };
-        text.chars().map(spelt).collect::<String>().into()
+        text.chars().map(replace).collect::<String>().into()
     }
 
     /// The mark between a prefix and its line.
@@ -170,7 +170,7 @@ impl Tty {
     /// Columns and rows of the terminal; `None` while another process group has it, because a job
     /// in the background must not draw where the user types.
     pub(super) fn size(&self) -> Option<(usize, usize)> {
-        const USUAL: (usize, usize) = (80, 24);
+        const DEFAULT: (usize, usize) = (80, 24);
         match rustix::termios::tcgetpgrp(&self.0) {
             Ok(foreground) if foreground != rustix::process::getpgrp() => return None,
             // Not the controlling terminal of this process, so no input is typed for it.
@@ -178,8 +178,8 @@ impl Tty {
         }
         let size = rustix::termios::tcgetwinsize(&self.0).ok();
         let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
-        let or = |number, usual| if number == 0 { usual } else { number };
-        Some((or(columns, USUAL.0), or(rows, USUAL.1)))
+        let or_default = |number, default| if number == 0 { default } else { number };
+        Some((or_default(columns, DEFAULT.0), or_default(rows, DEFAULT.1)))
     }
 }
 
@@ -191,7 +191,7 @@ pub enum ColorChoice {
     Auto,
     /// Always, also in pipes and files.
     Always,
-    /// Never.
+    /// On no output.
     Never,
 }
 
@@ -254,15 +254,15 @@ pub fn print_error_now(text: &str) {
 
 /// Prints a panic as one line that calls it an internal error of remuda. After the panic the
 /// process exits with [`Status::Bug`](crate::base::Status::Bug).
-pub fn explain_panics(who: &'static str) {
+pub fn explain_panics(program: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| Some(payload.downcast_ref::<String>()?.as_str()));
-        let why = text.and_then(|text| text.lines().next()).unwrap_or("it does not say why");
+        let why = text.and_then(|text| text.lines().next()).unwrap_or("no message");
         let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
         print_error_now(&format!(
-            "{who}: internal error in remuda, please report it: {why}{place}\n"
+            "{program}: internal error in remuda, please report it: {why}{place}\n"
         ));
     }));
 }
@@ -278,7 +278,7 @@ pub fn start_log() {
             let lines = fmt::layer().with_writer(io::stderr);
             tracing_subscriber::registry().with(lines).with(targets).init();
         }
-        Err(error) => print_error_now(&format!("warning: REMUDA_LOG is not understood: {error}\n")),
+        Err(error) => print_error_now(&format!("warning: cannot parse REMUDA_LOG: {error}\n")),
     }
 }
 

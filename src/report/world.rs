@@ -18,8 +18,8 @@ pub fn show_world(pool: &Pool) -> String {
         let ranks = show_runs((rank..).take(slots.len()));
         rank += slots.len();
         let slots = show_runs(slots.iter().map(|slot| slot.index()));
-        let login = pool.users().get(host).map(|user| format!("{user}@{host}"));
-        let host = login.unwrap_or_else(|| host.to_string());
+        let with_user = pool.users().get(host).map(|user| format!("{user}@{host}"));
+        let host = with_user.unwrap_or_else(|| host.to_string());
         rows.push([node.to_string(), host, slots, ranks]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -27,9 +27,9 @@ pub fn show_world(pool: &Pool) -> String {
     let mut out = String::new();
     for [node, host, slots, ranks] in &rows {
         writeln!(out, "{node:<a$}  {host:<b$}  {slots:<c$}  {ranks}")
-            .expect("a String takes everything");
+            .expect("writing to a String cannot fail");
     }
-    writeln!(out, "\nworld size {rank}").expect("a String takes everything");
+    writeln!(out, "\nworld size {rank}").expect("writing to a String cannot fail");
     out
 }
 

@@ -1,10 +1,10 @@
-//! What the documents say about the repository is true: tables, scripts, links, commands, crates.
+//! Checks of the documents against the repository: tables, scripts, links, commands, crates.
 
 use std::process::{Command, Stdio};
 
 use crate::source::{Source, files, has_extension, read, root};
 
-/// Rows of a layer table, `| L4 | [`runtime`] … |`, in the order in which they stand.
+/// Rows of a layer table, `| L4 | [`runtime`] … |`, in the order of the text.
 pub(crate) fn layer_table(text: &str) -> Vec<(usize, Vec<&str>)> {
     text.lines().filter_map(layer_row).collect()
 }
@@ -138,11 +138,11 @@ fn golden_violations(paths: &[String]) -> Vec<String> {
     };
     let unexpected = inputs.iter().filter(|input| !expectations.iter().any(|e| belongs(input, e)));
     let orphaned = expectations.iter().filter(|e| !inputs.iter().any(|input| belongs(input, e)));
-    let told = unexpected.map(|path| format!("{path}: no .expected file beside it"));
-    told.chain(orphaned.map(|path| format!("{path}: nothing is expected to give this"))).collect()
+    let missing = unexpected.map(|path| format!("{path}: no .expected file beside it"));
+    missing.chain(orphaned.map(|path| format!("{path}: no input beside it"))).collect()
 }
 
-/// Leftovers that no reader should meet.
+/// White space at line ends, paths of a development machine, and missing final newlines.
 fn hygiene_violations(file: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -151,9 +151,9 @@ fn hygiene_violations(file: &Source) -> Vec<String> {
         if content.ends_with([' ', '\t', '\r']) {
             found.push(file.violation(at, "white space at the end of the line"));
         }
-        // Assembled, so that this file does not hold what it looks for.
+        // Concatenated, so that this file does not contain the path.
         if content.contains(concat!("/wo", "rk/")) {
-            found.push(file.violation(at, "a path of the machine it was written on"));
+            found.push(file.violation(at, "a path of the development machine"));
         }
         at += line.len();
     }
@@ -163,7 +163,7 @@ fn hygiene_violations(file: &Source) -> Vec<String> {
     found
 }
 
-/// Golden files hold blanks on purpose; everything else that people write is held to the rule.
+/// Whether the rule for white space applies; golden files contain blanks on purpose.
 fn is_prose_or_code(path: &str) -> bool {
     has_extension(path, &["rs", "md", "toml", "py", "sh", "c", "yml"])
         || path.starts_with("scripts/")
@@ -177,19 +177,19 @@ fn assert_none(what: &str, found: &[String]) {
 }
 
 #[test]
-fn scripts_and_files_that_documents_name_exist() {
+fn documents_name_existing_files() {
     let mut missing = Vec::new();
     for document in documents() {
         let named = named_scripts(&document.text).into_iter().chain(links(&document.text));
         let absent = named.filter(|path| !root().join(path).exists());
         missing.extend(absent.map(|path| format!("{}: {path}", document.path)));
     }
-    assert_none("documents name what is not there", &missing);
+    assert_none("documents name files that do not exist", &missing);
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "asks the program that was just built for its help")]
-fn commands_that_documents_show_exist() {
+fn documents_show_existing_commands() {
     let Some(program) = option_env!("CARGO_BIN_EXE_remuda") else { return };
     let mut unknown = Vec::new();
     for document in documents() {
@@ -207,14 +207,14 @@ fn commands_that_documents_show_exist() {
 }
 
 #[test]
-fn every_direct_dependency_has_its_reason() {
+fn every_direct_dependency_has_a_reason() {
     let manifest = read("Cargo.toml".into());
     let architecture = read("ARCHITECTURE.md".into());
     let mut direct = manifest_keys(&manifest.text, "dependencies");
     direct.extend(manifest_keys(&manifest.text, "dev-dependencies"));
     let mut listed = listed_below(&architecture.text, "## Dependencies");
     direct.sort_unstable();
-    // What the tests need with other features has one row.
+    // A crate that the tests need with other features has one row.
     direct.dedup();
     listed.sort_unstable();
     assert_eq!(listed, direct, "the table of ARCHITECTURE.md against Cargo.toml");
@@ -229,11 +229,11 @@ fn golden_files_come_in_pairs() {
 fn text_files_are_clean() {
     let checked = files().into_iter().filter(|path| is_prose_or_code(path)).map(read);
     let found: Vec<String> = checked.flat_map(|file| hygiene_violations(&file)).collect();
-    assert_none("untidy text", &found);
+    assert_none("white space and paths", &found);
 }
 
 #[test]
-fn what_documents_name_is_found() {
+fn names_in_documents_are_found() {
     let text = "run `scripts/test`, [the rules](CONTRIBUTING.md#how) and\n```sh\n# first\n./scripts/ci.sh\n\n\
                 remuda run -n 2 a.py\n```\n```text\nremuda no\n```\n```console\n$ remuda hostfile check a\nok\n```\n";
     assert_eq!(named_scripts(text), ["scripts/test", "scripts/ci.sh"]);
@@ -270,7 +270,7 @@ fn tables_are_read() {
 }
 
 #[test]
-fn a_planted_golden_file_is_found() {
+fn planted_golden_file_is_found() {
     #[track_caller]
     fn check(paths: &[&str], expect: &str) {
         let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
@@ -280,7 +280,7 @@ fn a_planted_golden_file_is_found() {
     check(&["hostfiles/valid/a", "hostfiles/valid/a.expected"], "-");
     check(&["hostfiles/a.txt", "hostfiles/a.txt.expected"], "-");
     check(&["hostfiles/b.txt"], "hostfiles/b.txt: no .expected file beside it");
-    check(&["env/invalid/b.expected"], "env/invalid/b.expected: nothing is expected to give this");
+    check(&["env/invalid/b.expected"], "env/invalid/b.expected: no input beside it");
 }
 
 #[test]
@@ -293,6 +293,6 @@ fn planted_leftovers_are_found() {
     check("a\n\nb\n", "-");
     check("a \n", "a.md:1: white space at the end of the line");
     check("a\nb\r\n", "a.md:2: white space at the end of the line");
-    check(concat!("see /wo", "rk/x\n"), "a.md:1: a path of the machine it was written on");
+    check(concat!("see /wo", "rk/x\n"), "a.md:1: a path of the development machine");
     check("a", "a.md:1: no newline at the end of the file");
 }

@@ -1,9 +1,9 @@
-//! Type names: a type that other modules can see has a name of its own in the whole crate, so that
-//! a reader who searches for the name finds one definition.
+//! Names of types and tests. A type that other modules can see has a name of its own in the whole
+//! crate, so that a search for the name finds one definition; the name of a test is short.
 
 use std::collections::BTreeMap;
 
-use crate::source::Source;
+use crate::source::{Source, Token, rust_files};
 
 /// Names that say the role of a type in its module; the path says the rest.
 const ROLES: &[(&str, &str)] = &[
@@ -12,6 +12,9 @@ const ROLES: &[(&str, &str)] = &[
     ("Args", "the command line of one command"),
     ("State", "the state of one state machine"),
 ];
+
+/// Most characters in the name of a test.
+const TEST_NAME_CHARS_MAX: usize = 60;
 
 /// Where a type is defined.
 struct Definition {
@@ -63,8 +66,53 @@ pub(crate) fn repeated_names<'a>(files: impl Iterator<Item = &'a Source>) -> Vec
     repeated.map(|(name, places)| format!("{}`{name}`", places.concat())).collect()
 }
 
+/// Names of the functions under `#[test]`, and those that `proptest!` contains.
+fn test_functions<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+    let is_test = |index: &usize| {
+        let head = tokens[*index..].iter().take(4).map(|token| token.text);
+        head.eq(["#", "[", "test", "]"])
+    };
+    let starts = (0..tokens.len()).filter(is_test);
+    let names = starts.filter_map(|start| {
+        let keyword = tokens[start..].iter().position(|token| token.text == "fn")?;
+        tokens.get(start + keyword + 1).copied()
+    });
+    names.collect()
+}
+
+/// Tests of a file whose names are too long.
+fn long_test_names(file: &Source) -> Vec<String> {
+    let tests = test_functions(&file.tokens());
+    let long = tests.iter().filter(|name| TEST_NAME_CHARS_MAX < name.text.chars().count());
+    long.map(|name| {
+        let count = name.text.chars().count();
+        file.violation(name.at, format_args!("{count} characters: `{}`", name.text))
+    })
+    .collect()
+}
+
 #[test]
-fn repeated_type_name_is_found() {
+fn test_names_have_at_most_60_characters() {
+    let found: Vec<String> = rust_files().iter().flat_map(long_test_names).collect();
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn planted_long_test_name_is_found() {
+    let long = "a".repeat(61);
+    #[track_caller]
+    fn check(text: &str, expect: &[String]) {
+        assert_eq!(long_test_names(&Source::new("tests/a.rs", text)), expect, "for `{text}`");
+    }
+    let found = [format!("tests/a.rs:3: 61 characters: `{long}`")];
+    check(&format!("#[test]\n#[expect(b, reason = \"c\")]\nfn {long}() {{}}"), &found);
+    check(&format!("proptest! {{\n#[test]\nfn {long}(d in 0..9) {{}} }}"), &found);
+    check(&format!("fn {long}() {{}}"), &[]);
+    check(&format!("#[test]\nfn {}() {{}}", "a".repeat(60)), &[]);
+}
+
+#[test]
+fn planted_repeated_type_name_is_found() {
     #[track_caller]
     fn check(texts: [&str; 2], expect: &[&str]) {
         let files: Vec<Source> = ["src/a.rs", "src/b.rs"]

@@ -1,4 +1,4 @@
-//! Words that users do not meet: in string literals of the program, help texts, README and COMPAT.
+//! Banned words in string literals of the program, help texts, README, COMPAT and ARCHITECTURE.
 
 use std::ops::Range;
 
@@ -97,7 +97,7 @@ fn help_texts(file: &Source) -> Vec<(usize, String)> {
 }
 
 /// Types that derive a trait of clap, from the doc comment above them to their end.
-fn help_regions(file: &Source) -> Vec<Range<usize>> {
+pub(crate) fn help_regions(file: &Source) -> Vec<Range<usize>> {
     file.items_deriving(HELP_DERIVES)
         .into_iter()
         .map(|item| start_of_docs(&file.text, item.start)..item.end)
@@ -118,10 +118,10 @@ fn start_of_docs(text: &str, at: usize) -> usize {
 
 fn banned_word(text: &str) -> Option<&'static str> {
     let lower = text.to_lowercase();
-    let spoken: Vec<&str> = words(&lower);
+    let text_words: Vec<&str> = words(&lower);
     BANNED.iter().copied().find(|banned| {
-        let wanted = words(banned);
-        spoken.windows(wanted.len()).any(|window| window == wanted)
+        let banned_words = words(banned);
+        text_words.windows(banned_words.len()).any(|window| window == banned_words)
     })
 }
 

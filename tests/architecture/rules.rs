@@ -1,5 +1,4 @@
-//! The rules: from a file to its violations. Each is also run over planted violations, so that it
-//! cannot fall silent.
+//! The rules: each returns the violations of a file. Each is also tested with planted violations.
 
 use crate::source::{Source, Token, tokens};
 use crate::{BANS, Ban, LAYERS, NARROW, Tests, UNSAFE_NAMES};
@@ -56,7 +55,7 @@ pub(crate) fn unsafe_violations(file: &Source) -> Vec<String> {
     found
 }
 
-/// `pool` for `src/pool/hostfile.rs`; `None` for the roots and for what is not in `src`.
+/// `pool` for `src/pool/hostfile.rs`; `None` for the roots and for files outside of `src`.
 fn module_of(path: &str) -> Option<&str> {
     let inside = path.strip_prefix("src/")?;
     match inside.split_once('/') {
@@ -108,7 +107,7 @@ fn group_heads<'a>(tokens: &[Token<'a>]) -> Vec<(usize, &'a str)> {
     heads
 }
 
-/// `super::super::…` that leaves the module of the first level would be an import nobody reads.
+/// Chains `super::super::…` that reach the crate root, which the layer check would not see.
 fn climbs_out(file: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut inline = InlineModules::default();
@@ -172,7 +171,7 @@ fn may_be_unsafe(path: &str) -> bool {
         || path.split('/').any(|part| UNSAFE_NAMES.iter().any(|name| part.starts_with(name)))
 }
 
-/// Looks above the statement that holds a byte for a comment that says SAFETY.
+/// Whether there is a SAFETY comment above the statement at a byte.
 fn has_safety_comment(file: &Source, at: usize) -> bool {
     for line in file.text[..at].rsplit('\n').skip(1).map(str::trim) {
         let ends_a_statement = line.ends_with([';', '{', '}', ',']) || line.is_empty();
@@ -186,7 +185,7 @@ fn has_safety_comment(file: &Source, at: usize) -> bool {
     false
 }
 
-/// Asserts the message of the first violation; `-` for none.
+/// Asserts the message of the first violation; `-` if there is none.
 #[track_caller]
 fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str) {
     let found = rule(&Source::new(path, text));
@@ -194,7 +193,7 @@ fn check(rule: fn(&Source) -> Vec<String>, path: &str, text: &str, expect: &str)
 }
 
 #[test]
-fn a_planted_import_is_found() {
+fn planted_import_is_found() {
     let rule = layer_violations;
     check(rule, "src/plan/a.rs", "use crate::pool::Pool;", "-");
     check(rule, "src/plan/a.rs", "// use crate::cli::A;", "-");
@@ -218,7 +217,7 @@ fn a_planted_import_is_found() {
 }
 
 #[test]
-fn a_planted_climb_is_found() {
+fn planted_climb_is_found() {
     let rule = layer_violations;
     let found = "src/pool/a.rs:1: `super` reaches the crate root; write `crate::`";
     check(rule, "src/pool/a.rs", "use super::b;", "-");
@@ -229,7 +228,7 @@ fn a_planted_climb_is_found() {
 }
 
 #[test]
-fn a_planted_ban_is_found() {
+fn planted_ban_is_found() {
     let rule = ban_violations;
     check(rule, "src/job/a.rs", "let now = clock_now();", "-");
     check(rule, "src/job/a.rs", "\"Instant::now\" // Instant::now", "-");
@@ -257,7 +256,7 @@ fn a_planted_ban_is_found() {
         rule,
         "src/launch/a.rs",
         "a().unwrap();",
-        "src/launch/a.rs:1: `.unwrap()`: handle it, or say with expect why it cannot be",
+        "src/launch/a.rs:1: `.unwrap()`: handle the error, or state with expect why it cannot occur",
     );
     check(rule, "src/launch/a.rs", "#[cfg(test)] mod tests { fn f() { a().unwrap() } }", "-");
     check(
@@ -294,13 +293,18 @@ fn a_planted_ban_is_found() {
         rule,
         "src/a.rs",
         "#[cfg(test)] mod t { #[ignore] fn f() {} }",
-        "src/a.rs:1: `#[ignore`: a test that does not run proves nothing",
+        "src/a.rs:1: `#[ignore`: run the test or remove it",
     );
-    check(rule, "examples/a.rs", "println!(); todo!()", "examples/a.rs:1: `todo!`: write it");
+    check(
+        rule,
+        "examples/a.rs",
+        "println!(); todo!()",
+        "examples/a.rs:1: `todo!`: write the missing code",
+    );
 }
 
 #[test]
-fn a_planted_unsafe_is_found() {
+fn planted_unsafe_is_found() {
     let rule = unsafe_violations;
     let undocumented = "src/os/a.rs:2: `unsafe` without a SAFETY comment above it";
     check(rule, "src/os/a.rs", "// SAFETY: b\nunsafe { c() }", "-");

@@ -14,7 +14,7 @@ pub(crate) struct Source {
     literals: Vec<Range<usize>>,
 }
 
-/// A word or a punctuation mark (`::` is one) and the byte at which it begins.
+/// A word or a punctuation mark, such as `::`, and the byte at which it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
@@ -277,7 +277,7 @@ fn comments_and_literals_are_blanked() {
 }
 
 #[test]
-fn test_regions_cover_the_item_and_no_more() {
+fn test_regions_cover_exactly_the_item() {
     let text = "fn a() {}\n#[cfg(all(test, unix))]\nmod tests { fn b() { } }\nfn c() {}\n#[cfg(test)] use d;\n";
     let source = Source::new("x.rs", text);
     let regions: Vec<_> = source.test_regions().into_iter().map(|range| &text[range]).collect();

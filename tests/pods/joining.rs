@@ -102,9 +102,9 @@ fn an_environment_that_differs_is_told_and_its_values_are_not() {
     let first = nodes.node(0).option("--env=TOKEN=hunter2").sh("true").start();
     first.wait_for_error("Waiting");
     let second = nodes.node(1).option("--env=TOKEN=hunter3").sh("true").end().code(78);
-    let second = second.says("  node 0 has  --env TOKEN, a value with the mark ");
-    drop(second.says("  node 1 has  --env TOKEN, a value with the mark "));
-    let first = first.end().code(78).says("node 1 has  --env TOKEN, a value with the mark ");
+    let second = second.says("  node 0 has  --env TOKEN, value with fingerprint ");
+    drop(second.says("  node 1 has  --env TOKEN, value with fingerprint "));
+    let first = first.end().code(78).says("node 1 has  --env TOKEN, value with fingerprint ");
     assert!(!format!("{first:?}").contains("hunter3"), "{first:#?}");
 }
 

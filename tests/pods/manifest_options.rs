@@ -328,7 +328,7 @@ fn manifest_explains_its_fields() {
     for comment in [
         "  # pods find each other by name before they are ready\n  publishNotReadyAddresses: true\n",
         "  # Kueue starts the job when its queue has room\n  suspend: true\n",
-        "        # the same Secret in every pod: with it they become one job\n        - name: key\n",
+        "        # the same Secret in every pod authenticates the pods of the job\n        - name: key\n",
     ] {
         assert!(yaml.contains(comment), "{yaml}");
     }
@@ -360,8 +360,8 @@ fn bad_quantities_are_refused_with_a_caret() {
     let units = "the units are m, k, M, G, T, P, E, and Ki, Mi, Gi, Ti, Pi, Ei";
     refused("memory=64Zi", "Zi", "`Zi` is not a unit of Kubernetes", units);
     let write = "write a number and a unit: `500m`, `1.5`, `16Gi`";
-    refused("cpu=-1", "-1", "a quantity is not negative", write);
-    refused("cpu=0", "0", "a quantity is greater than 0", write);
+    refused("cpu=-1", "-1", "a quantity cannot be negative", write);
+    refused("cpu=0", "0", "a quantity must be greater than 0", write);
     refused("cpu=x", "x", "expected a quantity", write);
     refused("memory=500m", "500m", "`memory` is counted in whole bytes", "did you mean `500Mi`?");
     refused("a/b=1.5", "1.5", "`a/b` is counted in whole numbers", "write a coarser quantity");
@@ -482,7 +482,7 @@ help: a LeaderWorkerSet runs until it is deleted: leave it out, or use `--kind j
     assert_eq!((screen.as_str(), status), (expect, Some(2)));
     let (_, screen, status) = run(&["--secret=A_b"]);
     let expect = "\
-error[P010]: `A_b` is no name of a Secret: letters a-z, digits, `-` and `.`
+error[P010]: `A_b` is not a valid name of a Secret: use letters a-z, digits, `-` and `.`
 help: give another `--secret`
 ";
     assert_eq!((screen.as_str(), status), (expect, Some(2)));

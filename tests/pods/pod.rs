@@ -67,7 +67,7 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     let pod = || bare(&nodes);
     check(
         pod().env("KUBERNETES_SERVICE_HOST", ""),
-        "error[P001]: nothing says which node this is\nhelp: give `--nodes N --node_rank N --master_addr \
+        "error[P001]: cannot determine the rank of this node\nhelp: give `--nodes N --node_rank N --master_addr \
          ADDR`, or set NODE_RANK; `remuda pod --help` lists the platforms that are known\n",
     );
     check(
@@ -77,7 +77,7 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     );
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
-        "error[P003]: which node this is: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
+        "error[P003]: conflicting node ranks: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
          (NODE_RANK: NODE_RANK=0)\nhelp: unset one of the two, or give `--node_rank` and `--nodes` in its place\n",
     );
     check(

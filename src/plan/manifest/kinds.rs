@@ -12,41 +12,40 @@ const HOPELESS: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
 const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 
 /// The objects, in the order in which they must be created.
-pub fn manifest(wanted: &ManifestSpec) -> Result<Vec<Value>, ManifestError> {
-    wanted.check()?;
+pub fn manifest(input: &ManifestSpec) -> Result<Vec<Value>, ManifestError> {
+    input.check()?;
     let mut objects = Vec::new();
-    if let Some(key) = &wanted.key {
+    if let Some(key) = &input.key {
         objects.push(object(
-            wanted,
+            input,
             ("v1", "Secret"),
-            &wanted.secret,
+            &input.secret,
             ("stringData", json!({"key": key})),
         ));
     }
-    objects.extend(match wanted.controller {
-        Controller::Job => vec![service(wanted), job(wanted)],
-        Controller::JobSet => vec![job_set(wanted)],
-        Controller::LeaderWorkerSet => vec![leader_worker_set(wanted)],
-        Controller::Trainer => vec![trainer(wanted)],
-        Controller::Volcano => vec![volcano(wanted)],
-        Controller::MpiJob => vec![kubeflow::mpi_job(wanted)],
-        Controller::PyTorchJob => vec![kubeflow::pytorch_job(wanted)],
+    objects.extend(match input.controller {
+        Controller::Job => vec![service(input), job(input)],
+        Controller::JobSet => vec![job_set(input)],
+        Controller::LeaderWorkerSet => vec![leader_worker_set(input)],
+        Controller::Trainer => vec![trainer(input)],
+        Controller::Volcano => vec![volcano(input)],
+        Controller::MpiJob => vec![kubeflow::mpi_job(input)],
+        Controller::PyTorchJob => vec![kubeflow::pytorch_job(input)],
     });
     Ok(objects)
 }
 
 /// An object of this version and kind, with `content` as its only field.
 pub(super) fn object(
-    wanted: &ManifestSpec,
+    input: &ManifestSpec,
     (version, kind): (&str, &str),
     name: &str,
     (content, value): (&str, Value),
 ) -> Value {
-    let mut metadata = metadata(wanted);
+    let mut metadata = metadata(input);
     metadata["name"] = json!(name);
     // A runtime of the Trainer belongs to the whole cluster.
-    if let Some(namespace) = wanted.namespace.as_ref().filter(|_| kind != "ClusterTrainingRuntime")
-    {
+    if let Some(namespace) = input.namespace.as_ref().filter(|_| kind != "ClusterTrainingRuntime") {
         metadata["namespace"] = json!(namespace);
     }
     json!({"apiVersion": version, "kind": kind, "metadata": metadata, content: value})
@@ -54,60 +53,60 @@ pub(super) fn object(
 
 /// Puts an object into its Kueue queue; Kueue starts the object when it clears its `suspend` field.
 /// `suspended` is the part of the object that has this field.
-pub(super) fn enqueue(wanted: &ManifestSpec, object: &mut Value, suspended: Option<&str>) {
-    let Some(queue) = &wanted.scheduling.queue else { return };
+pub(super) fn enqueue(input: &ManifestSpec, object: &mut Value, suspended: Option<&str>) {
+    let Some(queue) = &input.scheduling.queue else { return };
     object["metadata"]["labels"][QUEUE_NAME] = json!(queue);
     if let Some(part) = suspended {
-        object.pointer_mut(part).expect("it was made with it")["suspend"] = json!(true);
+        object.pointer_mut(part).expect("the object has this part")["suspend"] = json!(true);
     }
 }
 
 /// Writes the limit of the job's run time, and how long the job is kept after its end, in seconds.
-pub(super) fn write_times(wanted: &ManifestSpec, policy: &mut Value) {
-    write_deadline(wanted, policy);
-    if let Some(ttl) = wanted.ttl_s {
+pub(super) fn write_times(input: &ManifestSpec, policy: &mut Value) {
+    write_deadline(input, policy);
+    if let Some(ttl) = input.ttl_s {
         policy["ttlSecondsAfterFinished"] = json!(ttl);
     }
 }
 
-fn write_deadline(wanted: &ManifestSpec, policy: &mut Value) {
-    if let Some(deadline) = wanted.deadline_s {
+fn write_deadline(input: &ManifestSpec, policy: &mut Value) {
+    if let Some(deadline) = input.deadline_s {
         policy["activeDeadlineSeconds"] = json!(deadline);
     }
 }
 
 /// A headless Service. It publishes the names of pods that are not ready: they are ready only once
 /// they have found each other.
-fn service(wanted: &ManifestSpec) -> Value {
+fn service(input: &ManifestSpec) -> Value {
     let spec = json!({
         "clusterIP": "None",
         "publishNotReadyAddresses": true,
-        "selector": {"batch.kubernetes.io/job-name": wanted.name},
+        "selector": {"batch.kubernetes.io/job-name": input.name},
         "ports": [
-            {"name": "gate", "port": wanted.port + 1},
-            {"name": "store", "port": wanted.port + 2},
+            {"name": "gate", "port": input.port + 1},
+            {"name": "store", "port": input.port + 2},
         ],
     });
-    object(wanted, ("v1", "Service"), &wanted.name, ("spec", spec))
+    object(input, ("v1", "Service"), &input.name, ("spec", spec))
 }
 
-fn job(wanted: &ManifestSpec) -> Value {
-    let address = format!("{0}-0.{0}", wanted.name);
-    let mut template = pod_template(wanted, &PodOptions::new(Some(address), Some("Never")));
-    template["spec"]["subdomain"] = json!(wanted.name);
-    let mut spec = job_spec(wanted, &template);
-    write_times(wanted, &mut spec);
-    let mut job = object(wanted, ("batch/v1", "Job"), &wanted.name, ("spec", spec));
-    enqueue(wanted, &mut job, Some("/spec"));
+fn job(input: &ManifestSpec) -> Value {
+    let address = format!("{0}-0.{0}", input.name);
+    let mut template = pod_template(input, &PodOptions::new(Some(address), Some("Never")));
+    template["spec"]["subdomain"] = json!(input.name);
+    let mut spec = job_spec(input, &template);
+    write_times(input, &mut spec);
+    let mut job = object(input, ("batch/v1", "Job"), &input.name, ("spec", spec));
+    enqueue(input, &mut job, Some("/spec"));
     job
 }
 
-fn job_spec(wanted: &ManifestSpec, template: &Value) -> Value {
+fn job_spec(input: &ManifestSpec, template: &Value) -> Value {
     json!({
-        "completions": wanted.nodes,
-        "parallelism": wanted.nodes,
+        "completions": input.nodes,
+        "parallelism": input.nodes,
         "completionMode": "Indexed",
-        "backoffLimit": wanted.restarts_max,
+        "backoffLimit": input.restarts_max,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -122,16 +121,16 @@ fn exits(statuses: &[u8]) -> Value {
     json!({"containerName": "remuda", "operator": "In", "values": statuses})
 }
 
-fn job_set(wanted: &ManifestSpec) -> Value {
-    let address = format!("{0}-node-0-0.{0}", wanted.name);
-    let template = pod_template(wanted, &PodOptions::new(Some(address), Some("Never")));
-    let mut job = job_spec(wanted, &template);
-    write_deadline(wanted, &mut job);
+fn job_set(input: &ManifestSpec) -> Value {
+    let address = format!("{0}-node-0-0.{0}", input.name);
+    let template = pod_template(input, &PodOptions::new(Some(address), Some("Never")));
+    let mut job = job_spec(input, &template);
+    write_deadline(input, &mut job);
     let mut spec = json!({
         "network": {
             "enableDNSHostnames": true,
             "publishNotReadyAddresses": true,
-            "subdomain": wanted.name,
+            "subdomain": input.name,
         },
         // Without a `failurePolicy` a failed Job fails the set: the Job's own rules have already
         // decided that another start would not help, or that the limit is reached.
@@ -139,38 +138,38 @@ fn job_set(wanted: &ManifestSpec) -> Value {
             {"name": "node", "replicas": 1, "template": {"spec": job}},
         ],
     });
-    if let Some(ttl) = wanted.ttl_s {
+    if let Some(ttl) = input.ttl_s {
         spec["ttlSecondsAfterFinished"] = json!(ttl);
     }
     let of = ("jobset.x-k8s.io/v1alpha2", "JobSet");
-    let mut set = object(wanted, of, &wanted.name, ("spec", spec));
-    enqueue(wanted, &mut set, Some("/spec"));
+    let mut set = object(input, of, &input.name, ("spec", spec));
+    enqueue(input, &mut set, Some("/spec"));
     set
 }
 
-fn leader_worker_set(wanted: &ManifestSpec) -> Value {
+fn leader_worker_set(input: &ManifestSpec) -> Value {
     let spec = json!({
         "replicas": 1,
         "leaderWorkerTemplate": {
-            "size": wanted.nodes,
+            "size": input.nodes,
             // A lost pod is replaced alone. Of the API's values (`RestartPolicyType` in
             // api/leaderworkerset/v1) the others recreate the group, and `Default` is deprecated.
             "restartPolicy": "None",
-            "workerTemplate": pod_template(wanted, &PodOptions::new(None, Some("Always"))),
+            "workerTemplate": pod_template(input, &PodOptions::new(None, Some("Always"))),
         },
     });
     let of = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet");
-    let mut set = object(wanted, of, &wanted.name, ("spec", spec));
+    let mut set = object(input, of, &input.name, ("spec", spec));
     // Kueue holds back the pods of the set, one by one.
-    enqueue(wanted, &mut set, None);
+    enqueue(input, &mut set, None);
     set
 }
 
-fn trainer(wanted: &ManifestSpec) -> Value {
+fn trainer(input: &ManifestSpec) -> Value {
     // The container name by which a TrainJob selects the container to change.
     let options = PodOptions { container: "node", ..PodOptions::new(None, Some("Never")) };
-    let mut job = json!({"template": pod_template(wanted, &options)});
-    write_deadline(wanted, &mut job);
+    let mut job = json!({"template": pod_template(input, &options)});
+    write_deadline(input, &mut job);
     let node = json!({
         "name": "node",
         "template": {
@@ -182,48 +181,48 @@ fn trainer(wanted: &ManifestSpec) -> Value {
         // With `torch` pods get PET_NNODES and their number. The number of workers of a pod is not
         // a field of a runtime since version 2.2 (`TorchMLPolicySource` in
         // pkg/apis/trainer/v1alpha1).
-        "mlPolicy": {"numNodes": wanted.nodes, "torch": {}},
+        "mlPolicy": {"numNodes": input.nodes, "torch": {}},
         "template": {"spec": {"replicatedJobs": [node]}},
     });
     let of = ("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime");
-    let mut runtime = object(wanted, of, &wanted.name, ("spec", spec));
+    let mut runtime = object(input, of, &input.name, ("spec", spec));
     // The label by which clients of the Trainer find runtimes.
     runtime["metadata"]["labels"]["trainer.kubeflow.org/framework"] = json!("torch");
     runtime
 }
 
-fn volcano(wanted: &ManifestSpec) -> Value {
-    let address = format!("{0}-node-0.{0}", wanted.name);
-    let template = pod_template(wanted, &PodOptions::new(Some(address), Some("Never")));
+fn volcano(input: &ManifestSpec) -> Value {
+    let address = format!("{0}-node-0.{0}", input.name);
+    let template = pod_template(input, &PodOptions::new(Some(address), Some("Never")));
     let mut spec = json!({
         "schedulerName": "volcano",
-        "minAvailable": wanted.nodes,
+        "minAvailable": input.nodes,
         // The Job fails after this number of restarts, and 0 selects the default.
-        "maxRetry": wanted.restarts_max + 1,
+        "maxRetry": input.restarts_max + 1,
         "plugins": {"env": [], "svc": ["--publish-not-ready-addresses=true"]},
-        "policies": volcano_policies(wanted),
+        "policies": volcano_policies(input),
         "tasks": [
-            {"name": "node", "replicas": wanted.nodes, "template": template},
+            {"name": "node", "replicas": input.nodes, "template": template},
         ],
     });
-    if let Some(queue) = &wanted.scheduling.queue {
+    if let Some(queue) = &input.scheduling.queue {
         spec["queue"] = json!(queue);
     }
-    if let Some(class) = &wanted.scheduling.priority_class {
+    if let Some(class) = &input.scheduling.priority_class {
         spec["priorityClassName"] = json!(class);
     }
-    if let Some(ttl) = wanted.ttl_s {
+    if let Some(ttl) = input.ttl_s {
         spec["ttlSecondsAfterFinished"] = json!(ttl);
     }
-    object(wanted, ("batch.volcano.sh/v1alpha1", "Job"), &wanted.name, ("spec", spec))
+    object(input, ("batch.volcano.sh/v1alpha1", "Job"), &input.name, ("spec", spec))
 }
 
 /// Policies of a task; the first that matches applies. `RestartPod` (bus/v1alpha1) replaces the pod
 /// alone; `RestartTask` would replace all of them.
-fn volcano_policies(wanted: &ManifestSpec) -> Vec<Value> {
-    let hopeless = |status: &u8| json!({"exitCode": status, "action": "TerminateJob"});
-    let mut policies: Vec<_> = HOPELESS.iter().map(hopeless).collect();
-    if 0 < wanted.restarts_max {
+fn volcano_policies(input: &ManifestSpec) -> Vec<Value> {
+    let terminate_on = |status: &u8| json!({"exitCode": status, "action": "TerminateJob"});
+    let mut policies: Vec<_> = HOPELESS.iter().map(terminate_on).collect();
+    if 0 < input.restarts_max {
         policies.push(json!({"events": ["PodEvicted", "PodFailed"], "action": "RestartPod"}));
     }
     policies
@@ -238,7 +237,7 @@ mod tests {
     use crate::plan::manifest::show_yaml;
     use crate::plan::manifest::spec::PodAccess;
 
-    fn wanted(controller: Controller) -> ManifestSpec {
+    fn input(controller: Controller) -> ManifestSpec {
         ManifestSpec {
             controller,
             name: "train".to_owned(),
@@ -277,37 +276,38 @@ mod tests {
     ];
 
     #[test]
-    fn names_are_names_of_machines_down_to_the_last_pod() {
+    fn names_are_checked_down_to_the_last_pod() {
         let with = |name: &str| {
-            let wanted = ManifestSpec { name: name.to_owned(), ..wanted(Controller::JobSet) };
-            manifest(&wanted).err()
+            let input = ManifestSpec { name: name.to_owned(), ..input(Controller::JobSet) };
+            manifest(&input).err()
         };
         assert_eq!(with("train"), None);
         for bad in ["", "Train", "1train", "train-", "a.b", "a b"] {
             assert_eq!(with(bad), Some(ManifestError::Name(bad.to_owned())));
         }
         assert!(matches!(with(&"x".repeat(55)), Some(ManifestError::Long(_))));
-        let secret = ManifestSpec { secret: "a_b".to_owned(), ..wanted(Controller::Job) };
-        let secret = manifest(&secret).expect_err("no name");
+        let secret = ManifestSpec { secret: "a_b".to_owned(), ..input(Controller::Job) };
+        let secret = manifest(&secret).expect_err("an invalid name");
         assert_eq!(secret, ManifestError::Secret("a_b".to_owned()));
     }
 
     #[test]
-    fn a_key_is_printed_only_when_it_is_asked_for() {
+    fn key_is_printed_only_on_request() {
         for controller in ALL {
-            let silent = show_yaml(&manifest(&wanted(controller)).expect("it is fine"));
-            assert!(!silent.contains("kind: Secret"), "{silent}");
+            let text = show_yaml(&manifest(&input(controller)).expect("a valid input"));
+            assert!(!text.contains("kind: Secret"), "{text}");
             let key = Some("c2VjcmV0".to_owned());
-            let told = manifest(&ManifestSpec { key, ..wanted(controller) }).expect("it is fine");
-            assert_eq!(told[0]["kind"], "Secret");
+            let objects =
+                manifest(&ManifestSpec { key, ..input(controller) }).expect("a valid input");
+            assert_eq!(objects[0]["kind"], "Secret");
         }
     }
 
     #[test]
-    fn one_pod_is_a_job_of_every_kind() {
+    fn single_pod_works_with_every_controller() {
         for controller in ALL {
-            let one = manifest(&ManifestSpec { nodes: 1, ..wanted(controller) });
-            let text = show_yaml(&one.expect("it is fine"));
+            let one = manifest(&ManifestSpec { nodes: 1, ..input(controller) });
+            let text = show_yaml(&one.expect("a valid input"));
             assert!(!text.contains("\n    Worker:"), "{text}");
         }
     }

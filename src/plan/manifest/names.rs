@@ -13,12 +13,12 @@ pub enum PairError {
     NoValue,
     /// The key is invalid.
     #[error(
-        "`{0}` is not a key: letters, digits, `-`, `_` and `.`, with a domain and `/` before it if any"
+        "`{0}` is not a key: use letters, digits, `-`, `_` and `.`, and optionally a domain and `/` before them"
     )]
     Key(String),
     /// The value of a label is invalid.
     #[error(
-        "`{0}` is not a value of a label: at most {LABEL_CHARS_MAX} letters, digits, `-`, `_` and `.`"
+        "`{0}` is not a value of a label: use at most {LABEL_CHARS_MAX} letters, digits, `-`, `_` and `.`"
     )]
     Value(String),
 }

@@ -40,21 +40,21 @@ impl PodOptions {
 }
 
 /// Labels of every object and of every pod.
-pub(super) fn labels(wanted: &ManifestSpec) -> Value {
+pub(super) fn labels(input: &ManifestSpec) -> Value {
     let mut labels = json!({
-        "app.kubernetes.io/name": wanted.name,
+        "app.kubernetes.io/name": input.name,
         "app.kubernetes.io/managed-by": "remuda",
     });
-    for (key, value) in &wanted.labels {
+    for (key, value) in &input.labels {
         labels[key] = json!(value);
     }
     labels
 }
 
 /// Metadata of an object or of a pod.
-pub(super) fn metadata(wanted: &ManifestSpec) -> Value {
-    let mut metadata = json!({"labels": labels(wanted)});
-    for (key, value) in &wanted.annotations {
+pub(super) fn metadata(input: &ManifestSpec) -> Value {
+    let mut metadata = json!({"labels": labels(input)});
+    for (key, value) in &input.annotations {
         metadata["annotations"][key] = json!(value);
     }
     metadata
@@ -62,39 +62,39 @@ pub(super) fn metadata(wanted: &ManifestSpec) -> Value {
 
 /// Template of a pod of the job. The pod determines its node number itself, and the address of node
 /// 0 if its platform provides it.
-pub(super) fn pod_template(wanted: &ManifestSpec, options: &PodOptions) -> Value {
+pub(super) fn pod_template(input: &ManifestSpec, options: &PodOptions) -> Value {
     let mut spec = json!({
-        "terminationGracePeriodSeconds": wanted.grace_s,
+        "terminationGracePeriodSeconds": input.grace_s,
         "securityContext": {
             "runAsNonRoot": true,
             "runAsUser": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [container(wanted, options)],
+        "containers": [container(input, options)],
         "volumes": [
-            {"name": "key", "secret": {"secretName": wanted.secret, "defaultMode": 0o444}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": wanted.shm.to_string()}},
+            {"name": "key", "secret": {"secretName": input.secret, "defaultMode": 0o444}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": input.shm.to_string()}},
             {"name": "tmp", "emptyDir": {}},
         ],
     });
     if let Some(restart) = options.restart {
         spec["restartPolicy"] = json!(restart);
     }
-    write_volumes(wanted, &mut spec);
-    write_access(wanted, &mut spec);
-    wanted.scheduling.write(&mut spec, &wanted.name);
+    write_volumes(input, &mut spec);
+    write_access(input, &mut spec);
+    input.scheduling.write(&mut spec, &input.name);
     let mut template = json!({"spec": spec});
-    template["metadata"] = metadata(wanted);
+    template["metadata"] = metadata(input);
     template
 }
 
-fn write_volumes(wanted: &ManifestSpec, spec: &mut Value) {
-    if !wanted.volumes.is_empty() {
+fn write_volumes(input: &ManifestSpec, spec: &mut Value) {
+    if !input.volumes.is_empty() {
         // A volume belongs to root unless the pod has a group for it.
         spec["securityContext"]["fsGroup"] = json!(USER);
         spec["securityContext"]["fsGroupChangePolicy"] = json!("OnRootMismatch");
     }
-    for (number, (claim, _)) in wanted.volumes.iter().enumerate() {
+    for (number, (claim, _)) in input.volumes.iter().enumerate() {
         let source = json!({"claimName": claim});
         let volume = json!({"name": volume_name(number), "persistentVolumeClaim": source});
         push(&mut spec["volumes"], volume);
@@ -102,8 +102,8 @@ fn write_volumes(wanted: &ManifestSpec, spec: &mut Value) {
 }
 
 /// Writes account and pull secrets. Only pods with an account of their own get a token of the API.
-fn write_access(wanted: &ManifestSpec, spec: &mut Value) {
-    let access = &wanted.access;
+fn write_access(input: &ManifestSpec, spec: &mut Value) {
+    let access = &input.access;
     match &access.service_account {
         Some(account) => spec["serviceAccountName"] = json!(account),
         None => spec["automountServiceAccountToken"] = json!(false),
@@ -119,21 +119,21 @@ fn volume_name(number: usize) -> String {
 }
 
 fn push(list: &mut Value, item: Value) {
-    list.as_array_mut().expect("it was made as a list").push(item);
+    list.as_array_mut().expect("the field is a list").push(item);
 }
 
-fn container(wanted: &ManifestSpec, options: &PodOptions) -> Value {
+fn container(input: &ManifestSpec, options: &PodOptions) -> Value {
     let probe = |path: &str, failures: u32| json!({"httpGet": {"path": path, "port": "status"}, "periodSeconds": 10, "failureThreshold": failures});
     let mut container = json!({
         "name": options.container,
-        "image": wanted.image,
+        "image": input.image,
         "command": ["remuda", "pod"],
-        "args": wanted.words,
-        "env": environment(wanted, options.address.as_deref()),
+        "args": input.words,
+        "env": environment(input, options.address.as_deref()),
         "ports": [
-            {"name": "gate", "containerPort": wanted.port + 1},
-            {"name": "store", "containerPort": wanted.port + 2},
-            {"name": "status", "containerPort": wanted.status_port},
+            {"name": "gate", "containerPort": input.port + 1},
+            {"name": "store", "containerPort": input.port + 2},
+            {"name": "status", "containerPort": input.status_port},
         ],
         "startupProbe": probe("/livez", 30),
         "livenessProbe": probe("/livez", 6),
@@ -150,42 +150,41 @@ fn container(wanted: &ManifestSpec, options: &PodOptions) -> Value {
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     });
-    for (number, (_, path)) in wanted.volumes.iter().enumerate() {
+    for (number, (_, path)) in input.volumes.iter().enumerate() {
         let mount = json!({"name": volume_name(number), "mountPath": path});
         push(&mut container["volumeMounts"], mount);
     }
-    if let Some(resources) = wanted.resources.to_json() {
+    if let Some(resources) = input.resources.to_json() {
         container["resources"] = resources;
     }
-    if wanted.resources.has_rdma() {
+    if input.resources.has_rdma() {
         container["securityContext"]["capabilities"]["add"] = json!(["IPC_LOCK"]);
     }
     container
 }
 
-fn environment(wanted: &ManifestSpec, address: Option<&str>) -> Value {
+fn environment(input: &ManifestSpec, address: Option<&str>) -> Value {
     let mut variables = vec![
-        (env_vars::REMUDA_NUM_GPUS, wanted.slots.to_string()),
-        (env_vars::REMUDA_MASTER_PORT, wanted.port.to_string()),
+        (env_vars::REMUDA_NUM_GPUS, input.slots.to_string()),
+        (env_vars::REMUDA_MASTER_PORT, input.port.to_string()),
         (env_vars::REMUDA_KEY_FILE, format!("{KEY_DIR}/key")),
-        (env_vars::REMUDA_JOB_ID, wanted.name.clone()),
+        (env_vars::REMUDA_JOB_ID, input.name.clone()),
         (env_vars::REMUDA_JOIN_TIMEOUT, JOIN_TIMEOUT.to_owned()),
         (env_vars::REMUDA_PEER_EXIT, PEER_EXIT.to_string()),
-        (env_vars::REMUDA_STATUS_ADDR, format!("0.0.0.0:{}", wanted.status_port)),
+        (env_vars::REMUDA_STATUS_ADDR, format!("0.0.0.0:{}", input.status_port)),
         // The root file system is read-only, and an arbitrary user has no home.
         ("HOME", "/tmp".to_owned()),
     ];
     // A TrainJob may set another number of pods than its runtime, and passes it in this variable.
-    variables.push(match wanted.controller {
-        Controller::Trainer => (env_vars::PET_NNODES, wanted.nodes.to_string()),
-        _ => (env_vars::REMUDA_NODES, wanted.nodes.to_string()),
+    variables.push(match input.controller {
+        Controller::Trainer => (env_vars::PET_NNODES, input.nodes.to_string()),
+        _ => (env_vars::REMUDA_NODES, input.nodes.to_string()),
     });
-    variables
-        .extend(wanted.accelerator.map(|kind| (env_vars::REMUDA_ACCELERATOR, kind.to_owned())));
+    variables.extend(input.accelerator.map(|kind| (env_vars::REMUDA_ACCELERATOR, kind.to_owned())));
     variables.extend(address.map(|address| (env_vars::REMUDA_MASTER_ADDR, address.to_owned())));
     let mut variables: Vec<Value> =
         variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let index = match wanted.controller {
+    let index = match input.controller {
         // A TrainJob without a `trainer` sets no variables in its pods; those that it sets replace
         // these.
         Controller::Trainer => Some((env_vars::PET_NODE_RANK, COMPLETION_INDEX)),

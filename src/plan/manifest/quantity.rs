@@ -35,17 +35,17 @@ pub struct Quantity {
     nanos: u128,
 }
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not begin with a number.
     #[error("expected a quantity")]
     NotANumber,
     /// The number is negative.
-    #[error("a quantity is not negative")]
+    #[error("a quantity cannot be negative")]
     Negative,
     /// The number is 0.
-    #[error("a quantity is greater than 0")]
+    #[error("a quantity must be greater than 0")]
     Zero,
     /// The number has an unknown unit.
     #[error("`{unit}` is not a unit of Kubernetes")]
@@ -159,10 +159,10 @@ fn scale(unit: &str) -> Option<Result<u128, QuantityError>> {
     })
 }
 
-fn nanos(digits: &str, behind_point: usize, scale: u128) -> Result<u128, QuantityError> {
+fn nanos(digits: &str, decimals: usize, scale: u128) -> Result<u128, QuantityError> {
     let product = digits.parse::<u128>().ok().and_then(|number| number.checked_mul(scale));
     let product = product.ok_or(QuantityError::TooLarge)?;
-    let divisor = 10u128.checked_pow(behind_point as u32).ok_or(QuantityError::TooFine)?;
+    let divisor = 10u128.checked_pow(decimals as u32).ok_or(QuantityError::TooFine)?;
     match product / divisor {
         _ if product == 0 => Err(QuantityError::Zero),
         _ if !product.is_multiple_of(divisor) => Err(QuantityError::TooFine),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn quantity_names_the_unit_that_was_meant() {
+    fn quantity_error_suggests_a_unit() {
         check("16GB", "`GB` is not a unit of Kubernetes: did you mean `16G`?");
         check("16gi", "`gi` is not a unit of Kubernetes: did you mean `16Gi`?");
         check("8GiB", "`GiB` is not a unit of Kubernetes: did you mean `8Gi`?");
@@ -218,11 +218,11 @@ mod tests {
         let units = "the units are m, k, M, G, T, P, E, and Ki, Mi, Gi, Ti, Pi, Ei";
         check("4cores", &format!("`cores` is not a unit of Kubernetes: {units}"));
         let write = "write a number and a unit: `500m`, `1.5`, `16Gi`";
-        for nothing in ["", "Gi", "x", ".", "1.2.3"] {
-            check(nothing, &format!("expected a quantity: {write}"));
+        for text in ["", "Gi", "x", ".", "1.2.3"] {
+            check(text, &format!("expected a quantity: {write}"));
         }
-        check("-1", &format!("a quantity is not negative: {write}"));
-        check("0Gi", &format!("a quantity is greater than 0: {write}"));
+        check("-1", &format!("a quantity cannot be negative: {write}"));
+        check("0Gi", &format!("a quantity must be greater than 0: {write}"));
         check("9Ei", &format!("the quantity is too large: {write}"));
         check("1e30", &format!("the quantity is too large: {write}"));
         check("0.1n", &format!("the quantity is finer than `1n`: {write}"));

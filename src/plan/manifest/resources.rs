@@ -34,7 +34,7 @@ pub enum ResourceError {
     /// A name without a domain that Kubernetes does not know.
     #[error("Kubernetes has no resource `{name}`")]
     Unknown {
-        /// The name.
+        /// The unknown name.
         name: String,
         /// The name that was probably intended.
         near: Option<&'static str>,
@@ -47,11 +47,11 @@ pub enum ResourceError {
     AboveLimit {
         /// The amount to reserve.
         request: Quantity,
-        /// The limit.
+        /// The limit that it exceeds.
         limit: Quantity,
     },
     /// A request for devices without a limit, or one that differs from it.
-    #[error("of `{0}` as many are requested as are used")]
+    #[error("the request for `{0}` must be equal to its limit")]
     Devices(String),
     /// A fraction of a device.
     #[error("`{0}` is counted in whole numbers")]
@@ -59,7 +59,7 @@ pub enum ResourceError {
     /// A fraction of a byte.
     #[error("`{name}` is counted in whole bytes")]
     Bytes {
-        /// The name.
+        /// Name of the resource.
         name: String,
         /// A quantity that was probably intended.
         near: Option<String>,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_requested_as_far_as_they_are_limited() {
+    fn limit_is_the_default_request() {
         check("", "");
         check(
             "cpu=8 memory=64Gi",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_name_what_is_wrong_with_them() {
+    fn resource_errors_suggest_corrections() {
         check("mem=1", "Kubernetes has no resource `mem`: did you mean `memory`?");
         check("memry=1", "Kubernetes has no resource `memry`: did you mean `memory`?");
         check("gpu=1", "Kubernetes has no resource `gpu`: did you mean `--gpus`?");
@@ -252,7 +252,8 @@ mod tests {
             "a request of 2 is more than the limit of 1: `--resource` is the limit, `--request` at \
              most as much",
         );
-        let devices = "of `a/b` as many are requested as are used: leave `--request a/b=…` out";
+        let devices =
+            "the request for `a/b` must be equal to its limit: leave `--request a/b=…` out";
         check("a/b=2 a/b<1", devices);
         check("a/b<1", devices);
         let name = "write `cpu`, `memory`, or a name with a domain: `rdma/hca`";
@@ -260,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn resources_know_devices_that_lock_memory() {
-        let has = |text: &str| resources(text).expect("they are fine").has_rdma();
+    fn rdma_devices_are_recognised() {
+        let has = |text: &str| resources(text).expect("valid resources").has_rdma();
         for rdma in ["rdma/hca_shared=1", "vpc.amazonaws.com/efa=4", "nvidia.com/roce_gw=1"] {
             assert!(has(rdma), "{rdma}");
         }

@@ -41,7 +41,7 @@ pub struct Scheduling {
     /// A label of nodes, such as that of a rack: all pods are placed on nodes with one value of it,
     /// if possible.
     pub topology_key: Option<String>,
-    /// Priority class.
+    /// Name of the pods' priority class.
     pub priority_class: Option<String>,
     /// Queue of Kueue, or of Volcano.
     pub queue: Option<String>,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_are_written_as_kubectl_writes_taints() {
+    fn tolerations_use_the_notation_of_kubectl_taint() {
         check("gpu", r#"{"key":"gpu","operator":"Exists"}"#);
         check(
             "nvidia.com/gpu:NoSchedule",

@@ -10,17 +10,17 @@ use super::scheduling::Scheduling;
 pub enum Controller {
     /// An Indexed Job with a headless Service; it needs no operator.
     Job,
-    /// `jobset.x-k8s.io`.
+    /// A `JobSet` (`jobset.x-k8s.io`).
     JobSet,
-    /// `leaderworkerset.x-k8s.io`.
+    /// A `LeaderWorkerSet` (`leaderworkerset.x-k8s.io`).
     LeaderWorkerSet,
     /// A runtime of Kubeflow's Trainer.
     Trainer,
-    /// `batch.volcano.sh`.
+    /// A Volcano Job (`batch.volcano.sh`).
     Volcano,
-    /// `kubeflow.org/v2beta1`, whose launcher is node 0.
+    /// An `MPIJob` (`kubeflow.org/v2beta1`), whose launcher is node 0.
     MpiJob,
-    /// `kubeflow.org/v1`, whose master is node 0.
+    /// A `PyTorchJob` (`kubeflow.org/v1`), whose master is node 0.
     PyTorchJob,
 }
 
@@ -126,17 +126,19 @@ pub struct PodAccess {
     pub image_pull_secrets: Vec<String>,
 }
 
-/// Why a manifest cannot be made.
+/// Why there is no manifest for an input.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// The job's name is invalid: pod names are host names.
-    #[error("`{0}` is no name of an object: letters a-z, digits and `-`, a letter first")]
+    #[error(
+        "`{0}` is not a valid object name: use letters a-z, digits and `-`, and begin with a letter"
+    )]
     Name(String),
-    /// The name of the last pod would be too long for a resolver.
-    #[error("the names of pods, such as `{0}`, would be longer than {LABEL_CHARS_MAX} letters")]
+    /// The name of the last pod is too long for a resolver.
+    #[error("pod names such as `{0}` are longer than {LABEL_CHARS_MAX} characters")]
     Long(String),
     /// The Secret's name is invalid; it may have dots.
-    #[error("`{0}` is no name of a Secret: letters a-z, digits, `-` and `.`")]
+    #[error("`{0}` is not a valid name of a Secret: use letters a-z, digits, `-` and `.`")]
     Secret(String),
 }
 

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cannot_be_mistaken_goes_without_quotes() {
+    fn ambiguous_scalars_are_quoted() {
         let shown = |text: &str| scalar(&json!(text));
         for plain in ["remuda", "/livez", "batch/v1", "a-b_c.d"] {
             assert_eq!(shown(plain), plain);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_indented_by_what_they_belong_to() {
+    fn nested_values_are_indented() {
         let value = json!({"a": [{"b": 1, "c": {"d": []}}, "e", {}, {"g": {"h": 2}}], "f": {}});
         assert_eq!(
             show_yaml(&[value]),
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_stand_above_fields_and_items() {
+    fn comments_are_written_above_fields_and_items() {
         let value = json!({"volumes": [{"a": 1, "name": "key"}], "z": {"suspend": true}});
         let expect = "\
 ---
 volumes:
-  # the same Secret in every pod: with it they become one job
+  # the same Secret in every pod authenticates the pods of the job
   - a: 1
     name: key
 z:

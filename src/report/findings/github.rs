@@ -15,15 +15,18 @@ pub fn show_github(files: &[CheckedFile<'_>]) -> String {
             Severity::Warning => "warning",
             Severity::Note => "notice",
         };
-        write!(out, "::{level} file={}", property(placed.file)).expect("a String takes everything");
+        write!(out, "::{level} file={}", property(placed.file))
+            .expect("writing to a String cannot fail");
         if let Some(place) = placed.place {
             let (line, column, end) = (place.line, place.column, place.end_column);
-            write!(out, ",line={line},col={column},endColumn={end}").expect("as above");
+            write!(out, ",line={line},col={column},endColumn={end}")
+                .expect("writing to a String cannot fail");
         }
         let help =
             placed.found.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
         let message = data(&format!("{}{help}", placed.found.message));
-        writeln!(out, ",title={}::{message}", placed.found.code).expect("as above");
+        writeln!(out, ",title={}::{message}", placed.found.code)
+            .expect("writing to a String cannot fail");
     }
     out
 }

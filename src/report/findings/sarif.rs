@@ -56,7 +56,7 @@ fn result(placed: &Placed<'_>) -> Value {
     });
     if let (Some(change), Some(place)) = (&found.suggestion, placed.replaced) {
         result["fixes"] = json!([{
-            "description": {"text": found.help.as_deref().unwrap_or("mend it")},
+            "description": {"text": found.help.as_deref().unwrap_or("apply the suggested change")},
             "artifactChanges": [{
                 "artifactLocation": {"uri": uri(placed.file)},
                 "replacements": [{
