@@ -1,4 +1,4 @@
-//! Whoever does not have the key gets no answer, and changes nothing.
+//! A connection without the key gets no reply and has no effect.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,8 +8,8 @@ use crate::nodes::Nodes;
 use crate::support::process::Role;
 use crate::support::{LIMIT, wait_for};
 
-/// What strangers say: HTTP, TLS, ssh, nothing that anybody knows, another version of ours, a length
-/// that nobody needs, a preamble that means nothing.
+/// First bytes of foreign connections: HTTP, TLS, ssh, an unknown protocol, another version of remuda,
+/// an excessive length, a malformed preamble.
 const SAYINGS: [&[u8]; 7] = [
     b"GET / HTTP/1.1\r\nHost: node\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -39,7 +39,7 @@ fn check_unanswered(port: u16, saying: &[u8]) {
 }
 
 #[test]
-fn strangers_get_no_answer_and_the_job_does_not_notice_them() {
+fn foreign_connections_get_no_reply_and_do_not_affect_the_job() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "echo running; read line; echo $line";
     let first = nodes.node(0).option("--stdin=0").stdin(std::process::Stdio::piped());
@@ -66,7 +66,7 @@ fn strangers_get_no_answer_and_the_job_does_not_notice_them() {
 }
 
 #[test]
-fn a_crowd_that_says_nothing_keeps_nobody_out() {
+fn silent_connections_do_not_delay_nodes() {
     let nodes = Nodes::new(&[1, 1]);
     let first = nodes.node(0).sh("true").start();
     first.wait_for_error("Waiting");
@@ -80,9 +80,9 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn a_handshake_that_is_repeated_by_somebody_else_is_of_no_use() {
+fn replayed_handshake_is_rejected() {
     let nodes = Nodes::new(&[1, 1]);
-    // Somebody in between writes down what a node says, and hangs up.
+    // A proxy records the bytes of a node and closes the connection.
     let listener = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("a free port");
     let second = nodes.node(1).sh("sleep 600").start();
     let mut recorded = vec![0; 512];
