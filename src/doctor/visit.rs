@@ -175,8 +175,8 @@ impl<'a> Round<'a> {
             let (host, request) = (self.visit.nodes[index].0.clone(), self.wish(index));
             self.tasks.spawn(async move {
                 let node = NodeRank(index as u32);
-                let (seen, session) = examine(&starter, &host, node, request).await;
-                let _ = sender.send((index, seen, session));
+                let (outcome, session) = examine(&starter, &host, node, request).await;
+                let _ = sender.send((index, outcome, session));
             });
         }
         drop(sender);
@@ -225,13 +225,13 @@ impl<'a> Round<'a> {
         let listeners: Vec<Vec<ProbeListener>> = rounds.iter().map(listeners_of).collect();
         let (sender, results) = mpsc::unbounded_channel();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let Some((seen, Some(session))) = self.found[index].take_if(has_bedside) else {
+            let Some((outcome, Some(session))) = self.found[index].take_if(has_bedside) else {
                 continue;
             };
             let sender = sender.clone();
             self.tasks.spawn(async move {
-                let (seen, session) = knock(seen, session, listeners).await;
-                let _ = sender.send((index, seen, Some(session)));
+                let (outcome, session) = knock(outcome, session, listeners).await;
+                let _ = sender.send((index, outcome, Some(session)));
             });
         }
         drop(sender);
@@ -254,7 +254,7 @@ impl<'a> Round<'a> {
             tokio::select! {
                 never = self.tasks.watch() => match never {},
                 result = results.recv() => match result {
-                    Some((index, seen, session)) => self.found[index] = Some((seen, session)),
+                    Some((index, outcome, session)) => self.found[index] = Some((outcome, session)),
                     None => return,
                 },
                 () = self.interrupt.recv() => return self.stop(libc::SIGINT),
@@ -298,11 +298,11 @@ impl<'a> Round<'a> {
             None => "internal error: the examination ended without a result",
         };
         for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
-            let (seen, session) = found.unwrap_or_else(|| (Seen::Lost(why.to_owned()), None));
+            let (outcome, session) = found.unwrap_or_else(|| (Seen::Lost(why.to_owned()), None));
             if let Some(session) = session {
                 self.tasks.spawn(session.leave());
             }
-            facts.push(NodeFacts { host: host.clone(), slots: *slots, seen });
+            facts.push(NodeFacts { host: host.clone(), slots: *slots, seen: outcome });
         }
         self.tasks.finish().await;
         facts
@@ -313,8 +313,8 @@ fn has_bedside(found: &mut (Seen, Option<NodeContext>)) -> bool {
     found.1.is_some()
 }
 
-fn report_of((seen, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
-    match seen {
+fn report_of((outcome, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
+    match outcome {
         Seen::Examined(examined) => Some(&examined.report),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
     }
@@ -365,7 +365,7 @@ async fn knock(
     mut session: NodeContext,
     listeners: Vec<ProbeListener>,
 ) -> (Seen, NodeContext) {
-    let Seen::Examined(mut examined) = seen else { return (seen, session) };
+    let Seen::Examined(mut examined) = outcome else { return (outcome, session) };
     examined.dialed = match session.knock(listeners).await {
         Ok(dialed) => Some(dialed),
         Err(NoReport::Lost(why) | NoReport::Version(why)) => return (Seen::Lost(why), session),

@@ -95,9 +95,9 @@ impl Acceptor {
         print: impl Fn(String) + Send + Sync + 'static,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
-        let (asks, requests) = mpsc::unbounded_channel();
-        let (tell_ended, ended) = mpsc::unbounded_channel();
-        let own_key = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
+        let (sender, requests) = mpsc::unbounded_channel();
+        let (ended_sender, ended) = mpsc::unbounded_channel();
+        let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
         let service = Service {
             listener: TcpListener::from_std(bound.listener)?,
             seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
@@ -105,7 +105,7 @@ impl Acceptor {
             handshakes: JoinSet::new(),
             callers: HashMap::new(),
             pumps: Tasks::default(),
-            tell_ended,
+            tell_ended: ended_sender,
             ended,
             asked: requests,
             strangers: AuthFailures::default(),
@@ -113,7 +113,7 @@ impl Acceptor {
             rest_until: None,
         };
         tasks.spawn(service.run());
-        Ok(Self { asks, own_key })
+        Ok(Self { asks: sender, own_key: key_label })
     }
 
     /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
@@ -208,7 +208,7 @@ impl Service {
                     let _ = reply.send(self.seats[node.index()].impostors.words());
                 }
                 Happening::Asked(Some(Ask::Begun(epoch, uncharged))) => {
-                    for (sender, _) in self.seats.iter().filter_map(|seat| seat.taken.as_ref()) {
+                    for (sender, _) in self.seats.iter().filter_map(|slot| slot.taken.as_ref()) {
                         let _ = sender.send(Control::Begun(epoch, uncharged));
                     }
                 }
@@ -224,9 +224,9 @@ impl Service {
     /// Frees the slot for the same node or for its replacement: the connection that has it is no
     /// longer used.
     fn await_node(&mut self, node: NodeRank, waiter: oneshot::Sender<Coming>) {
-        let seat = &mut self.seats[node.index()];
-        seat.awaited = Some(waiter);
-        if let Some((sender, _)) = seat.taken.take() {
+        let slot = &mut self.seats[node.index()];
+        slot.awaited = Some(waiter);
+        if let Some((sender, _)) = slot.taken.take() {
             let _ = sender.send(Control::Again);
         }
     }
@@ -289,11 +289,11 @@ impl Service {
     /// because a wait for a replacement would not help.
     fn turn_away(&mut self, unfit: Unfit) {
         let Unfit { node, why, fault } = unfit;
-        let seat = &mut self.seats[node.index()];
-        let Some(fault) = fault.filter(|_| seat.awaited.is_some()) else {
+        let slot = &mut self.seats[node.index()];
+        let Some(fault) = fault.filter(|_| slot.awaited.is_some()) else {
             return (self.say)(format!("warning: {why}"));
         };
-        if let Some(waiter) = seat.awaited.take() {
+        if let Some(waiter) = slot.awaited.take() {
             let _ = waiter.send(Err(fault));
         }
     }
@@ -318,14 +318,14 @@ impl Service {
     /// Gives a node with the key and the plan its slot, if the slot is free and requested.
     fn seat(&mut self, joiner: Joiner) {
         let node = joiner.node;
-        let seat = &mut self.seats[node.index()];
+        let slot = &mut self.seats[node.index()];
         let host = &self.rules.hosts[node.index()];
-        if let Some((_, peer)) = &seat.taken {
+        if let Some((_, peer)) = &slot.taken {
             let peer = peer.ip().to_canonical();
             let text = format!("node {node} ({host}) has already joined, from {peer}\n");
             return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         }
-        let Some(waiter) = seat.awaited.take().filter(|waiter| !waiter.is_closed()) else {
+        let Some(waiter) = slot.awaited.take().filter(|waiter| !waiter.is_closed()) else {
             let text = format!("node {node} ({host}) is no longer expected\n");
             return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         };
@@ -360,10 +360,10 @@ impl Service {
             arrival: Arrival::default(),
         };
         let (control_sender, controls) = mpsc::unbounded_channel();
-        let seat = &mut self.seats[node.index()];
-        seat.times += 1;
-        seat.taken = Some((control_sender.clone(), peer));
-        let (times, ended) = (seat.times, self.tell_ended.clone());
+        let slot = &mut self.seats[node.index()];
+        slot.times += 1;
+        slot.taken = Some((control_sender.clone(), peer));
+        let (times, ended) = (slot.times, self.tell_ended.clone());
         let handlers = Hearing {
             words: control_sender,
             signalled: signal_sender,
@@ -380,16 +380,16 @@ impl Service {
     }
 
     fn ended(&mut self, node: NodeRank, times: u64) {
-        let seat = &mut self.seats[node.index()];
-        if seat.times == times {
-            seat.taken = None;
+        let slot = &mut self.seats[node.index()];
+        if slot.times == times {
+            slot.taken = None;
         }
     }
 
     /// Sends the last message to every node, and waits until the nodes have closed their
     /// connections.
     async fn finish(mut self, last: Control) {
-        for (sender, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
+        for (sender, _) in self.seats.iter_mut().filter_map(|slot| slot.taken.take()) {
             let _ = sender.send(last.clone());
         }
         drop(self.listener);
