@@ -78,7 +78,7 @@ pub struct Patient {
     pub build: String,
     /// Its wall clock.
     pub clock: Clock,
-    /// Its report.
+    /// Report of its agent.
     pub report: Examination,
     /// Results of its test connections to other nodes; `None`: it did not report them in time.
     pub dialed: Option<Vec<ProbeResult>>,

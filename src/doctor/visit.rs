@@ -1,4 +1,4 @@
-//! Collects facts from all nodes at the same time: on each, an agent is started as for a job,
+//! Collection of facts from all nodes at the same time: on each, an agent is started as for a job,
 //! examines its node, connects to other nodes, and exits. The facts are interpreted by `judge`.
 
 use std::io;
@@ -56,7 +56,7 @@ pub struct Visit {
     pub reach: NodeAccess,
     /// The hosts in the order of ranks, and the number of workers that each would have.
     pub nodes: Vec<(HostName, u32)>,
-    /// Request for every node; over ssh, its address is for the first node only.
+    /// Template of the request to every node; over ssh, its address applies to the first node only.
     pub wish: Examine,
     /// Requested port for rank 0, on the first node.
     pub port: PortWish,

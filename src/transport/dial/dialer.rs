@@ -49,7 +49,7 @@ pub struct Dialer {
     pub key: JobKey,
     /// File from which the key was read.
     pub key_file: String,
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
     /// Time without data after which a link counts as lost.
     pub lease: Duration,

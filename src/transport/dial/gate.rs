@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_millis(50);
 /// Conditions that a joining node must meet.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
@@ -87,8 +87,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Starts the task; `print` receives lines for the user. Must be called inside a runtime, whose `tasks` end some
-    /// time after [`Acceptor::close`].
+    /// Starts the task; `print` receives lines for the user. Must be called inside a runtime, whose
+    /// `tasks` end some time after [`Acceptor::close`].
     pub fn open(
         bound: BoundListener,
         rules: Rules,
