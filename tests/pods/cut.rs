@@ -216,7 +216,7 @@ fn pods_connect_over_the_chosen_interface() {
     third.end().code(0);
 }
 
-/// Pod 0 sees both of them: only who waits for the other notices, and says for whom.
+/// Pod 0 can reach both pods, so only a rank that waits for the other pod detects the cut and names it.
 #[test]
 fn waiting_ranks_name_the_pod_they_cannot_reach() {
     if !can_run("waiting_ranks_name_the_pod_they_cannot_reach") {

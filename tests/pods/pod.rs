@@ -96,7 +96,7 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     );
 }
 
-/// Options of the help that stand below `Where`.
+/// Options in the section `Where` of the help.
 fn options_of_where() -> Vec<String> {
     let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
     let help = String::from_utf8(help.stdout).expect("text");

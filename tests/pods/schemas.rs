@@ -4,7 +4,7 @@
 //! Kubernetes' own schemas are those of the oldest release that will do and of the newest; of JobSet and
 //! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet, Volcano, MPIJob and PyTorchJob
 //! no registry has any: only their pods are looked at here, and the rest in `manifest` and
-//! `manifest_options`, by what their sources say.
+//! `manifest_options`, from their sources.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Pods that were given different Secrets: both end with 77, and both screens say what to compare.
+//! Pods with different Secrets: both exit with 77, and both screens name the fingerprints to compare.
 
 use std::time::Duration;
 

@@ -70,7 +70,7 @@ fn mounts(cluster: &Cluster, template: &Value, image: &Path, log: &Path) -> Stri
     line.join(" && ")
 }
 
-/// Starts the container of a pod as its template says; what the kubelet reads at the end is in `log`.
+/// Starts the container of a pod from its template; `log` is the termination log.
 fn start(cluster: &Cluster, template: &Value, rank: usize, log: &Path) -> Running {
     let container = &template["spec"]["containers"][0];
     let texts = |list: &Value| -> Vec<String> {
@@ -136,7 +136,7 @@ fn scan(pod: usize) -> Vec<u16> {
 /// Time limit for a reply: a worker that is connected to all its peers accepts no connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says it, and returns what is answered until the other side hangs up, or says nothing.
+/// Sends the bytes, and returns the reply up to the end of the connection or to a time limit.
 fn call(pod: usize, port: u16, saying: &[u8]) -> Vec<u8> {
     // The listener may have been closed since: a port of a worker.
     let Ok(mut stream) = TcpStream::connect(address_of(pod, port)) else { return Vec::new() };

@@ -23,7 +23,7 @@ fn every_worker_knows_its_rank_and_the_master_address() {
     let outcome = launch.option("--prefix").option("").sh(script).end().code(0);
     let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
     lines.sort_unstable();
-    // All addresses of the loopback are this machine: rank 0 is where packets to n2 come from.
+    // All addresses of the loopback are this machine: the address of rank 0 is the source address of packets to n2.
     let home = cluster.home();
     let expected = [(0, 0, 0), (1, 1, 0), (2, 0, 1)].map(|(rank, local_rank, node)| {
         format!("r={rank} l={local_rank} n={node} w=3 a=127.0.0.1 h={}", home.display())
