@@ -42,7 +42,7 @@ pub(super) enum Turned {
     OtherKey(NodeRank, HandshakeError),
     #[error("the connection was closed before the handshake")]
     Short,
-    #[error("node {0} is not a node that joins this job")]
+    #[error("node {0} is not expected")]
     NoSuchNode(NodeRank),
     #[error("it is not an agent")]
     NoAgent,
