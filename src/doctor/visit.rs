@@ -361,7 +361,7 @@ async fn examine(
 }
 
 async fn knock(
-    seen: Seen,
+    outcome: Seen,
     mut session: NodeContext,
     listeners: Vec<ProbeListener>,
 ) -> (Seen, NodeContext) {
