@@ -18,7 +18,7 @@
 //! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
 //! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
-//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::what_launcher_and_janitor_leave_the_next_launch_clears` |
+//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::next_launch_clears_after_killed_launcher_and_janitor` |
 //! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease`, `tests/faults/ours.rs::what_ends_well_because_the_lease_was_lost_is_no_success` |
 //! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
@@ -63,19 +63,19 @@
 //! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
 //! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
-//! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other`, `tests/pods/again.rs::pod_0_that_is_evicted_is_called_again_by_the_others`, `tests/pods/again.rs::a_node_0_that_is_lost_before_all_are_there_is_called_again` |
-//! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
+//! | F69 | node 0 is replaced | `tests/pods/again.rs::replaced_node_0_continues_at_the_next_epoch`, `tests/pods/again.rs::pods_reconnect_after_pod_0_is_evicted`, `tests/pods/again.rs::nodes_reconnect_if_node_0_is_lost_before_the_start` |
+//! | F70 | nodes that are started apart | `tests/pods/joining.rs::missing_node_is_named_on_every_screen` |
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
 //! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
-//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop`, `tests/pods/again.rs::a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one` |
+//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop`, `tests/pods/again.rs::evicted_pod_is_replaced_in_the_next_epoch` |
 //! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
-//! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
-//! | B78 | half a frame, then silence | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
-//! | B79 | another version of ours | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `src/secure/flight.rs::first_flight_names_foreign_protocols` |
-//! | B80 | HTTP, TLS, ssh at our ports | `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
-//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name`, `tests/pods/joining.rs::a_second_process_of_a_node_waits_and_the_first_goes_on`, `src/secure/handshake.rs::handshake_requires_the_right_key_and_epoch` |
-//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::a_handshake_that_is_repeated_by_somebody_else_is_of_no_use`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
-//! | B83 | a crowd that says nothing | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |
+//! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job` |
+//! | B78 | half a frame, then silence | `tests/pods/strangers.rs::silent_connections_do_not_delay_nodes` |
+//! | B79 | another version of ours | `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job`, `src/secure/flight.rs::first_flight_names_foreign_protocols` |
+//! | B80 | HTTP, TLS, ssh at our ports | `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job`, `tests/pods/walk.rs::printed_manifest_survives_a_killed_pod_and_port_scans` |
+//! | B81 | another key, job, epoch or node | `tests/pods/joining.rs::node_with_a_different_key_is_rejected_without_a_reply`, `tests/pods/joining.rs::node_of_another_job_is_refused`, `tests/pods/joining.rs::second_process_of_a_node_is_refused`, `src/secure/handshake.rs::handshake_requires_the_right_key_and_epoch` |
+//! | B82 | a handshake that is repeated, frames out of order | `tests/pods/strangers.rs::replayed_handshake_is_rejected`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
+//! | B83 | a crowd that says nothing | `tests/pods/strangers.rs::silent_connections_do_not_delay_nodes` |
 //! | B84 | a node speaks of a worker of another one | `src/launch/scale.rs::prove_scale` |
 //! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
 //!

@@ -20,7 +20,7 @@
 //! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not supported: `--launcher_arg` is read as `--launcher_args`; its words are no options of pdsh and are refused | `test_btl_nic_openmpi_runner` |
 //! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | not supported: Slurm is refused with every filter, with and without `--force_multi` | `test_runner_main_rejects_unsupported_filter` |
 //! | … `test_validate_active_resources_default_is_a_no_op` | any slots of any hosts | `test_validate_active_resources_default_is_a_no_op` |
-//! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::bytes_of_arguments_arrive_as_they_were` |
+//! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::arguments_arrive_unchanged` |
 //! | … `test_bash_string_args` | arguments that come through xargs | `test_bash_string_args` |
 //! | … `test_add_export_with_special_characters` | differs on purpose: nothing is quoted, because no shell parses it | `test_add_export_with_special_characters` |
 //! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::workers_of_all_simulated_nodes_get_the_variables` |

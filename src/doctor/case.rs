@@ -78,7 +78,7 @@ pub struct Patient {
     pub build: String,
     /// Its wall clock.
     pub clock: Clock,
-    /// Its report.
+    /// Report of its agent.
     pub report: Examination,
     /// Results of its test connections to other nodes; `None`: it did not report them in time.
     pub dialed: Option<Vec<ProbeResult>>,
@@ -136,7 +136,7 @@ impl ClusterFacts {
     /// The nodes that were examined.
     pub(super) fn patients(&self) -> impl Iterator<Item = (NodeRank, &NodeFacts, &Patient)> {
         (0..).map(NodeRank).zip(&self.nodes).filter_map(|(rank, node)| match &node.seen {
-            Seen::Examined(patient) => Some((rank, node, &**patient)),
+            Seen::Examined(examined) => Some((rank, node, &**examined)),
             Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
         })
     }

@@ -27,8 +27,8 @@ const GIB: f64 = (1u64 << 30) as f64;
 
 /// Exit status of `remuda doctor`: 0 if there are no warnings and errors, 1 if there are, 2 if no
 /// node could be examined.
-pub fn status(case: &ClusterFacts, findings: &[Finding]) -> Status {
-    if case.patients().next().is_none() {
+pub fn status(cluster: &ClusterFacts, findings: &[Finding]) -> Status {
+    if cluster.patients().next().is_none() {
         return Status::Usage;
     }
     let is_clean = findings.iter().all(|found| found.severity < Severity::Warning);
@@ -49,42 +49,42 @@ pub fn refusal(findings: &[Finding]) -> Option<Status> {
 
 /// Hosts that a job could use: those without an error.
 pub fn hosts_without_errors<'a>(
-    case: &'a ClusterFacts,
+    cluster: &'a ClusterFacts,
     findings: &'a [Finding],
 ) -> impl Iterator<Item = &'a HostName> {
-    let is_good = |rank: NodeRank| {
+    let is_usable = |rank: NodeRank| {
         !findings.iter().any(|found| found.node == rank && found.severity == Severity::Error)
     };
-    let nodes = (0..).map(NodeRank).zip(&case.nodes);
-    nodes.filter(move |(rank, _)| is_good(*rank)).map(|(_, node)| &node.host)
+    let nodes = (0..).map(NodeRank).zip(&cluster.nodes);
+    nodes.filter(move |(rank, _)| is_usable(*rank)).map(|(_, node)| &node.host)
 }
 
 /// The screen of `remuda doctor`: table of the hosts, findings, and summary line.
-pub fn show(case: &ClusterFacts, findings: &[Finding]) -> String {
-    let mut out = table(case);
+pub fn show(cluster: &ClusterFacts, findings: &[Finding]) -> String {
+    let mut out = table(cluster);
     if !findings.is_empty() {
         out.push('\n');
-        out += &show_findings(case, findings);
+        out += &show_findings(cluster, findings);
     }
     out.push('\n');
-    out += &summary(case, findings);
+    out += &summary(cluster, findings);
     out
 }
 
-fn summary(case: &ClusterFacts, findings: &[Finding]) -> String {
-    let nodes = case.nodes.len();
-    let good = hosts_without_errors(case, findings).count();
-    let slots: u32 = case.nodes.iter().map(|node| node.slots).sum();
+fn summary(cluster: &ClusterFacts, findings: &[Finding]) -> String {
+    let nodes = cluster.nodes.len();
+    let usable = hosts_without_errors(cluster, findings).count();
+    let slots: u32 = cluster.nodes.iter().map(|node| node.slots).sum();
     let warnings = findings.iter().filter(|found| found.severity == Severity::Warning);
     let mut warned: Vec<NodeRank> = warnings.map(|found| found.node).collect();
     warned.sort_unstable();
     warned.dedup();
     let all = format!("{}, {}", count(nodes, "host"), count(slots as usize, "slot"));
-    match (nodes - good, warned.len()) {
+    match (nodes - usable, warned.len()) {
         (0, 0) => format!("{all}: no problems found\n"),
         (0, warned) => format!("{all}: no errors, warnings on {warned}\n"),
-        (bad, 0) => format!("{all}: errors on {bad}, {good} usable\n"),
-        (bad, warned) => format!("{all}: errors on {bad}, {good} usable, warnings on {warned}\n"),
+        (bad, 0) => format!("{all}: errors on {bad}, {usable} usable\n"),
+        (bad, warned) => format!("{all}: errors on {bad}, {usable} usable, warnings on {warned}\n"),
     }
 }
 
@@ -92,12 +92,12 @@ fn summary(case: &ClusterFacts, findings: &[Finding]) -> String {
 type Alike = ([String; 4], bool);
 
 /// Table of the hosts; hosts with equal cells share a row.
-fn table(case: &ClusterFacts) -> String {
+fn table(cluster: &ClusterFacts) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
     let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
-    for node in &case.nodes {
+    for node in &cluster.nodes {
         // A clock that is off must not be shown for nodes with correct clocks.
-        let cells = (cells(node), patient_of(node).is_some_and(|patient| is_off(patient.clock)));
+        let cells = (cells(node), patient_of(node).is_some_and(|examined| is_off(examined.clock)));
         match order.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, nodes)) => nodes.push(node),
             None => order.push((cells, vec![node])),
@@ -107,10 +107,10 @@ fn table(case: &ClusterFacts) -> String {
     for ((cells, _), nodes) in order {
         let names = fold_set(nodes.iter().map(|node| node.host.as_str()));
         let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
-        let patients: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
+        let examined: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
         let [sshd, gpus, cpus, shm] = cells;
-        let (reached, clock) = (show_reached(&patients), show_clocks(&patients));
-        let memory = show_memory(&patients);
+        let (reached, clock) = (show_reached(&examined), show_clocks(&examined));
+        let memory = show_memory(&examined);
         rows.push([names, reached, clock, sshd, gpus, cpus, memory, shm]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -125,16 +125,16 @@ fn table(case: &ClusterFacts) -> String {
 
 fn patient_of(node: &NodeFacts) -> Option<&Patient> {
     match &node.seen {
-        Seen::Examined(patient) => Some(patient),
+        Seen::Examined(examined) => Some(examined),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
     }
 }
 
 /// Cells that the nodes of a row share: sshd, GPUs, processors, shared memory.
 fn cells(node: &NodeFacts) -> [String; 4] {
-    let Some(patient) = patient_of(node) else { return [""; 4].map(str::to_owned) };
-    let report = &patient.report;
-    let sshd = patient.arrival.server.as_deref().map_or_else(|| "-".to_owned(), neutral_word);
+    let Some(examined) = patient_of(node) else { return [""; 4].map(str::to_owned) };
+    let report = &examined.report;
+    let sshd = examined.arrival.server.as_deref().map_or_else(|| "-".to_owned(), neutral_word);
     let shm = report.compute.shm.as_ref();
     let shm = shm.map_or_else(|_| "none".to_owned(), |room| gib(room.total_bytes));
     [sshd, show_gpus(report), report.compute.cpus.to_string(), shm]
@@ -145,8 +145,8 @@ fn neutral_word(text: &str) -> String {
 }
 
 /// Range of the free memory, which differs slightly from node to node.
-fn show_memory(patients: &[&Patient]) -> String {
-    let free = patients.iter().filter_map(|patient| patient.report.compute.memory_bytes);
+fn show_memory(nodes: &[&Patient]) -> String {
+    let free = nodes.iter().filter_map(|examined| examined.report.compute.memory_bytes);
     match (free.clone().min().map(gib), free.max().map(gib)) {
         (Some(least), Some(most)) if least == most => least,
         (Some(least), Some(most)) => format!("{least}-{most}"),
@@ -175,8 +175,8 @@ fn show_gpus(report: &Examination) -> String {
 
 /// Range of the times until nodes were reached, such as `120 ms` or `40 ms-1.2 s`; `no` if none
 /// was.
-fn show_reached(patients: &[&Patient]) -> String {
-    let times = patients.iter().map(|patient| rounded(patient.reached));
+fn show_reached(nodes: &[&Patient]) -> String {
+    let times = nodes.iter().map(|examined| rounded(examined.reached));
     match (times.clone().min(), times.max()) {
         (Some(least), Some(most)) if least == most => duration(least),
         (Some(least), Some(most)) => format!("{}-{}", duration(least), duration(most)),
@@ -195,10 +195,10 @@ fn is_off(clock: Clock) -> bool {
 }
 
 /// Difference of the clock that is furthest off.
-fn show_clocks(patients: &[&Patient]) -> String {
-    let worst = patients
+fn show_clocks(nodes: &[&Patient]) -> String {
+    let worst = nodes
         .iter()
-        .map(|patient| patient.clock)
+        .map(|examined| examined.clock)
         .max_by_key(|clock| clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us));
     let Some(Clock { ahead_us, error_us }) = worst else { return "-".to_owned() };
     let off_us = ahead_us.unsigned_abs();
@@ -210,11 +210,11 @@ fn show_clocks(patients: &[&Patient]) -> String {
 }
 
 /// Findings for a screen: equal ones are shown once, with the names of all their hosts.
-pub fn show_findings(case: &ClusterFacts, findings: &[Finding]) -> String {
+pub fn show_findings(cluster: &ClusterFacts, findings: &[Finding]) -> String {
     let mut out = String::new();
     for group in groups(findings) {
         let first = group[0];
-        let names = fold_set(group.iter().map(|found| case.host(found.node).as_str()));
+        let names = fold_set(group.iter().map(|found| cluster.host(found.node).as_str()));
         let names = match group.len() {
             1 => names,
             many => format!("{names} ({many})"),
@@ -222,7 +222,7 @@ pub fn show_findings(case: &ClusterFacts, findings: &[Finding]) -> String {
         let severity = severity_name(first.severity);
         let message = neutral(&first.message);
         let _ = writeln!(out, "{severity}[{}]: {names}: {message}", first.code);
-        show_details(&mut out, case, &group);
+        show_details(&mut out, cluster, &group);
         if let Some(help) = first.help.as_deref().filter(|help| !help.is_empty()) {
             let _ = writeln!(out, "  help: {}", neutral(help));
         }
@@ -230,10 +230,10 @@ pub fn show_findings(case: &ClusterFacts, findings: &[Finding]) -> String {
     out
 }
 
-fn show_details(out: &mut String, case: &ClusterFacts, group: &[&Finding]) {
+fn show_details(out: &mut String, cluster: &ClusterFacts, group: &[&Finding]) {
     let detailed: Vec<(&HostName, &str)> = group
         .iter()
-        .filter_map(|found| Some((case.host(found.node), found.detail.as_deref()?)))
+        .filter_map(|found| Some((cluster.host(found.node), found.detail.as_deref()?)))
         .filter(|(_, detail)| !detail.trim().is_empty())
         .collect();
     for (host, detail) in detailed.iter().take(DETAILS_MAX) {
@@ -276,7 +276,7 @@ struct Document<'a> {
     version: u32,
     hosts: Vec<Value>,
     findings: Vec<FindingDocument<'a>>,
-    good: Vec<&'a str>,
+    usable: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -290,20 +290,20 @@ struct FindingDocument<'a> {
 }
 
 /// The JSON document of `remuda doctor`: facts about all nodes and findings; ends with a newline.
-pub fn show_json(case: &ClusterFacts, findings: &[Finding]) -> String {
+pub fn show_json(cluster: &ClusterFacts, findings: &[Finding]) -> String {
     let groups = groups(findings);
     let document = Document {
         version: DOCTOR_VERSION,
-        hosts: case.nodes.iter().map(host_json).collect(),
-        findings: groups.iter().map(|group| finding_document(case, group)).collect(),
-        good: hosts_without_errors(case, findings).map(HostName::as_str).collect(),
+        hosts: cluster.nodes.iter().map(host_json).collect(),
+        findings: groups.iter().map(|group| finding_document(cluster, group)).collect(),
+        usable: hosts_without_errors(cluster, findings).map(HostName::as_str).collect(),
     };
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
 }
 
-fn finding_document<'a>(case: &'a ClusterFacts, group: &[&'a Finding]) -> FindingDocument<'a> {
+fn finding_document<'a>(cluster: &'a ClusterFacts, group: &[&'a Finding]) -> FindingDocument<'a> {
     let first = group[0];
-    let host = |found: &&'a Finding| case.host(found.node).as_str();
+    let host = |found: &&'a Finding| cluster.host(found.node).as_str();
     let detail = |found: &&'a Finding| Some((host(found), found.detail.as_deref()?));
     FindingDocument {
         code: first.code,
@@ -321,7 +321,7 @@ fn host_json(node: &NodeFacts) -> Value {
         Seen::Unreachable(fault) => json!({"state": "unreachable", "words": fault.words}),
         Seen::Lost(why) => json!({"state": "lost", "words": why}),
         Seen::OtherVersion { build } => json!({"state": "other version", "build": build}),
-        Seen::Examined(patient) => patient_json(patient),
+        Seen::Examined(examined) => patient_json(examined),
     };
     if let (Value::Object(host), Value::Object(more)) = (&mut host, more) {
         host.extend(more);
@@ -329,16 +329,16 @@ fn host_json(node: &NodeFacts) -> Value {
     host
 }
 
-fn patient_json(patient: &Patient) -> Value {
+fn patient_json(examined: &Patient) -> Value {
     let millis = |time: Duration| time.as_millis() as u64;
-    let Patient { arrival, reached, build, clock, report, dialed: _ } = patient;
+    let Patient { arrival: session, reached, build, clock, report, dialed: _ } = examined;
     let machine = &report.machine;
     json!({
         "state": "examined",
         "reached_ms": millis(*reached),
-        "login_ms": arrival.login.map(millis),
-        "shell_ms": arrival.shell.map(millis),
-        "sshd": arrival.server,
+        "login_ms": session.login.map(millis),
+        "shell_ms": session.shell.map(millis),
+        "sshd": session.server,
         "build": build,
         "clock": {"ahead_us": clock.ahead_us, "error_us": clock.error_us},
         "host_name": machine.host_name,
@@ -433,18 +433,18 @@ mod tests {
     use super::*;
     use crate::transport::{Fault, FaultKind};
 
-    fn sick() -> ClusterFacts {
-        let mut case = testing::case(5);
+    fn with_unreachable() -> ClusterFacts {
+        let mut cluster = testing::cluster(5);
         for node in [2, 3] {
             let words = format!("ssh: connect to host n{} port 22: Connection refused", node + 1);
-            case.nodes[node].seen = Seen::Unreachable(Fault::new(FaultKind::Refused, words));
+            cluster.nodes[node].seen = Seen::Unreachable(Fault::new(FaultKind::Refused, words));
         }
-        case
+        cluster
     }
 
     #[test]
     fn doctor_screen_folds_equal_rows_and_findings() {
-        let case = sick();
+        let cluster = with_unreachable();
         let expect = "\
 host          reached  clock  sshd  GPUs  cpus  memory   shm
 n[1-2,5] (3)  30 ms    same   -     -     64    256 GiB  64 GiB
@@ -453,38 +453,38 @@ n[3-4] (2)    no       -
 error[D001]: n[3-4] (2): cannot be reached: connection refused
   n3: ssh: connect to host n3 port 22: Connection refused
   n4: ssh: connect to host n4 port 22: Connection refused
-  help: is its sshd running, and on this port? see `--ssh_port`
+  help: check that its sshd runs and listens on this port (`--ssh_port`)
 
 5 hosts, 5 slots: errors on 2, 3 usable
 ";
-        assert_eq!(show(&case, &judge(&case)), expect);
+        assert_eq!(show(&cluster, &judge(&cluster)), expect);
     }
 
     #[test]
     fn doctor_without_findings_exits_with_0() {
-        let case = testing::case(2);
-        let findings = judge(&case);
-        assert_eq!(status(&case, &findings), Status::Success);
-        let screen = show(&case, &findings);
+        let cluster = testing::cluster(2);
+        let findings = judge(&cluster);
+        assert_eq!(status(&cluster, &findings), Status::Success);
+        let screen = show(&cluster, &findings);
         assert!(screen.ends_with("\n\n2 hosts, 2 slots: no problems found\n"), "{screen}");
     }
 
     #[test]
     fn doctor_status_distinguishes_findings_from_no_examination() {
-        let mut case = sick();
-        assert_eq!(status(&case, &judge(&case)), Status::Findings);
-        case.nodes.drain(..2);
-        case.nodes.truncate(2);
-        assert_eq!(status(&case, &judge(&case)), Status::Usage);
+        let mut cluster = with_unreachable();
+        assert_eq!(status(&cluster, &judge(&cluster)), Status::Findings);
+        cluster.nodes.drain(..2);
+        cluster.nodes.truncate(2);
+        assert_eq!(status(&cluster, &judge(&cluster)), Status::Usage);
     }
 
     #[test]
-    fn doctor_document_has_a_version_and_good_hosts() {
-        let case = sick();
-        let text = show_json(&case, &judge(&case));
+    fn doctor_document_has_a_version_and_usable_hosts() {
+        let cluster = with_unreachable();
+        let text = show_json(&cluster, &judge(&cluster));
         let document: Value = serde_json::from_str(&text).expect("a document");
         assert_eq!(document["version"], DOCTOR_VERSION);
-        assert_eq!(document["good"], json!(["n1", "n2", "n5"]));
+        assert_eq!(document["usable"], json!(["n1", "n2", "n5"]));
         assert_eq!(document["findings"][0]["hosts"], json!(["n3", "n4"]));
         assert_eq!(document["hosts"][2]["state"], "unreachable");
         assert_eq!(document["hosts"][0]["compute"]["cpus"], 64);

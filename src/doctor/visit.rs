@@ -1,4 +1,4 @@
-//! Collects facts from all nodes at the same time: on each, an agent is started as for a job,
+//! Collection of facts from all nodes at the same time: on each, an agent is started as for a job,
 //! examines its node, connects to other nodes, and exits. The facts are interpreted by `judge`.
 
 use std::io;
@@ -56,7 +56,7 @@ pub struct Visit {
     pub reach: NodeAccess,
     /// The hosts in the order of ranks, and the number of workers that each would have.
     pub nodes: Vec<(HostName, u32)>,
-    /// Request for every node; over ssh, its address is for the first node only.
+    /// Template of the request to every node; over ssh, its address applies to the first node only.
     pub wish: Examine,
     /// Requested port for rank 0, on the first node.
     pub port: PortWish,
@@ -89,25 +89,25 @@ pub struct Visited {
     pub interrupted: Option<i32>,
 }
 
-/// Examines all nodes; `say` receives progress lines for the user. SIGINT and SIGTERM end the wait:
+/// Examines all nodes; `print` receives progress lines for the user. SIGINT and SIGTERM end the wait:
 /// nodes that have not answered by then count as lost.
-pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
+pub fn visit(request: &Visit, print: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     heap::share();
     signals::hear_of_children();
     family::become_subreaper();
-    check_open_files(visit)?;
+    check_open_files(request)?;
     // Before any thread starts, because it forks.
-    let way = match &visit.reach {
+    let starter = match &request.reach {
         NodeAccess::Local => Way::Local,
         NodeAccess::Ssh(options) => {
             let options = SshOptions { verbose: true, ..options.clone() };
-            Way::Ssh(Arc::new(Ssh::prepare(&options, visit.nodes.iter().map(|(host, _)| host))?))
+            Way::Ssh(Arc::new(Ssh::prepare(&options, request.nodes.iter().map(|(host, _)| host))?))
         }
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let visited = runtime.block_on(async {
-        let mut round = Round::new(visit, way, say)?;
+    let result = runtime.block_on(async {
+        let mut round = Round::new(request, starter, print)?;
         round.examine_all().await;
         if round.interrupted.is_none() {
             round.knock_all().await;
@@ -117,16 +117,16 @@ pub fn visit(visit: &Visit, say: &dyn Fn(&str)) -> Result<Visited, VisitError> {
     });
     drop(runtime);
     ssh::end_processes();
-    visited
+    result
 }
 
-fn check_open_files(visit: &Visit) -> Result<(), VisitError> {
+fn check_open_files(request: &Visit) -> Result<(), VisitError> {
     const OWN_FDS: u64 = 24;
-    let of_link = match visit.reach {
+    let of_link = match request.reach {
         NodeAccess::Local => 2,
         NodeAccess::Ssh(_) => 6,
     };
-    let (needed, limit) = (of_link * visit.nodes.len() as u64 + OWN_FDS, fds::raise_limit());
+    let (needed, limit) = (of_link * request.nodes.len() as u64 + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(VisitError::OpenFiles { needed, limit }) }
 }
 
@@ -154,28 +154,29 @@ struct Round<'a> {
 type Brought = (usize, Seen, Option<NodeContext>);
 
 impl<'a> Round<'a> {
-    fn new(visit: &'a Visit, way: Way, say: &'a dyn Fn(&str)) -> io::Result<Self> {
+    fn new(request: &'a Visit, starter: Way, print: &'a dyn Fn(&str)) -> io::Result<Self> {
         Ok(Self {
-            visit,
-            say,
-            way,
-            token: visit.wish.token,
+            visit: request,
+            say: print,
+            way: starter,
+            token: request.wish.token,
             tasks: Tasks::default(),
             interrupt: PendingSignal::listen(libc::SIGINT)?,
             terminate: PendingSignal::listen(libc::SIGTERM)?,
             interrupted: None,
-            found: visit.nodes.iter().map(|_| None).collect(),
+            found: request.nodes.iter().map(|_| None).collect(),
         })
     }
 
     async fn examine_all(&mut self) {
         let (sender, results) = mpsc::unbounded_channel();
-        for place in 0..self.visit.nodes.len() {
-            let (sender, way) = (sender.clone(), self.way.clone());
-            let (host, wish) = (self.visit.nodes[place].0.clone(), self.wish(place));
+        for index in 0..self.visit.nodes.len() {
+            let (sender, starter) = (sender.clone(), self.way.clone());
+            let (host, request) = (self.visit.nodes[index].0.clone(), self.wish(index));
             self.tasks.spawn(async move {
-                let (seen, bedside) = examine(&way, &host, NodeRank(place as u32), wish).await;
-                let _ = sender.send((place, seen, bedside));
+                let node = NodeRank(index as u32);
+                let (outcome, session) = examine(&starter, &host, node, request).await;
+                let _ = sender.send((index, outcome, session));
             });
         }
         drop(sender);
@@ -183,19 +184,19 @@ impl<'a> Round<'a> {
     }
 
     /// The request for one node.
-    fn wish(&self, place: usize) -> Examine {
+    fn wish(&self, index: usize) -> Examine {
         const OTHERS_MAX: usize = 3;
-        let others = self.visit.nodes.iter().enumerate().filter(|(other, _)| *other != place);
+        let others = self.visit.nodes.iter().enumerate().filter(|(other, _)| *other != index);
         let others = others.map(|(_, (host, _))| host.to_string()).take(OTHERS_MAX).collect();
-        let is_first = place == 0;
-        let wish = self.visit.wish.clone();
+        let is_first = index == 0;
+        let request = self.visit.wish.clone();
         let addr = match self.visit.reach {
-            NodeAccess::Local => wish.addr,
-            NodeAccess::Ssh(_) => wish.addr.filter(|_| is_first),
+            NodeAccess::Local => request.addr,
+            NodeAccess::Ssh(_) => request.addr.filter(|_| is_first),
         };
         let by_ssh = matches!(self.visit.reach, NodeAccess::Ssh(_));
         let elsewhere = by_ssh || 1 < self.visit.nodes.len();
-        Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..wish }
+        Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..request }
     }
 
     /// Makes every node connect to its partners, and to the port of rank 0.
@@ -206,8 +207,8 @@ impl<'a> Round<'a> {
         let master = reports.first().copied().flatten();
         let master = master.and_then(|report| report.network.master.clone()?.ok());
         let token = self.token;
-        let doors_of = |partners: &Vec<usize>| -> Vec<ProbeListener> {
-            let door = |other: &usize| {
+        let listeners_of = |partners: &Vec<usize>| -> Vec<ProbeListener> {
+            let listener = |other: &usize| {
                 let whose = ListenerOwner::Node(NodeRank(*other as u32));
                 let name = self.name_to_resolve(*other);
                 Some(ProbeListener { whose, name, addr: address(*other)?, token })
@@ -218,19 +219,19 @@ impl<'a> Round<'a> {
                 addr,
                 token,
             });
-            partners.iter().filter_map(door).chain(of_master).collect()
+            partners.iter().filter_map(listener).chain(of_master).collect()
         };
         let rounds = partners(reports.len(), self.visit.all_ways);
-        let doors: Vec<Vec<ProbeListener>> = rounds.iter().map(doors_of).collect();
+        let listeners: Vec<Vec<ProbeListener>> = rounds.iter().map(listeners_of).collect();
         let (sender, results) = mpsc::unbounded_channel();
-        for (place, doors) in doors.into_iter().enumerate() {
-            let Some((seen, Some(bedside))) = self.found[place].take_if(has_bedside) else {
+        for (index, listeners) in listeners.into_iter().enumerate() {
+            let Some((outcome, Some(session))) = self.found[index].take_if(has_bedside) else {
                 continue;
             };
             let sender = sender.clone();
             self.tasks.spawn(async move {
-                let (seen, bedside) = knock(seen, bedside, doors).await;
-                let _ = sender.send((place, seen, Some(bedside)));
+                let (outcome, session) = knock(outcome, session, listeners).await;
+                let _ = sender.send((index, outcome, Some(session)));
             });
         }
         drop(sender);
@@ -239,8 +240,8 @@ impl<'a> Round<'a> {
 
     /// Name of a host that other nodes are to resolve; `None` if it is an address, or the
     /// examination is quick.
-    fn name_to_resolve(&self, place: usize) -> Option<String> {
-        let name = self.visit.nodes[place].0.as_str();
+    fn name_to_resolve(&self, index: usize) -> Option<String> {
+        let name = self.visit.nodes[index].0.as_str();
         let is_address = name.starts_with('[') || name.parse::<IpAddr>().is_ok();
         (self.visit.wish.depth == Depth::Full && !is_address).then(|| name.to_owned())
     }
@@ -253,7 +254,7 @@ impl<'a> Round<'a> {
             tokio::select! {
                 never = self.tasks.watch() => match never {},
                 result = results.recv() => match result {
-                    Some((place, seen, bedside)) => self.found[place] = Some((seen, bedside)),
+                    Some((index, outcome, session)) => self.found[index] = Some((outcome, session)),
                     None => return,
                 },
                 () = self.interrupt.recv() => return self.stop(libc::SIGINT),
@@ -279,29 +280,29 @@ impl<'a> Round<'a> {
             .filter(|(_, found)| found.is_none())
             .map(|((host, _), _)| host.as_str())
             .collect();
-        let (absent, mut names) = (missing.len(), fold_set(missing));
+        let (pending, mut names) = (missing.len(), fold_set(missing));
         if let Some((end, _)) = names.char_indices().nth(NAMES_CHARS_MAX) {
             names.truncate(end);
             names.push('…');
         }
         let all = count(self.found.len(), "host");
-        let text = format!("{} for {what} {absent} of {all}: {names}", duration(waited));
+        let text = format!("{} for {what} {pending} of {all}: {names}", duration(waited));
         (self.say)(&step("Waiting", &text));
     }
 
     /// Ends all agents, and returns the facts.
     async fn go_home(mut self) -> Vec<NodeFacts> {
         let mut facts = Vec::new();
-        let silent = match self.interrupted {
+        let why = match self.interrupted {
             Some(_) => "no answer before the examination was interrupted",
-            None => "internal error: its task ended without a result",
+            None => "internal error: the examination ended without a result",
         };
         for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
-            let (seen, bedside) = found.unwrap_or_else(|| (Seen::Lost(silent.to_owned()), None));
-            if let Some(bedside) = bedside {
-                self.tasks.spawn(bedside.leave());
+            let (outcome, session) = found.unwrap_or_else(|| (Seen::Lost(why.to_owned()), None));
+            if let Some(session) = session {
+                self.tasks.spawn(session.leave());
             }
-            facts.push(NodeFacts { host: host.clone(), slots: *slots, seen });
+            facts.push(NodeFacts { host: host.clone(), slots: *slots, seen: outcome });
         }
         self.tasks.finish().await;
         facts
@@ -312,9 +313,9 @@ fn has_bedside(found: &mut (Seen, Option<NodeContext>)) -> bool {
     found.1.is_some()
 }
 
-fn report_of((seen, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
-    match seen {
-        Seen::Examined(patient) => Some(&patient.report),
+fn report_of((outcome, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
+    match outcome {
+        Seen::Examined(examined) => Some(&examined.report),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
     }
 }
@@ -325,51 +326,51 @@ async fn sleep_until(at: Instant) {
 
 /// Starts an agent on a node and requests its report.
 async fn examine(
-    way: &Way,
+    starter: &Way,
     host: &HostName,
     node: NodeRank,
-    wish: Examine,
+    request: Examine,
 ) -> (Seen, Option<NodeContext>) {
-    let asked = clock::now();
+    let since = clock::now();
     let job = JobId(format!("doctor-{}", std::process::id()));
-    let link = match way {
+    let link = match starter {
         Way::Local => {
             let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
             match connect_local(&words.map(Into::into), None) {
                 Ok(link) => link,
                 Err(error) => {
-                    return (Seen::Lost(format!("the agent cannot be started: {error}")), None);
+                    return (Seen::Lost(format!("cannot start the agent: {error}")), None);
                 }
             }
         }
         Way::Ssh(ssh) => {
             // Output of the node beside the link is not part of the report.
-            let hear = |line: &str| tracing::debug!(line = %neutral(line));
-            match ssh.connect(host, (&job, node), Box::new(hear), std::future::ready(())).await {
+            let on_line = |line: &str| tracing::debug!(line = %neutral(line));
+            match ssh.connect(host, (&job, node), Box::new(on_line), std::future::ready(())).await {
                 Ok(link) => link,
                 Err(fault) => return (Seen::Unreachable(fault), None),
             }
         }
     };
-    let (mut bedside, arrival) = NodeContext::at(link);
-    match bedside.ask(&job, node, arrival, wish, asked).await {
-        Ok(patient) => (Seen::Examined(Box::new(patient)), Some(bedside)),
-        Err(NoReport::Version(build)) => (Seen::OtherVersion { build }, Some(bedside)),
-        Err(NoReport::Lost(why)) => (Seen::Lost(why), Some(bedside)),
+    let (mut session, ssh_session) = NodeContext::at(link);
+    match session.ask(&job, node, ssh_session, request, since).await {
+        Ok(examined) => (Seen::Examined(Box::new(examined)), Some(session)),
+        Err(NoReport::Version(build)) => (Seen::OtherVersion { build }, Some(session)),
+        Err(NoReport::Lost(why)) => (Seen::Lost(why), Some(session)),
     }
 }
 
 async fn knock(
-    seen: Seen,
-    mut bedside: NodeContext,
-    doors: Vec<ProbeListener>,
+    outcome: Seen,
+    mut session: NodeContext,
+    listeners: Vec<ProbeListener>,
 ) -> (Seen, NodeContext) {
-    let Seen::Examined(mut patient) = seen else { return (seen, bedside) };
-    patient.dialed = match bedside.knock(doors).await {
+    let Seen::Examined(mut examined) = outcome else { return (outcome, session) };
+    examined.dialed = match session.knock(listeners).await {
         Ok(dialed) => Some(dialed),
-        Err(NoReport::Lost(why) | NoReport::Version(why)) => return (Seen::Lost(why), bedside),
+        Err(NoReport::Lost(why) | NoReport::Version(why)) => return (Seen::Lost(why), session),
     };
-    (Seen::Examined(patient), bedside)
+    (Seen::Examined(examined), session)
 }
 
 /// Why an agent sent no report.
@@ -438,9 +439,9 @@ impl NodeContext {
         &mut self,
         job: &JobId,
         node: NodeRank,
-        arrival: Arrival,
-        wish: Examine,
-        asked: Instant,
+        ssh_session: Arrival,
+        request: Examine,
+        since: Instant,
     ) -> Result<Patient, NoReport> {
         let hello = LauncherHello {
             version: wire::VERSION,
@@ -459,17 +460,24 @@ impl NodeContext {
         }
         // The connection may have begun later than this task, because the number of simultaneous
         // connections is limited.
-        let way = arrival.login.zip(arrival.shell).map(|(login, shell)| login + shell);
-        let reached = way.unwrap_or_else(|| clock::now() - asked);
+        let ssh_time = ssh_session.login.zip(ssh_session.shell).map(|(login, shell)| login + shell);
+        let reached = ssh_time.unwrap_or_else(|| clock::now() - since);
         let offset = self.compare_clocks().await?;
-        self.say(&ToAgent::Examine(Box::new(wish))).await?;
+        self.say(&ToAgent::Examine(Box::new(request))).await?;
         let report = self.answer(EXAM_LIMIT, |message| match message {
             FromAgent::Examined(report) => Some(*report),
             _ => None,
         });
         let report = report.await?;
         let clock = day_of(&offset, &report);
-        Ok(Patient { arrival, reached, build: theirs.build, clock, report, dialed: None })
+        Ok(Patient {
+            arrival: ssh_session,
+            reached,
+            build: theirs.build,
+            clock,
+            report,
+            dialed: None,
+        })
     }
 
     async fn compare_clocks(&mut self) -> Result<ClockOffset, NoReport> {
@@ -486,8 +494,8 @@ impl NodeContext {
         Ok(offset)
     }
 
-    async fn knock(&mut self, doors: Vec<ProbeListener>) -> Result<Vec<ProbeResult>, NoReport> {
-        self.say(&ToAgent::Dial(doors)).await?;
+    async fn knock(&mut self, listeners: Vec<ProbeListener>) -> Result<Vec<ProbeResult>, NoReport> {
+        self.say(&ToAgent::Dial(listeners)).await?;
         let dialed = self.answer(DIAL_LIMIT, |message| match message {
             FromAgent::Dialed(dialed) => Some(dialed),
             _ => None,

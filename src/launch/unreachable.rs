@@ -116,7 +116,7 @@ mod tests {
 error[R107]: 2 of 8 hosts cannot be reached; nothing was started
   connection refused:
     n1: ssh: connect to host n1 port 22: Connection refused
-  help: is its sshd running, and on this port? see `--ssh_port`
+  help: check that its sshd runs and listens on this port (`--ssh_port`)
   permission denied:
     n4: a@n4: Permission denied (publickey).
   help: `ssh -o BatchMode=yes HOST true` must succeed without a prompt; see `ssh-add -l`
@@ -150,7 +150,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &other)).collect();
         let expected = "\
 error[R107]: 40 of 40 hosts cannot take part; nothing was started
-  another processor than ours:
+  the processor architecture differs:
     n[0-39]: it is aarch64, we are x86_64
   help: install remuda on that host and give `--agent_path FILE`
 ";
@@ -171,7 +171,7 @@ error[R107]: 40 of 40 hosts cannot be reached; nothing was started
     n1: ssh: connect to host 1: Connection refused
     n2: ssh: connect to host 2: Connection refused
     the same for n[3-39]
-  help: is its sshd running, and on this port? see `--ssh_port`
+  help: check that its sshd runs and listens on this port (`--ssh_port`)
 ";
         assert_eq!(show(&faults.collect::<Vec<_>>(), 40, "nothing was started"), expected);
     }

@@ -20,7 +20,7 @@ pub enum HandshakeError {
     #[error("handshake failed: the peer has a different key")]
     Key,
     /// The peer belongs to another epoch of the job.
-    #[error("this process is in epoch {ours}, the peer in epoch {theirs}")]
+    #[error("this process is in attempt {ours}, the peer in attempt {theirs}")]
     Epoch {
         /// Epoch of this process.
         ours: Epoch,

@@ -82,8 +82,8 @@ impl AgentProcess {
                 AgentEnd { exit, words }
             }
             Self::Dialled(end) => {
-                let told = tokio::time::timeout(limit, end).await;
-                AgentEnd { exit: told.ok().and_then(Result::ok).flatten(), words: None }
+                let received = tokio::time::timeout(limit, end).await;
+                AgentEnd { exit: received.ok().and_then(Result::ok).flatten(), words: None }
             }
             #[cfg(test)]
             Self::Played => AgentEnd::default(),

@@ -61,22 +61,22 @@ pub enum FaultKind {
     OtherArch,
     /// The host's C library is older than the agent needs.
     OldLibc,
-    /// The host has no place for the agent.
+    /// The host has no directory in which the agent can be stored and executed.
     NoRoom,
     /// The binary arrived damaged.
     Damaged,
     /// The node should have joined by itself, and did not.
     Absent,
-    /// The node joined with a different key, and not with this one's.
+    /// The node tried to join with a key that differs from this node's.
     OtherKey,
-    /// The node joined with a different plan.
+    /// The node tried to join with a different plan.
     OtherPlan,
-    /// The node joined with a different build of remuda.
+    /// The node tried to join with a different build of remuda.
     OtherBuild,
 }
 
 impl Fault {
-    /// A fault of this kind.
+    /// A fault of this kind, with the default commands for the user.
     pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
         Self { kind, words: words.into(), by_hand: ByHand::default() }
     }
@@ -87,12 +87,14 @@ impl Fault {
         let text = match self.kind {
             FaultKind::NoSsh => "install the OpenSSH client",
             FaultKind::NoSuchName => {
-                "correct the name, or give it a HostName in your ssh configuration"
+                "correct the name, or add a HostName for it to your ssh configuration"
             }
-            FaultKind::Refused => "is its sshd running, and on this port? see `--ssh_port`",
+            FaultKind::Refused => {
+                "check that its sshd runs and listens on this port (`--ssh_port`)"
+            }
             FaultKind::NoAnswer => {
                 return Some(format!(
-                    "is it up, and is there a way to it? see `ssh -v {way} true`"
+                    "check that the host is up and reachable: `ssh -v {way} true`"
                 ));
             }
             FaultKind::Ssh => {
@@ -118,38 +120,42 @@ impl Fault {
                     format!("`ssh -o BatchMode=yes {way} true` must succeed without a prompt");
                 return Some(must + "; see `ssh-add -l`");
             }
-            FaultKind::Penalty => "wait some minutes; sshd's PerSourcePenalties are in force",
+            FaultKind::Penalty => {
+                "wait some minutes: the PerSourcePenalties of its sshd are in force"
+            }
             FaultKind::Dropped => {
-                let causes = "its sshd may be full (MaxStartups; try a smaller `--fanout`), ban us \
-                              (fail2ban, hosts.deny), lack host keys, or be no sshd";
-                return Some(format!("{causes}: see `ssh -v {way} true`"));
+                return Some(format!(
+                    "possible causes: too many connections (MaxStartups; try a smaller `--fanout`), \
+                     a ban of this machine (fail2ban, hosts.deny), missing host keys, another \
+                     service on this port; see `ssh -v {way} true`"
+                ));
             }
             FaultKind::OtherArch => "install remuda on that host and give `--agent_path FILE`",
             FaultKind::OldLibc => {
-                "install a remuda that was built for that C library there, and give `--agent_path FILE`"
+                "install a remuda built for that C library on that host, and give `--agent_path FILE`"
             }
-            FaultKind::NoRoom => "give `--agent_path FILE`, a remuda that is installed there",
+            FaultKind::NoRoom => "install remuda on that host and give `--agent_path FILE`",
             FaultKind::NotInstalled => {
-                "install this remuda there, or leave `--agent_path` out: it brings itself"
+                "install this remuda on that host, or leave out `--agent_path`: remuda then copies itself"
             }
-            FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints there")),
+            FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints")),
             FaultKind::Hangs => {
                 return Some(format!(
-                    "the ssh login succeeded: does `ssh {way} true` end? a start-up file or its home may hang; \
+                    "check that `ssh {way} true` ends: a start-up file or the home directory may hang; \
                      `--agent_timeout TIME` waits longer"
                 ));
             }
             FaultKind::Absent => {
-                "every node is given the same line and key, and a `--node_rank` of its own"
+                "start every node with the same command line and key; only `--node_rank` differs"
             }
             FaultKind::OtherKey => {
-                "give every node the same key file, in pods the same Secret; each node prints the \
+                "give every node the same key file (in pods: the same Secret); each node prints the \
                  fingerprint of its own key"
             }
             FaultKind::OtherPlan => {
-                "every node is given the same line and hosts; `--node_rank` alone differs"
+                "start every node with the same command line and hosts; only `--node_rank` differs"
             }
-            FaultKind::OtherBuild => "give every node the same remuda",
+            FaultKind::OtherBuild => "install the same remuda on every node",
             FaultKind::Damaged => return None,
         };
         Some(text.to_owned())
@@ -160,7 +166,7 @@ impl FaultKind {
     /// The heading over the hosts with this fault.
     pub fn title(self) -> &'static str {
         match self {
-            Self::NoSsh => "ssh cannot be started here",
+            Self::NoSsh => "ssh cannot be started on this machine",
             Self::NoSuchName => "the name does not resolve",
             Self::Refused => "connection refused",
             Self::NoAnswer => "no answer",
@@ -170,17 +176,17 @@ impl FaultKind {
             Self::Penalty => "refused for a while after earlier failures",
             Self::Dropped => "the connection was dropped before authentication, several times",
             Self::Ssh => "ssh failed",
-            Self::NotInstalled => "the agent of `--agent_path` did not come up",
-            Self::NoAgent => "the agent did not come up",
-            Self::Hangs => "the host hangs after the ssh login",
-            Self::OtherArch => "another processor than ours",
+            Self::NotInstalled => "the agent of `--agent_path` did not start",
+            Self::NoAgent => "the agent did not start",
+            Self::Hangs => "no response after the ssh login",
+            Self::OtherArch => "the processor architecture differs",
             Self::OldLibc => "the C library is too old for the agent",
-            Self::NoRoom => "no place for the agent",
-            Self::Damaged => "the agent cannot run there",
-            Self::Absent => "did not come",
-            Self::OtherKey => "came with another key",
-            Self::OtherPlan => "came with another plan",
-            Self::OtherBuild => "came with another remuda",
+            Self::NoRoom => "no usable directory for the agent",
+            Self::Damaged => "the agent cannot run on the host",
+            Self::Absent => "did not join",
+            Self::OtherKey => "has a different key",
+            Self::OtherPlan => "has a different plan",
+            Self::OtherBuild => "has a different remuda",
         }
     }
 

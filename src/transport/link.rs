@@ -23,7 +23,10 @@ impl LinkReader {
 
     /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        debug_assert!(buffer.len() < buffer.capacity(), "reading into no room looks like the end");
+        debug_assert!(
+            buffer.len() < buffer.capacity(),
+            "an empty buffer looks like the end of the stream"
+        );
         let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, rustix::buffer::spare_capacity(buffer))?);
         self.0.async_io(Interest::READABLE, read).await
     }
@@ -94,21 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_pipe_is_moved_as_far_as_it_was_asked_for() {
+    fn link_moves_the_requested_bytes_of_a_pipe() {
         with_runtime(async {
-            let (ours, theirs) = fds::stream_pair().expect("a socket pair");
+            let (near, far) = fds::stream_pair().expect("a socket pair");
             let pipe = pipe_with(b"a whole line and a part");
-            let writer = LinkWriter::new(ours).expect("a link");
+            let writer = LinkWriter::new(near).expect("a link");
             writer.move_all(&pipe, 12).await.expect("moved");
-            let mut came = [0; 64];
-            let length = rustix::io::read(&theirs, &mut came).expect("there is something");
-            assert_eq!(&came[..length], b"a whole line");
+            let mut received = [0; 64];
+            let length = rustix::io::read(&far, &mut received).expect("there is something");
+            assert_eq!(&received[..length], b"a whole line");
             assert_eq!(fds::waiting_bytes(&pipe).expect("a pipe"), 11);
         });
     }
 
     #[test]
-    fn a_link_that_takes_no_pages_says_so_and_nothing_is_lost() {
+    fn link_without_splice_reports_einval_and_loses_no_bytes() {
         with_runtime(async {
             let counter = eventfd(0, EventfdFlags::NONBLOCK).expect("a counter");
             let writer = LinkWriter::new(counter).expect("it can be waited for");

@@ -11,20 +11,20 @@ use crate::base::env_vars;
 use crate::os::{fds, fork};
 
 /// Starts an agent: `remuda agent job=… node=…`, in its own session, with the launcher's standard
-/// error. Its workers connect to each other from the address `at`, if one was chosen.
-pub fn connect_local(arguments: &[OsString], at: Option<IpAddr>) -> io::Result<Link> {
-    let (ours, theirs) = fds::stream_pair()?;
-    let agent = spawn(arguments, at, theirs)?;
-    let reader = LinkReader::new(ours.try_clone()?)?;
-    let (writer, agent) = (LinkWriter::new(ours)?, AgentProcess::Local(agent));
+/// error. Its workers connect to each other from `local_addr`, if one was chosen.
+pub fn connect_local(arguments: &[OsString], local_addr: Option<IpAddr>) -> io::Result<Link> {
+    let (near, far) = fds::stream_pair()?;
+    let agent = spawn(arguments, local_addr, far)?;
+    let reader = LinkReader::new(near.try_clone()?)?;
+    let (writer, agent) = (LinkWriter::new(near)?, AgentProcess::Local(agent));
     Ok(Link { reader, writer, agent, early: Vec::new(), arrival: Arrival::default() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]
-fn spawn(arguments: &[OsString], at: Option<IpAddr>, link: OwnedFd) -> io::Result<Child> {
+fn spawn(arguments: &[OsString], local_addr: Option<IpAddr>, link: OwnedFd) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    if let Some(at) = at {
-        command.env(env_vars::REMUDA_LOCAL_ADDR, at.to_string());
+    if let Some(local_addr) = local_addr {
+        command.env(env_vars::REMUDA_LOCAL_ADDR, local_addr.to_string());
     }
     command.args(arguments).stdin(Stdio::from(link.try_clone()?)).stdout(Stdio::from(link));
     std::os::unix::process::CommandExt::arg0(&mut command, "remuda");

@@ -1,4 +1,4 @@
-//! This machine, in the role of one host or of many.
+//! Hosts that are all this machine (`--launcher local`).
 
 use std::fs;
 
@@ -12,14 +12,14 @@ fn on_hosts(lines: &str) -> (Doctor, Launch) {
 }
 
 #[test]
-fn hosts_with_which_nothing_is_wrong_end_with_0() {
+fn doctor_exits_with_0_for_healthy_hosts() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let said = doctor.word("--no_python").run().code(0).says("2 hosts, 2 slots: no problems found");
     said.says("note[D035]: n2: is the same machine as n1").says("n[1-2] (2)");
 }
 
 #[test]
-fn what_is_missing_is_told_once_for_all_hosts() {
+fn missing_script_is_one_finding_for_all_hosts() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let said = doctor.word("nowhere.py").run().code(1);
     let line =
@@ -28,7 +28,7 @@ fn what_is_missing_is_told_once_for_all_hosts() {
 }
 
 #[test]
-fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
+fn usable_hostfile_is_replaced_or_the_doctor_fails() {
     let (doctor, launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let good = launch.dir().join("good");
     std::fs::write(&good, "n1 slots=1\n").expect("a file");
@@ -41,12 +41,12 @@ fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
     let said = doctor.word("--no_python").word("--good").word(&nowhere).run().code(2);
     let line = format!("error[M006]: cannot write `{nowhere}`: no such file or directory\n");
     assert!(said.stderr.starts_with(&line), "{}", said.stderr);
-    // Nobody waited for an examination.
+    // The error is reported before the examination.
     assert_eq!(said.stdout, "");
 }
 
 #[test]
-fn a_hostfile_in_the_place_of_a_script_is_told() {
+fn doctor_detects_a_hostfile_given_as_script() {
     let (_, launch) = on_hosts("n1 slots=1\n");
     let out = command(REMUDA).args(["doctor", "hostfile"]).current_dir(launch.dir()).output();
     let stderr = String::from_utf8(out.expect("remuda starts").stderr).expect("text");
@@ -55,7 +55,7 @@ fn a_hostfile_in_the_place_of_a_script_is_told() {
 }
 
 #[test]
-fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
+fn host_with_more_workers_than_processors_is_usable() {
     let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
     let good = launch.dir().join("good");
     let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
@@ -65,7 +65,7 @@ fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_an_error_only_for_who_wants_it() {
+fn port_in_use_is_an_error_if_it_was_requested() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
@@ -75,14 +75,14 @@ fn a_port_that_is_taken_is_an_error_only_for_who_wants_it() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_ends_with_2() {
+fn doctor_exits_with_2_if_no_host_was_examined() {
     let (doctor, launch) = on_hosts("");
     doctor.run().code(2);
     let nowhere = launch.dir().join("nowhere").display().to_string();
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.with("-H", &nowhere).run().code(2);
     assert!(said.stderr.contains("does not exist"), "{}", said.stderr);
-    // Nobody was examined, and what is wrong with the way there is told all the same.
+    // No host was examined, but the connection errors are reported.
     let (doctor, _launch) = on_hosts("a.invalid slots=1\nb.invalid slots=1\n");
     let said = doctor.with("--launcher", "ssh").word("--ssh_config").word("none");
     said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
@@ -93,12 +93,12 @@ fn what_cannot_be_looked_at_ends_with_2() {
 }
 
 #[test]
-fn the_document_tells_programs_what_the_screen_tells_people() {
+fn doctor_document_contains_hosts_and_findings() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let said = doctor.word("--json").word("nowhere.py").run().code(1);
     let document: serde_json::Value = serde_json::from_str(&said.stdout).expect("a document");
     assert_eq!(document["version"], 1);
-    assert_eq!(document["good"], serde_json::json!([]));
+    assert_eq!(document["usable"], serde_json::json!([]));
     let finding = &document["findings"][0];
     assert_eq!((&finding["code"], &finding["severity"]), (&"D011".into(), &"error".into()));
     assert_eq!(finding["hosts"], serde_json::json!(["n1", "n2"]));

@@ -1,12 +1,12 @@
-//! Goal: what is wrong with a host is found, named, and kept out of the good hostfile; what is right is
-//! not complained about. Method: the real program, OpenSSH's own sshd, nodes that are made ill on
-//! purpose. How facts become findings is tested beside the code, as tables.
+//! Goal: every problem of a host is found and named, its host is left out of the usable hostfile, and
+//! healthy hosts have no findings. Method: the real program, OpenSSH's sshd, nodes with a problem made
+//! on purpose. Unit tests beside the code check how facts become findings.
 //!
 //! | what | where |
 //! |---|---|
-//! | nodes reached over ssh, each with another trouble | `sick` |
-//! | nodes that do not reach each other, in network namespaces | `ways` |
-//! | this machine, exit statuses, the document, the good hostfile | `local` |
+//! | nodes reached over ssh, each with a different problem | `sick` |
+//! | nodes that cannot connect to each other, in network namespaces | `ways` |
+//! | this machine, exit statuses, the document, the usable hostfile | `local` |
 //! | `--preflight` of a job | `preflight` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -18,7 +18,7 @@ mod support;
 #[expect(dead_code, reason = "a part of it is used")]
 #[path = "../ssh/cluster.rs"]
 mod cluster;
-#[expect(dead_code, reason = "tests of links look at what is left")]
+#[expect(dead_code, reason = "tests of links use the rest")]
 #[path = "../netns/hosts.rs"]
 mod hosts;
 mod local;
@@ -39,7 +39,7 @@ struct Doctor {
     cwd: PathBuf,
 }
 
-/// How it ended, and what it said.
+/// Exit status and output of a `remuda doctor`.
 struct Said {
     code: Option<i32>,
     stdout: String,
@@ -47,14 +47,14 @@ struct Said {
 }
 
 impl Doctor {
-    /// Of the hosts of a file, in this directory.
+    /// A doctor for the hostfile in this directory.
     fn of(dir: &Path) -> Self {
         let hostfile = dir.join("hostfile").display().to_string();
         let words = ["doctor", "--accelerator", "cpu", "-H", &hostfile].map(str::to_owned).to_vec();
         Self { wrapper: Vec::new(), words, cwd: dir.to_owned() }
     }
 
-    /// Over ssh, as the configuration of the directory says.
+    /// A doctor over ssh, with the configuration in this directory.
     fn over_ssh(dir: &Path) -> Self {
         let config = dir.join("ssh_config").display().to_string();
         Self::of(dir).word("--ssh_config").word(&config)
@@ -65,7 +65,7 @@ impl Doctor {
         self
     }
 
-    /// Gives an option another value than it has.
+    /// Replaces the value of an option.
     #[track_caller]
     fn with(mut self, option: &str, value: &str) -> Self {
         let at = self.words.iter().position(|word| word == option).expect("it was given");
@@ -115,7 +115,7 @@ impl Said {
     }
 }
 
-/// The hosts of a file that is there.
+/// Content of an existing hostfile.
 #[track_caller]
 fn lines_of(path: &Path) -> String {
     fs::read_to_string(path).expect("it was written")

@@ -1,11 +1,11 @@
-//! A job that looks before it starts.
+//! `--preflight`: a job examines its hosts before it starts.
 
 use std::fs;
 
 use crate::support::launch::hosts;
 
 #[test]
-fn a_job_whose_hosts_are_well_starts() {
+fn preflight_starts_a_job_on_healthy_hosts() {
     let launch = hosts(&[("n1", 1), ("n2", 1)]).option("--preflight");
     let outcome = launch.option("--prefix").option("").sh("echo of $RANK").end().code(0);
     let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
@@ -14,7 +14,7 @@ fn a_job_whose_hosts_are_well_starts() {
 }
 
 #[test]
-fn an_error_refuses_and_nothing_is_started() {
+fn preflight_error_prevents_the_start() {
     let launch = hosts(&[("n1", 1), ("n2", 1)]).option("--preflight");
     let proof = launch.dir().join("started");
     let script = format!("touch {}", proof.display());
@@ -27,7 +27,7 @@ fn an_error_refuses_and_nothing_is_started() {
 }
 
 #[test]
-fn nobody_is_advised_to_leave_out_the_only_host() {
+fn preflight_does_not_advise_to_exclude_the_only_host() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port().to_string();
     let launch = hosts(&[("n1", 1)]).options(["--preflight", "--master_port", &port]);
@@ -37,7 +37,7 @@ fn nobody_is_advised_to_leave_out_the_only_host() {
 }
 
 #[test]
-fn a_warning_is_told_and_the_job_starts() {
+fn preflight_warning_does_not_prevent_the_start() {
     let launch = hosts(&[("n1", 12)]).options(["--preflight", "--prefix", ""]);
     let outcome = launch.sh("exit 0").end().code(0);
     let cpus = std::thread::available_parallelism().expect("known").get();

@@ -1,5 +1,5 @@
-//! Nodes that were made ill on purpose, behind real sshds. Every trouble is found by its code; a node
-//! that has none is not named.
+//! Nodes with problems made on purpose, behind real sshds. Every problem is found with its code; a
+//! healthy node is not named.
 
 use std::fs;
 use std::net::TcpListener;
@@ -28,17 +28,16 @@ fn doctor(cluster: &Cluster) -> Doctor {
 }
 
 #[test]
-fn healthy_nodes_are_told_healthy() {
-    let Some((cluster, _launch)) = two("healthy_nodes_are_told_healthy") else { return };
+fn doctor_finds_no_errors_on_healthy_nodes() {
+    let Some((cluster, _launch)) = two("doctor_finds_no_errors_on_healthy_nodes") else { return };
     let said = doctor(&cluster).run();
     let said = said.says("n[1-2] (2)").says("OpenSSH_").does_not_say("error[");
     said.does_not_say("D005").does_not_say("D007").does_not_say("D030").does_not_say("D032");
 }
 
 #[test]
-fn a_host_where_nobody_listens_is_left_out_of_the_good_ones() {
-    let Some((cluster, _launch)) = two("a_host_where_nobody_listens_is_left_out_of_the_good_ones")
-    else {
+fn host_without_sshd_is_not_usable() {
+    let Some((cluster, _launch)) = two("host_without_sshd_is_not_usable") else {
         return;
     };
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -55,8 +54,8 @@ fn a_host_where_nobody_listens_is_left_out_of_the_good_ones() {
 }
 
 #[test]
-fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
-    let test = "two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job";
+fn doctor_makes_a_usable_hostfile_from_a_pbs_file() {
+    let test = "doctor_makes_a_usable_hostfile_from_a_pbs_file";
     if !can_run(test) || !has("netns", test) {
         return;
     }
@@ -66,7 +65,7 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
     let lines = |host: &str| format!("{host}\n").repeat(100);
     let text = ["n1", "n2", "n3", "n4", "n5"].map(lines).concat();
     fs::write(&file, text).expect("a hostfile");
-    // One cannot be found, one has lost the directory, one does not know us any more.
+    // One name does not resolve, one directory is missing, one host refuses the login.
     cluster.configure_client("Host n4\n  HostName no.such.host.invalid\nHost *");
     let (here, empty) = (cluster.dir().join("here"), cluster.dir().join("empty"));
     fs::create_dir_all(here.join("job")).expect("a directory");
@@ -93,8 +92,8 @@ fn two_commands_lead_from_another_schedulers_file_with_sick_hosts_to_a_job() {
 }
 
 #[test]
-fn a_directory_and_a_program_that_are_not_there_are_told() {
-    let test = "a_directory_and_a_program_that_are_not_there_are_told";
+fn doctor_reports_missing_directory_and_program() {
+    let test = "doctor_reports_missing_directory_and_program";
     let Some((cluster, _launch)) = two(test) else { return };
     if !has("netns", test) {
         return;
@@ -116,8 +115,8 @@ fn a_directory_and_a_program_that_are_not_there_are_told() {
 }
 
 #[test]
-fn little_shared_memory_is_told() {
-    let test = "little_shared_memory_is_told";
+fn doctor_reports_little_shared_memory() {
+    let test = "doctor_reports_little_shared_memory";
     let Some((cluster, _launch)) = two(test) else { return };
     if !has("netns", test) {
         return;
@@ -128,8 +127,8 @@ fn little_shared_memory_is_told() {
 }
 
 #[test]
-fn a_name_that_is_another_machine_on_one_node_is_told() {
-    let test = "a_name_that_is_another_machine_on_one_node_is_told";
+fn doctor_reports_a_name_that_resolves_differently() {
+    let test = "doctor_reports_a_name_that_resolves_differently";
     if !can_run(test) || !has("netns", test) {
         return;
     }
@@ -150,8 +149,8 @@ fn a_name_that_is_another_machine_on_one_node_is_told() {
 }
 
 #[test]
-fn what_was_found_before_an_interrupt_is_shown() {
-    let Some((cluster, _launch)) = two("what_was_found_before_an_interrupt_is_shown") else {
+fn interrupted_doctor_shows_its_findings() {
+    let Some((cluster, _launch)) = two("interrupted_doctor_shows_its_findings") else {
         return;
     };
     configure(&cluster, "n2", "ForceCommand exec sleep 600");
@@ -165,8 +164,10 @@ fn what_was_found_before_an_interrupt_is_shown() {
 }
 
 #[test]
-fn a_noisy_and_a_slow_login_shell_are_told() {
-    let Some((cluster, _launch)) = two("a_noisy_and_a_slow_login_shell_are_told") else { return };
+fn doctor_reports_noisy_and_slow_login_shells() {
+    let Some((cluster, _launch)) = two("doctor_reports_noisy_and_slow_login_shells") else {
+        return;
+    };
     let run = "eval \"$SSH_ORIGINAL_COMMAND\"";
     configure(&cluster, "n1", &format!("ForceCommand echo Welcome to n1; {run}"));
     configure(&cluster, "n2", &format!("ForceCommand sleep 2; {run}"));
@@ -180,8 +181,8 @@ fn a_noisy_and_a_slow_login_shell_are_told() {
 }
 
 #[test]
-fn a_clock_that_is_off_is_told() {
-    let test = "a_clock_that_is_off_is_told";
+fn doctor_reports_a_wrong_clock() {
+    let test = "doctor_reports_a_wrong_clock";
     let Some((cluster, _launch)) = two(test) else { return };
     let library = late_clock(cluster.dir());
     let run = format!("export LD_PRELOAD={library}; eval \"$SSH_ORIGINAL_COMMAND\"");
@@ -193,14 +194,14 @@ fn a_clock_that_is_off_is_told() {
 }
 
 #[test]
-fn another_python_and_another_library_are_told() {
-    let Some((cluster, _launch)) = two("another_python_and_another_library_are_told") else {
+fn doctor_reports_a_different_python_and_library() {
+    let Some((cluster, _launch)) = two("doctor_reports_a_different_python_and_library") else {
         return;
     };
     let bin = cluster.dir().join("bin");
     fs::create_dir(&bin).expect("a directory");
     let python = bin.join("python");
-    // Says what the environment of its node says.
+    // Prints a version that the environment of its node sets.
     fs::write(&python, "#!/bin/sh\necho ${FAKE_VERSION:-3.11.2}\n").expect("a file");
     make_executable(&python);
     let lib = cluster.dir().join("lib");
@@ -225,10 +226,10 @@ fn in_own_mounts(cluster: &Cluster, host: &str, line: &str) {
 
 fn make_executable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("permissions can be set");
 }
 
-/// A library that sets the clock of the day ahead for whoever loads it; other clocks stay.
+/// A library that sets the wall clock ahead for the process that loads it, and no other clock.
 fn late_clock(dir: &Path) -> String {
     const SOURCE: &str = "
 #define _GNU_SOURCE

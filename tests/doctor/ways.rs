@@ -1,5 +1,5 @@
-//! Nodes that are reached from here and do not reach each other: every node is a network namespace
-//! with an sshd, and packets are dropped on the way.
+//! Nodes that the launcher can reach and that cannot connect to each other: every node is a network
+//! namespace with an sshd, and packets between namespaces are dropped.
 
 use crate::Doctor;
 use crate::hosts::{Hosts, can_run};
@@ -11,8 +11,8 @@ fn doctor(hosts: &Hosts, launch: &crate::support::launch::Launch) -> Doctor {
 }
 
 #[test]
-fn a_node_that_the_others_do_not_reach_is_named() {
-    if !can_run("a_node_that_the_others_do_not_reach_is_named") {
+fn doctor_names_a_node_that_others_cannot_reach() {
+    if !can_run("doctor_names_a_node_that_others_cannot_reach") {
         return;
     }
     let (hosts, launch) = Hosts::new(&[1, 1, 1]);
@@ -29,13 +29,13 @@ fn a_node_that_the_others_do_not_reach_is_named() {
 }
 
 #[test]
-fn a_way_that_is_closed_between_two_is_told_of_both() {
-    if !can_run("a_way_that_is_closed_between_two_is_told_of_both") {
+fn doctor_names_both_nodes_of_a_blocked_path() {
+    if !can_run("doctor_names_both_nodes_of_a_blocked_path") {
         return;
     }
     let (hosts, launch) = Hosts::new(&[1, 1, 1]);
     let way = format!("ip route add unreachable {}/32", Network::address(1));
     hosts.network.host(2).run(&way);
     let said = doctor(&hosts, &launch).run().code(1);
-    said.says("error[D030]: n3: it cannot connect to n2: no route to its address");
+    said.says("error[D030]: n3: cannot connect to n2: no route to its address");
 }

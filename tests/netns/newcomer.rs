@@ -110,7 +110,9 @@ impl Place {
             _ => {
                 one_error(&outcome, "[R103]: the link to the agent on n5 ended");
                 let why = match who {
-                    "the agent" => "the connection stands, but a signal ended the agent",
+                    "the agent" => {
+                        "the ssh connection is open, but the agent was killed by a signal"
+                    }
                     _ => "the ssh process of its connection was killed by signal 9 (SIGKILL)",
                 };
                 assert!(outcome.stderr.contains(&format!("Lost  n5: {why}")), "{outcome:#?}");

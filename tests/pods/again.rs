@@ -1,4 +1,4 @@
-//! Whatever is killed and comes back: the next epoch has all nodes, and none has seen it before.
+//! Nodes that are killed and replaced: all nodes take part in the next epoch, exactly once.
 
 use rustix::process::Signal;
 
@@ -6,7 +6,7 @@ use crate::nodes::Nodes;
 use crate::support::launch::{Launch, Running};
 use crate::support::process::Role;
 
-/// Ends well in the second epoch, and never in the first.
+/// Succeeds in the second epoch, and does not end in the first.
 const SCRIPT: &str = "echo epoch $TORCHELASTIC_RESTART_COUNT of $RANK; \
                       test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; exec sleep 600";
 
@@ -20,7 +20,7 @@ fn pod(nodes: &Nodes, rank: usize) -> Launch {
 }
 
 #[test]
-fn a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one() {
+fn evicted_pod_is_replaced_in_the_next_epoch() {
     let nodes = Nodes::new(&[]);
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
@@ -35,7 +35,7 @@ fn a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one() {
 }
 
 #[test]
-fn pod_0_that_is_evicted_is_called_again_by_the_others() {
+fn pods_reconnect_after_pod_0_is_evicted() {
     let nodes = Nodes::new(&[]);
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
@@ -48,7 +48,7 @@ fn pod_0_that_is_evicted_is_called_again_by_the_others() {
 }
 
 #[test]
-fn a_job_whose_pods_are_all_asked_to_end_is_over() {
+fn job_ends_when_all_pods_receive_sigterm() {
     let nodes = Nodes::new(&[]);
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
@@ -71,7 +71,7 @@ fn begun(nodes: &Nodes) -> (Running, Running) {
 }
 
 #[test]
-fn a_node_that_is_replaced_has_its_part_in_the_next_epoch() {
+fn replaced_node_takes_part_in_the_next_epoch() {
     let nodes = Nodes::new(&[1, 1]);
     let (first, second) = begun(&nodes);
     second.the(Role::Launcher).signal(Signal::KILL);
@@ -83,7 +83,7 @@ fn a_node_that_is_replaced_has_its_part_in_the_next_epoch() {
 }
 
 #[test]
-fn a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other() {
+fn replaced_node_0_continues_at_the_next_epoch() {
     let nodes = Nodes::new(&[1, 1]);
     let (first, second) = begun(&nodes);
     first.the(Role::Launcher).signal(Signal::KILL);
@@ -99,7 +99,7 @@ fn a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other() {
 }
 
 #[test]
-fn a_node_whose_agent_is_killed_comes_back_with_another_one() {
+fn node_with_a_killed_agent_joins_with_a_new_agent() {
     let nodes = Nodes::new(&[1, 1]);
     let (first, second) = begun(&nodes);
     second.the(Role::Agent).signal(Signal::KILL);
@@ -109,7 +109,7 @@ fn a_node_whose_agent_is_killed_comes_back_with_another_one() {
 }
 
 #[test]
-fn without_restarts_left_nobody_waits_for_another_node_0() {
+fn node_without_restarts_left_does_not_wait_for_node_0() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "echo epoch $TORCHELASTIC_RESTART_COUNT; exec sleep 600";
     let launch = |rank| nodes.node(rank).option("--max_restarts=1").sh(script);
@@ -124,7 +124,7 @@ fn without_restarts_left_nobody_waits_for_another_node_0() {
     second.end().code(75).says("error[R109]: node 0 (127.0.0.1) is gone");
 }
 
-/// Three nodes without a restart: the first two have met, and the third has not come.
+/// Three nodes without restarts: the first two have joined, and the third is not started.
 fn gathering(nodes: &Nodes, options: &[&str]) -> (Running, Running) {
     let launch = |rank| early(nodes, rank).options(options.iter().copied()).start();
     let (first, second) = (launch(0), launch(1));
@@ -139,7 +139,7 @@ fn early(nodes: &Nodes, rank: usize) -> Launch {
 const GONE: &str = "      Lost  127.0.0.2 before the job started; waiting up to ";
 
 #[test]
-fn a_node_that_is_lost_before_all_are_there_is_replaced_without_a_restart() {
+fn node_lost_before_the_start_is_replaced_without_a_restart() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let (first, second) = gathering(&nodes, &[]);
     second.the(Role::Launcher).signal(Signal::KILL);
@@ -154,7 +154,7 @@ fn a_node_that_is_lost_before_all_are_there_is_replaced_without_a_restart() {
 }
 
 #[test]
-fn a_node_that_is_lost_early_and_not_replaced_is_named_at_the_deadline() {
+fn node_lost_before_the_start_is_named_at_the_deadline() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let (first, second) = gathering(&nodes, &["--join_timeout=4s"]);
     let third = early(&nodes, 2).start();
@@ -162,7 +162,7 @@ fn a_node_that_is_lost_early_and_not_replaced_is_named_at_the_deadline() {
     drop(second.end());
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
-  did not come:
+  did not join:
     127.0.0.2: node 1 did not join within 4.0 s; its first connection was lost
 ";
     drop(first.end().code(69).says(GONE).says(screen));
@@ -170,7 +170,7 @@ error[R107]: 1 of 3 hosts cannot be reached; nothing was started
 }
 
 #[test]
-fn a_node_0_that_is_lost_before_all_are_there_is_called_again() {
+fn nodes_reconnect_if_node_0_is_lost_before_the_start() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let (first, second) = gathering(&nodes, &[]);
     first.the(Role::Launcher).signal(Signal::KILL);
@@ -184,7 +184,7 @@ fn a_node_0_that_is_lost_before_all_are_there_is_called_again() {
 }
 
 #[test]
-fn a_pod_that_is_evicted_before_all_are_there_leaves_its_place() {
+fn pod_evicted_before_the_start_is_replaced() {
     let nodes = Nodes::new(&[]);
     let launch = |rank| pod(&nodes, rank).option("--nodes=3");
     let [first, second] = [0, 1].map(|rank| launch(rank).option("--max_restarts=0").start());

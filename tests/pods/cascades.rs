@@ -1,5 +1,5 @@
-//! A failure that spreads over nodes that were started one by one: the rank where it began is named on
-//! every screen.
+//! A failure that spreads over nodes that were started one by one: the first rank that failed is named
+//! on every screen.
 
 use std::path::{Path, PathBuf};
 

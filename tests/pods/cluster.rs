@@ -1,5 +1,5 @@
 //! Pods as a kubelet makes them, on a network of the test's own: each has an address, a host name, a
-//! file of names that may be written late, and a process 1 that is ours.
+//! file of names that may be written late, and remuda as process 1.
 
 use std::fs;
 use std::path::PathBuf;
@@ -78,13 +78,13 @@ impl Cluster {
         launch.under(&format!("set -e; {name}; {line}"))
     }
 
-    /// Somebody who runs on the network and belongs to nobody.
+    /// A command on the network that belongs to no pod.
     pub(crate) fn stranger(&self) -> &Namespace {
         &self.network.head
     }
 }
 
-/// Process 1 of a container: the child of whoever made its namespaces.
+/// Process 1 of a container: the child of the process that made its namespaces.
 pub(crate) fn init(pod: &Running) -> Process {
     pod.the(Role::Agent)
 }

@@ -1,4 +1,4 @@
-//! `remuda k8s containerfile`: what it copies, who it is and what it starts fit the printed manifest.
+//! `remuda k8s containerfile`: its files, user and entry point fit the printed manifest.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn run(words: &[&str]) -> String {
 }
 
 #[test]
-fn the_image_holds_what_the_manifest_starts_and_nothing_that_is_not_needed() {
+fn containerfile_fits_the_printed_manifest() {
     let text = run(&["k8s", "containerfile"]);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/Containerfile");
     assert_eq!(text, std::fs::read_to_string(kept).expect("it is kept"));
@@ -32,7 +32,7 @@ fn the_image_holds_what_the_manifest_starts_and_nothing_that_is_not_needed() {
     let documents = printed(&["--nodes=2", "--cpus=1", "--", "train.py"]);
     let pod = &documents[1]["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
-    // The program, where a name without a path is looked for, and the script, where we start.
+    // The program, where a name without a path is looked for, and the script, in the working directory.
     assert_eq!(all("COPY")[0], "--chmod=0755 remuda /usr/local/bin/remuda");
     let [directory] = all("WORKDIR")[..] else { panic!("one") };
     let script = container["args"].as_array().expect("words").last().expect("one");
@@ -49,7 +49,7 @@ fn the_image_holds_what_the_manifest_starts_and_nothing_that_is_not_needed() {
 }
 
 #[test]
-fn the_lines_that_it_says_to_type_are_lines_of_ours() {
+fn containerfile_quotes_valid_commands() {
     let text = run(&["k8s", "containerfile"]);
     let line = text.lines().find_map(|line| line.strip_prefix("#   remuda ")).expect("one");
     let words: Vec<&str> = line.split(' ').collect();

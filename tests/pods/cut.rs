@@ -35,29 +35,29 @@ fn check_lost(cut: impl FnOnce(&Network)) {
 }
 
 #[test]
-fn a_pulled_cable_is_noticed_at_both_ends() {
-    if can_run("a_pulled_cable_is_noticed_at_both_ends (pods)") {
+fn disconnected_pod_is_lost_at_both_ends() {
+    if can_run("disconnected_pod_is_lost_at_both_ends (pods)") {
         check_lost(|network| network.pull(2));
     }
 }
 
 #[test]
-fn a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself() {
-    if can_run("a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself") {
+fn pod_that_cannot_send_is_lost_and_exits() {
+    if can_run("pod_that_cannot_send_is_lost_and_exits") {
         check_lost(|network| network.sever(2, 0));
     }
 }
 
 #[test]
-fn a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself() {
-    if can_run("a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself") {
+fn pod_that_cannot_receive_is_lost_and_exits() {
+    if can_run("pod_that_cannot_receive_is_lost_and_exits") {
         check_lost(|network| network.sever(0, 2));
     }
 }
 
 #[test]
-fn pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it() {
-    if !can_run("pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it") {
+fn disconnected_pod_0_ends_the_job_on_all_pods() {
+    if !can_run("disconnected_pod_0_ends_the_job_on_all_pods") {
         return;
     }
     let (cluster, [first, second, third]) = start(&[]);
@@ -68,8 +68,8 @@ fn pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it() {
 }
 
 #[test]
-fn a_link_that_heals_in_time_is_only_told_of() {
-    if !can_run("a_link_that_heals_in_time_is_only_told_of (pods)") {
+fn link_restored_within_the_lease_loses_no_line() {
+    if !can_run("link_restored_within_the_lease_loses_no_line (pods)") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -100,8 +100,8 @@ fn epoch_1_of(outcome: &Outcome) -> usize {
 }
 
 #[test]
-fn a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
-    if !can_run("a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart") {
+fn reconnected_pod_takes_part_in_the_restart() {
+    if !can_run("reconnected_pod_takes_part_in_the_restart") {
         return;
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
@@ -117,8 +117,8 @@ fn a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
 }
 
 #[test]
-fn a_pod_that_is_cut_off_before_all_are_there_may_come_again() {
-    if !can_run("a_pod_that_is_cut_off_before_all_are_there_may_come_again") {
+fn pod_disconnected_before_the_start_joins_again() {
+    if !can_run("pod_disconnected_before_the_start_joins_again") {
         return;
     }
     let cluster = Cluster::new(3);
@@ -137,8 +137,8 @@ fn a_pod_that_is_cut_off_before_all_are_there_may_come_again() {
 }
 
 #[test]
-fn a_restart_without_a_way_to_the_pod_ends_with_its_loss() {
-    if !can_run("a_restart_without_a_way_to_the_pod_ends_with_its_loss") {
+fn restart_fails_if_the_pod_stays_disconnected() {
+    if !can_run("restart_fails_if_the_pod_stays_disconnected") {
         return;
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
@@ -154,8 +154,8 @@ fn a_restart_without_a_way_to_the_pod_ends_with_its_loss() {
 }
 
 #[test]
-fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
-    if !can_run("a_flood_of_output_on_a_slow_link_delays_no_beat (pods)") {
+fn output_on_a_slow_link_delays_no_heartbeat() {
+    if !can_run("output_on_a_slow_link_delays_no_heartbeat (pods)") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -176,8 +176,8 @@ fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
 
 /// One packet in twenty, in both directions of both pods, while workers fill the link.
 #[test]
-fn packets_that_are_lost_cost_neither_a_pod_nor_a_line() {
-    const NAME: &str = "packets_that_are_lost_cost_neither_a_pod_nor_a_line";
+fn packet_loss_loses_neither_pod_nor_line() {
+    const NAME: &str = "packet_loss_loses_neither_pod_nor_line";
     const LINES: usize = 200_000;
     if !can_run(NAME) || !has("nft", NAME) {
         return;
@@ -196,8 +196,8 @@ fn packets_that_are_lost_cost_neither_a_pod_nor_a_line() {
 
 /// Between two of them there is no way but by the second interface of each, which was chosen.
 #[test]
-fn pods_that_have_two_interfaces_find_each_other_at_the_chosen_one() {
-    if !can_run("pods_that_have_two_interfaces_find_each_other_at_the_chosen_one") {
+fn pods_connect_over_the_chosen_interface() {
+    if !can_run("pods_connect_over_the_chosen_interface") {
         return;
     }
     let cluster = Cluster::new(3);
@@ -216,10 +216,10 @@ fn pods_that_have_two_interfaces_find_each_other_at_the_chosen_one() {
     third.end().code(0);
 }
 
-/// Pod 0 sees both of them: only who waits for the other notices, and says for whom.
+/// Pod 0 can reach both pods, so only a rank that waits for the other pod detects the cut and names it.
 #[test]
-fn two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits() {
-    if !can_run("two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits") {
+fn waiting_ranks_name_the_pod_they_cannot_reach() {
+    if !can_run("waiting_ranks_name_the_pod_they_cannot_reach") {
         return;
     }
     let cluster = Cluster::new(3);

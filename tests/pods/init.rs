@@ -1,5 +1,5 @@
-//! A pod in time: its names come late, its node 0 goes and does not come back, and process 1 inherits
-//! whatever is left in it.
+//! The lifetime of a pod: names that resolve late, a node 0 that is not replaced, and orphans that
+//! process 1 inherits.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use crate::support::launch::command;
 use crate::support::wait_for;
 
 #[test]
-fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
-    if !can_run("names_that_come_late_are_waited_for_and_it_is_said_for_whose") {
+fn pods_wait_for_names_that_do_not_resolve_yet() {
+    if !can_run("pods_wait_for_names_that_do_not_resolve_yet") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -20,7 +20,7 @@ fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
     first.wait_for_error("   Waiting  for this node's own name, since 1");
     first.wait_for_error(": the name `train-0.train` does not resolve: ");
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
-    // As after the end of the pod in whose place it is.
+    // The name still has the address of the pod that this one replaces.
     fs::write(cluster.file("hosts"), "10.77.0.99 train-0.train\n").expect("a file");
     first.wait_for_error(": `train-0.train` is not an address of this node");
     cluster.publish(2);
@@ -30,8 +30,8 @@ fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
 }
 
 #[test]
-fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
-    if !can_run("a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said") {
+fn pod_waits_for_node_0_until_join_timeout() {
+    if !can_run("pod_waits_for_node_0_until_join_timeout") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -51,10 +51,8 @@ fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
 }
 
 #[test]
-fn what_process_1_is_sent_reaches_the_workers_of_every_pod_and_who_ignores_it_is_killed() {
-    if !can_run(
-        "what_process_1_is_sent_reaches_the_workers_of_every_pod_and_who_ignores_it_is_killed",
-    ) {
+fn pod_signal_is_forwarded_and_escalated() {
+    if !can_run("pod_signal_is_forwarded_and_escalated") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -72,8 +70,8 @@ fn what_process_1_is_sent_reaches_the_workers_of_every_pod_and_who_ignores_it_is
 }
 
 #[test]
-fn a_thousand_orphans_are_buried_by_process_1() {
-    if !can_run("a_thousand_orphans_are_buried_by_process_1") {
+fn process_1_reaps_a_thousand_orphans() {
+    if !can_run("process_1_reaps_a_thousand_orphans") {
         return;
     }
     let cluster = Cluster::new(2);
@@ -81,7 +79,7 @@ fn a_thousand_orphans_are_buried_by_process_1() {
     first.wait_for_lines("up", 2);
     for pod in [&first, &second] {
         let process_1 = init(pod).pid;
-        // Somebody looks in, as `kubectl exec` does, and leaves a thousand behind.
+        // A shell enters the pod, as `kubectl exec` does, and leaves a thousand orphans.
         let mut shell = command("nsenter");
         shell.args(["--target", &process_1.to_string(), "--pid", "sh", "-c"]);
         shell.arg("i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done");
@@ -95,7 +93,7 @@ fn a_thousand_orphans_are_buried_by_process_1() {
             };
             children.split_whitespace().filter(is_dead).count()
         };
-        wait_for("a burial", || (dead() == 0).then_some(()));
+        wait_for("the orphans to be reaped", || (dead() == 0).then_some(()));
     }
     init(&first).signal(Signal::TERM);
     first.end().code(143);

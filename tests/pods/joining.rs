@@ -1,4 +1,4 @@
-//! Nodes come together, or are told why not.
+//! Joining: nodes form one job, or each screen shows why not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ fn lines(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn nodes_that_are_started_one_by_one_are_one_job() {
+fn nodes_started_one_by_one_form_one_job() {
     let nodes = Nodes::new(&[1, 2, 1]);
     let say = "echo $RANK/$WORLD_SIZE on $NODE_RANK at $MASTER_ADDR:$MASTER_PORT";
-    // Whatever the order in which they come.
+    // The nodes may start in any order.
     let others = [2, 1].map(|rank| nodes.node(rank).sh(say).start());
     others[0].wait_for_error("Joining");
     let first = nodes.node(0).sh(say).start();
@@ -41,7 +41,7 @@ fn nodes_that_are_started_one_by_one_are_one_job() {
 }
 
 #[test]
-fn without_a_key_nodes_are_alone_and_one_line_says_so() {
+fn node_without_a_key_runs_alone() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = nodes.bare(1).options(["--no_python", "--no_local_rank"]);
     alone.sh("echo rank $RANK").end().code(0).says(
@@ -51,14 +51,14 @@ fn without_a_key_nodes_are_alone_and_one_line_says_so() {
 }
 
 #[test]
-fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
+fn node_with_a_different_key_is_rejected_without_a_reply() {
     let nodes = Nodes::new(&[1, 1]);
     let first = nodes.node(0).sh("true").start();
     first.wait_for_error("Waiting");
     let other = nodes.write_key("other", b"another secret, as long as the first");
     let stranger = nodes.node_with_key(1, &other).sh("true").end();
     stranger.code(77).says("error[R108]: node 0 (127.0.0.1:").says(
-        ") closed 10 connections without an answer: it has another key; nothing was started\n\
+        ") closed 10 connections without a reply: it has a different key; nothing was started\n\
          help: give every node the same key file (in pods: the same Secret); this node's key has the \
          fingerprint ",
     );
@@ -71,33 +71,33 @@ fn a_node_with_another_key_gets_no_answer_and_the_right_one_still_comes() {
 }
 
 #[test]
-fn a_node_with_another_plan_is_refused_and_both_plans_are_on_both_screens() {
+fn node_with_a_different_plan_is_refused() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let first = nodes.node(0).sh("true").start();
     first.wait_for_error("Waiting");
     let third = nodes.node(2).sh("true").start();
     third.wait_for_error("Joined");
     let difference = "\
-        node 1 (127.0.0.2) has another plan than node 0";
+        node 1 (127.0.0.2) has a different plan than node 0";
     let lines = "  node 0 has  program: sh -c true\n  node 1 has  program: sh -c false\n";
-    let help = "help: every node is given the same line, hosts and remuda, and a `--node_rank` of its own\n";
+    let help = "help: start every node with the same command line, hosts and remuda; only `--node_rank` differs\n";
     let refused = nodes.node(1).sh("false").end().code(78);
     drop(refused.says(&format!("error[R108]: {difference}; nothing was started\n{lines}{help}")));
     // It does not wait for node 2, which could change nothing.
     let screen = "\
 error[R107]: 1 of 3 hosts cannot take part; nothing was started
-  came with another plan:
-    127.0.0.2: it differs from that of node 0
+  has a different plan:
+    127.0.0.2: the plan differs from the plan of node 0
       node 0 has  program: sh -c true
       node 1 has  program: sh -c false
-  help: every node is given the same line and hosts; `--node_rank` alone differs
+  help: start every node with the same command line and hosts; only `--node_rank` differs
 ";
     drop(first.end().code(78).says(screen));
     third.end().code(78).says(screen);
 }
 
 #[test]
-fn an_environment_that_differs_is_told_and_its_values_are_not() {
+fn different_environment_is_shown_without_its_values() {
     let nodes = Nodes::new(&[1, 1]);
     let first = nodes.node(0).option("--env=TOKEN=hunter2").sh("true").start();
     first.wait_for_error("Waiting");
@@ -109,7 +109,7 @@ fn an_environment_that_differs_is_told_and_its_values_are_not() {
 }
 
 #[test]
-fn a_node_tells_its_own_faults_before_it_waits_for_others() {
+fn node_reports_its_own_errors_before_it_waits() {
     let nodes = Nodes::new(&[1, 1]);
     let bare = |rank| nodes.bare(rank).option("--key_file").option(nodes.dir().join("key"));
     let screen = "\
@@ -131,7 +131,7 @@ error[R100]: this node cannot take part; nothing was started here
 }
 
 #[test]
-fn a_node_of_another_job_is_refused_by_name() {
+fn node_of_another_job_is_refused() {
     let nodes = Nodes::new(&[1, 1]);
     let first = nodes.node(0).option("--job_id=llama").sh("true").start();
     first.wait_for_error("job llama");
@@ -144,28 +144,28 @@ fn a_node_of_another_job_is_refused_by_name() {
 }
 
 #[test]
-fn a_node_that_never_comes_is_named_on_every_screen() {
+fn missing_node_is_named_on_every_screen() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let second = nodes.node(1).sh("true").start();
     let first = nodes.node(0).option("--join_timeout=3s").sh("true").end().code(69);
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
-  did not come:
+  did not join:
     127.0.0.3: node 2 did not join within 3.0 s
-  help: every node is given the same line and key, and a `--node_rank` of its own
+  help: start every node with the same command line and key; only `--node_rank` differs
 ";
     drop(first.says(screen));
     second.end().code(69).says(screen);
 }
 
 #[test]
-fn all_that_do_not_come_are_named() {
+fn every_missing_node_is_named() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let alone = nodes.node(0).option("--join_timeout=1s").sh("true").end().code(69);
     alone.says(
         "\
 error[R107]: 2 of 3 hosts cannot be reached; nothing was started
-  did not come:
+  did not join:
     127.0.0.2: node 1 did not join within 1.0 s
     127.0.0.3: node 2 did not join within 1.0 s
 ",
@@ -173,34 +173,36 @@ error[R107]: 2 of 3 hosts cannot be reached; nothing was started
 }
 
 #[test]
-fn a_node_0_that_never_comes_is_told_with_the_last_reason() {
+fn missing_node_0_is_reported_with_the_last_reason() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = nodes.node(1).option("--join_timeout=1s").sh("true").end().code(69);
     let port = nodes.port + 1;
     alone.says(&format!(
         "error[R108]: node 0 (127.0.0.1:{port}) did not answer: connection refused; nothing was \
-         started\nhelp: is node 0 up, and is it given the same `--master_addr` and `--master_port`? its \
-         own screen shows the nodes that it waits for\n"
+         started\nhelp: check that node 0 runs with the same `--master_addr` and `--master_port`; its \
+         screen lists the nodes that it waits for\n"
     ));
     let alone = nodes.node(1).options(["--join_timeout=1s", "--master_addr=no.such.host.invalid"]);
     alone.sh("true").end().code(69).says("did not answer: name or service not known");
 }
 
 #[test]
-fn a_second_process_of_a_node_waits_and_the_first_goes_on() {
+fn second_process_of_a_node_is_refused() {
     let nodes = Nodes::new(&[1, 1]);
     let first = nodes.node(0).sh("sleep 600").start();
     let second = nodes.node(1).sh("sleep 600").start();
     second.wait_for_role(Role::Worker, 1);
     let again = nodes.node(1).option("--join_timeout=1s").sh("sleep 600").end();
-    again.code(78).says("node 1 (127.0.0.2) has come already, from 127.0.0.1; nothing was started");
+    again
+        .code(78)
+        .says("node 1 (127.0.0.2) has already joined, from 127.0.0.1; nothing was started");
     first.signal(Signal::TERM);
     first.end().code(143);
     second.end().code(143).says("error[R106]: the job was stopped by SIGTERM");
 }
 
 #[test]
-fn a_node_calls_from_the_address_that_was_chosen_and_is_found_there() {
+fn node_connects_from_the_chosen_address() {
     let nodes = Nodes::new(&[1, 1]);
     let chosen = |rank, at: &str| nodes.node(rank).option(format!("--local_addr={at}"));
     let script = "echo at $REMUDA_LOCAL_ADDR; sleep 600";
@@ -208,7 +210,7 @@ fn a_node_calls_from_the_address_that_was_chosen_and_is_found_there() {
     let second = chosen(1, "127.0.0.7").sh(script).start();
     first.wait_for_lines("at 127.0.0.7", 1);
     let again = nodes.node(1).option("--join_timeout=1s").sh(script).end();
-    drop(again.code(78).says("node 1 (127.0.0.2) has come already, from 127.0.0.7;"));
+    drop(again.code(78).says("node 1 (127.0.0.2) has already joined, from 127.0.0.7;"));
     first.signal(Signal::TERM);
     first.end().code(143);
     second.end().code(143);
@@ -222,7 +224,7 @@ fn a_node_calls_from_the_address_that_was_chosen_and_is_found_there() {
 }
 
 #[test]
-fn who_waits_for_the_others_can_be_stopped() {
+fn waiting_node_can_be_stopped() {
     let nodes = Nodes::new(&[1, 1, 1]);
     let first = nodes.node(0).sh("true").start();
     let second = nodes.node(1).sh("true").start();
@@ -238,7 +240,7 @@ fn who_waits_for_the_others_can_be_stopped() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_before_anybody_waits() {
+fn port_in_use_is_reported_before_the_wait() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
@@ -252,7 +254,7 @@ fn a_port_that_is_taken_is_told_before_anybody_waits() {
 }
 
 #[test]
-fn a_key_file_that_is_no_secret_is_refused() {
+fn key_file_that_is_not_secret_is_refused() {
     #[track_caller]
     fn check(launch: Launch, code: i32, screen: &str) {
         launch.sh("true").end().code(code).says(screen);
@@ -274,14 +276,14 @@ fn a_key_file_that_is_no_secret_is_refused() {
     let long = key("long", &vec![b'x'; 70_000]);
     check(nodes.node_with_key(0, &long), 65, "at most 65536 are read\n");
     let open = key("open", &[b'x'; 32]);
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("it is ours");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("permissions can be set");
     let text = format!(
         "error[K003]: the key file `{}` can be written by others\nhelp: `chmod go-w` it, or make a \
          new one\n",
         open.display()
     );
     check(nodes.node_with_key(0, &open), 77, &text);
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("permissions can be set");
     let readable = format!("warning[K005]: others can read the key file `{}`", open.display());
     let lone = nodes.node_with_key(1, &open).option("--join_timeout=0.1s");
     check(lone, 69, &readable);
@@ -294,7 +296,7 @@ fn a_key_file_that_is_no_secret_is_refused() {
 }
 
 #[test]
-fn a_key_may_come_through_a_descriptor_and_workers_do_not_get_it() {
+fn key_descriptor_is_not_inherited_by_workers() {
     let nodes = Nodes::new(&[1, 1]);
     let key = nodes.dir().join("key");
     let hold = format!("exec 7<'{}'", key.display());
@@ -307,7 +309,7 @@ fn a_key_may_come_through_a_descriptor_and_workers_do_not_get_it() {
 }
 
 #[test]
-fn the_bundled_trainer_runs_on_nodes_that_dial_in() {
+fn train_runs_on_nodes_that_join() {
     let nodes = Nodes::new(&[1, 1]);
     let train = |rank| {
         let launch = nodes.bare(rank).command("train").option("--key_file");

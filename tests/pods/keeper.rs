@@ -1,5 +1,5 @@
-//! A pod as its keeper sees it: process 1 of a namespace, whatever the user, probes, and a message at
-//! the end.
+//! A pod as its supervisor sees it: process 1 of a namespace, any user, probes, and a termination
+//! message.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::support::process::Role;
 use crate::support::proof::skip;
 use crate::support::wait_for;
 
-/// What makes our process the first of its namespace.
+/// Command that makes its program process 1 of a namespace.
 const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// One of two pods, its message in this file.
@@ -28,7 +28,7 @@ fn pod(nodes: &Nodes, rank: usize) -> (Launch, PathBuf) {
     let launch = launch.env("JOB_COMPLETION_INDEX", rank.to_string());
     let launch = launch.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
     let log = nodes.dir().join(format!("termination-{rank}"));
-    fs::write(&log, "").expect("a file of the keeper's");
+    fs::write(&log, "").expect("a file of the supervisor");
     (launch.env("REMUDA_TERMINATION_LOG", &log), log)
 }
 
@@ -38,33 +38,33 @@ fn message(log: &PathBuf) -> serde_json::Value {
     serde_json::from_slice(&text).expect("it is JSON")
 }
 
-/// A start that is refused leaves its screen too, whether or not anybody knows of which node.
+/// A refused start leaves its screen too, whether or not its node is known.
 #[test]
-fn a_pod_that_is_refused_leaves_its_screen() {
+fn refused_pod_writes_its_termination_log() {
     let nodes = Nodes::new(&[1, 1]);
     let (launch, log) = pod(&nodes, 1);
     let check = |launch: Launch, status: u8, screen: &str| {
-        fs::write(&log, "").expect("a file of the keeper's");
+        fs::write(&log, "").expect("a file of the supervisor");
         let outcome = launch.end().code(status.into());
         let message = message(&log);
         let text = message["text"].as_str().expect("a text");
         assert!(text.starts_with("error[") && outcome.stderr.ends_with(text), "{outcome:#?}");
         let text = text.replace(&*nodes.dir().to_string_lossy(), "DIR");
         assert!(text.starts_with(screen), "{text}");
-        let whose = (&message["version"], &message["status"], &message["cause"]);
-        assert_eq!(whose, (&1.into(), &status.into(), &Value::Null));
+        let fields = (&message["version"], &message["status"], &message["cause"]);
+        assert_eq!(fields, (&1.into(), &status.into(), &Value::Null));
         (message["job"].clone(), message["node"].clone())
     };
     let typed = launch.another().command("pod").env("REMUDA_TERMINATION_LOG", &log);
     let screen = "error[C001]: there is no option `--nods`\n";
-    let nobody = (Value::Null, Value::Null);
-    assert_eq!(check(typed.options(["--nods", "2"]).program(["true"]), 2, screen), nobody);
+    let unknown = (Value::Null, Value::Null);
+    assert_eq!(check(typed.options(["--nods", "2"]).program(["true"]), 2, screen), unknown);
     let screen = "\
 error[K001]: cannot read the key file `DIR/nowhere`: no such file or directory
 help: mount the same Secret in every pod, and give the path of its entry
 ";
     let typed = launch.option("--key_file").option(nodes.dir().join("nowhere"));
-    assert_eq!(check(typed.sh("true"), 66, screen), nobody);
+    assert_eq!(check(typed.sh("true"), 66, screen), unknown);
     let python = Launch::new().command("pod").options(["--accelerator", "cpu", "--nodes=2"]);
     let python = python.options(["--node_rank=1", "--job_id=a", "--master_addr=127.0.0.1"]);
     let python = python.env("REMUDA_KEY_FILE", nodes.dir().join("key"));
@@ -84,7 +84,7 @@ fn refused(log: &std::path::Path) -> Launch {
 }
 
 #[test]
-fn termination_log_is_made_where_its_directory_is() {
+fn termination_log_is_created_in_an_existing_directory() {
     let nodes = Nodes::new(&[1]);
     let log = nodes.dir().join("made");
     refused(&log).end().code(2);
@@ -96,7 +96,7 @@ fn termination_log_is_made_where_its_directory_is() {
 }
 
 #[test]
-fn termination_log_is_not_made_behind_a_link() {
+fn termination_log_is_not_created_behind_a_link() {
     let nodes = Nodes::new(&[1]);
     let (link, target) = (nodes.dir().join("link"), nodes.dir().join("target"));
     symlink(&target, &link).expect("a link");
@@ -105,7 +105,7 @@ fn termination_log_is_not_made_behind_a_link() {
 }
 
 #[test]
-fn termination_log_that_is_a_pipe_does_not_hold_up_the_end() {
+fn termination_log_pipe_does_not_delay_the_exit() {
     let nodes = Nodes::new(&[1]);
     let pipe = nodes.dir().join("pipe");
     assert!(command("mkfifo").arg(&pipe).status().expect("it starts").success());
@@ -113,14 +113,14 @@ fn termination_log_that_is_a_pipe_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn every_pod_leaves_a_message_that_names_the_cause() {
+fn every_pod_writes_the_cause_to_its_termination_log() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "if [ $RANK = 1 ]; then echo it broke >&2; exit 7; fi; sleep 600";
-    let ((second, theirs), (first, ours)) = (pod(&nodes, 1), pod(&nodes, 0));
+    let ((second, log_1), (first, log_0)) = (pod(&nodes, 1), pod(&nodes, 0));
     let second = second.sh(script).start();
     first.option("--peer_exit=99").sh(script).end().code(99);
     second.end().code(7);
-    for (log, node, status) in [(ours, 0, 99), (theirs, 1, 7)] {
+    for (log, node, status) in [(log_0, 0, 99), (log_1, 1, 7)] {
         let message = message(&log);
         assert_eq!(message["version"], 1);
         assert_eq!((&message["node"], &message["status"]), (&node.into(), &status.into()));
@@ -131,9 +131,9 @@ fn every_pod_leaves_a_message_that_names_the_cause() {
 }
 
 #[test]
-fn probes_are_answered_from_the_beginning_and_readiness_is_being_a_part_of_the_job() {
+fn probes_report_liveness_at_once_and_readiness_in_the_job() {
     let nodes = Nodes::new(&[1, 1]);
-    // Beside the ports of the job; nobody else is given it.
+    // Next to the ports of the job, so that no other test has it.
     let port = nodes.port + 1;
     let address = format!("127.0.0.2:{port}");
     let second = pod(&nodes, 1).0.env("REMUDA_STATUS_ADDR", &address).sh("sleep 600").start();
@@ -156,10 +156,10 @@ fn probes_are_answered_from_the_beginning_and_readiness_is_being_a_part_of_the_j
 }
 
 #[test]
-fn a_name_that_does_not_exist_yet_is_waited_for_and_the_wait_can_be_ended() {
+fn wait_for_a_name_is_ended_by_sigterm() {
     let made = command(NAMESPACE[0]).args(&NAMESPACE[1..]).arg("true").status();
     if !made.is_ok_and(|status| status.success()) {
-        return skip("pid namespaces", "a_name_that_does_not_exist_yet_is_waited_for");
+        return skip("pid namespaces", "wait_for_a_name_is_ended_by_sigterm");
     }
     let nodes = Nodes::new(&[1, 1]);
     let (launch, _) = pod(&nodes, 0);
@@ -172,7 +172,7 @@ fn a_name_that_does_not_exist_yet_is_waited_for_and_the_wait_can_be_ended() {
     job.end().code(143);
 }
 
-/// What a worker that is alone in its pod is told of threads.
+/// OMP_NUM_THREADS of the only worker of a pod.
 fn threads(launch: Launch) -> String {
     let launch = launch.options(["--accelerator", "cpu", "--no_python", "--no_local_rank"]);
     let launch = launch.options(["--isolated", "--nodes=1", "--node_rank=0", "--num_gpus=1"]);
@@ -181,8 +181,8 @@ fn threads(launch: Launch) -> String {
 }
 
 #[test]
-fn workers_of_a_pod_have_as_many_threads_as_its_limit_of_processors() {
-    let test = "workers_of_a_pod_have_as_many_threads_as_its_limit_of_processors";
+fn workers_of_a_pod_have_threads_by_its_cpu_limit() {
+    let test = "workers_of_a_pod_have_threads_by_its_cpu_limit";
     let Some(group) = Group::with_one_cpu() else { return skip("cgroup", test) };
     let unlimited = threads(Launch::new().command("pod"));
     if unlimited == "1" {

@@ -1,4 +1,4 @@
-//! Whatever is killed: all others end, and every screen says why.
+//! Killed processes: all other nodes end, and every screen shows why.
 
 use rustix::process::Signal;
 
@@ -17,7 +17,7 @@ fn two() -> (Nodes, Running, Running) {
 }
 
 #[test]
-fn a_worker_that_fails_stops_all_nodes_and_each_tells_why() {
+fn failed_worker_stops_all_nodes_and_is_named_on_each() {
     let nodes = Nodes::new(&[1, 2]);
     let script = "if [ $RANK = 2 ]; then echo it broke >&2; exit 7; fi; sleep 600";
     let second = nodes.node(1).sh(script).start();
@@ -28,7 +28,7 @@ fn a_worker_that_fails_stops_all_nodes_and_each_tells_why() {
 }
 
 #[test]
-fn a_signal_to_any_node_stops_the_whole_job() {
+fn signal_to_any_node_stops_the_whole_job() {
     let (_nodes, first, second) = two();
     second.signal(Signal::TERM);
     let second = second.end().code(143).says("  Stopping  the job: SIGTERM received");
@@ -37,7 +37,7 @@ fn a_signal_to_any_node_stops_the_whole_job() {
 }
 
 #[test]
-fn a_signal_for_workers_reaches_those_of_every_node() {
+fn signal_for_workers_reaches_every_node() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "trap 'echo got it; exit 0' USR1; echo ready; while :; do sleep 0.01; done";
     let second = nodes.node(1).sh(script).start();
@@ -50,7 +50,7 @@ fn a_signal_for_workers_reaches_those_of_every_node() {
 }
 
 #[test]
-fn the_end_of_node_0_ends_the_others() {
+fn killed_node_0_ends_the_other_nodes() {
     let (_nodes, first, second) = two();
     first.the(Role::Launcher).signal(Signal::KILL);
     let second = second.end().code(75);
@@ -62,7 +62,7 @@ fn the_end_of_node_0_ends_the_others() {
 }
 
 #[test]
-fn the_end_of_a_nodes_process_ends_the_job() {
+fn killed_node_process_ends_the_job() {
     let (_nodes, first, second) = two();
     second.the(Role::Launcher).signal(Signal::KILL);
     first.end().code(75).says("error[R103]: the link to the agent on 127.0.0.2 ended");
@@ -70,7 +70,7 @@ fn the_end_of_a_nodes_process_ends_the_job() {
 }
 
 #[test]
-fn lost_pod_is_looked_for_with_kubectl() {
+fn lost_pod_has_a_help_with_kubectl() {
     let nodes = Nodes::new(&[1, 1]);
     let pod = |rank: usize| {
         let launch = Launch::new().command("pod").options(["--accelerator", "cpu", "--no_python"]);
@@ -93,7 +93,7 @@ fn lost_pod_is_looked_for_with_kubectl() {
 }
 
 #[test]
-fn an_agent_that_is_killed_is_told_with_its_signal_on_every_screen() {
+fn killed_agent_is_named_with_its_signal_on_every_screen() {
     let (_nodes, first, second) = two();
     second.the(Role::Agent).signal(Signal::KILL);
     let cause = "error[R103]: the agent on 127.0.0.2 was killed by signal 9 (SIGKILL)";
@@ -102,7 +102,7 @@ fn an_agent_that_is_killed_is_told_with_its_signal_on_every_screen() {
 }
 
 #[test]
-fn a_process_that_stands_still_loses_its_node_by_the_lease() {
+fn suspended_process_loses_its_node_after_the_lease() {
     let nodes = Nodes::new(&[1, 1]);
     let second = nodes.node(1).option("--lease=2s").sh("sleep 600").start();
     let first = nodes.node(0).option("--lease=2s").sh("sleep 600").start();
@@ -110,13 +110,13 @@ fn a_process_that_stands_still_loses_its_node_by_the_lease() {
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::STOP);
     first.end().code(75).says("127.0.0.2: nothing heard for 2.0 s");
-    // The agent has a lease of its own: nothing runs on for ever.
+    // The agent has a lease of its own, so it ends too.
     second.the(Role::Launcher).signal(Signal::CONT);
     second.end().code(75);
 }
 
 #[test]
-fn a_job_that_fails_starts_again_on_the_same_connections() {
+fn failed_job_restarts_over_the_same_connections() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "echo epoch $TORCHELASTIC_RESTART_COUNT; test $TORCHELASTIC_RESTART_COUNT = 1";
     let node = |rank| nodes.node(rank).option("--max_restarts=1").sh(script);

@@ -1,17 +1,17 @@
-//! Goal: nodes that are started one by one, without ssh, are one job that tells the truth about itself
-//! on every screen; and whoever does not have the key changes nothing. Method: the real program, once
-//! for each node, on loopback addresses.
+//! Goal: nodes that are started one by one, without ssh, form one job, and every screen shows the same
+//! cause of a failure; a process without the key has no effect. Method: the real program, once for each
+//! node, on loopback addresses.
 //!
 //! | fault | where |
 //! |---|---|
 //! | a worker, an agent, a node's process, node 0 are killed | `lost` |
-//! | node 0, another node or an agent is killed and replaced, also before all are there (F46, F69) | `again` |
-//! | a node never comes, comes with another plan, job, key (F45, F70, B81) | `joining` |
+//! | node 0, another node or an agent is killed and replaced, also before all have joined (F46, F69) | `again` |
+//! | a node never joins, or has a different plan, job, key (F45, F70, B81) | `joining` |
 //! | a pod is cut off, for good or for a while; its link is slow, or loses packets (F25–F32) | `cut` |
 //! | a pod is evicted, killed and replaced while it trains | `again`, `train` |
-//! | names come late, node 0 never comes back, orphans are left to process 1 | `init` |
-//! | the printed manifest is obeyed, beside strangers | `walk`, `train_job` |
-//! | pods are given different Secrets | `secrets` |
+//! | names resolve late, node 0 is not replaced, process 1 reaps orphans | `init` |
+//! | the printed manifest is run, beside a port scan | `walk`, `train_job` |
+//! | pods have different Secrets | `secrets` |
 //! | a port scan, HTTP, TLS, garbage, silence (F44, S15, B77, B78, B80, B83) | `strangers` |
 //! | a failure that spreads from one node to the others | `cascades` |
 

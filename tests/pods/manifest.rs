@@ -1,4 +1,4 @@
-//! What `remuda k8s manifest` prints is what Kubernetes reads: its own types are filled from it.
+//! Output of `remuda k8s manifest`, parsed into the types of Kubernetes.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, Secret, Service};
@@ -45,7 +45,7 @@ fn check_refused(words: &[&str], screen: &str) {
 }
 
 #[test]
-fn what_every_pod_would_refuse_is_refused_at_once() {
+fn manifest_refuses_options_that_every_pod_would_refuse() {
     check_refused(
         &["--", "--no_pyton", "train"],
         "error[C001]: there is no option `--no_pyton`\n --> command line:1:29\n  |\n\
@@ -63,11 +63,11 @@ fn what_every_pod_would_refuse_is_refused_at_once() {
          help: give another `--master_port`, or another `--status_port`\n",
     );
     let words = ["--nodes=2", "--gpus=1", "--", "--log_level=$(LEVEL)", "train.py"];
-    assert_eq!(printed(&words).len(), 2, "what Kubernetes puts in nobody knows");
+    assert_eq!(printed(&words).len(), 2, "the value that Kubernetes puts in is unknown");
 }
 
 #[test]
-fn volumes_are_mounted_and_given_to_the_user_of_the_pods() {
+fn manifest_mounts_volumes_for_the_user_of_the_pods() {
     let volumes = ["--volume=data:/data", "--volume=runs-1:/runs"];
     let words = [&volumes[..], &["--nodes=2", "--gpus=1", "--", "train.py"]].concat();
     let objects = printed(&words);
@@ -91,7 +91,7 @@ fn template(pods: &Value) -> Value {
 }
 
 #[test]
-fn a_job_its_service_and_its_secret_are_read_by_the_types_of_kubernetes() {
+fn manifest_of_a_job_fits_the_types_of_kubernetes() {
     let documents = manifest(&["--nodes=4", "--gpus=8", "--with_key", "--max_restarts=3"]);
     let secret: Secret = check(&documents[0]);
     let key = &secret.string_data.expect("text")["key"];
@@ -122,8 +122,8 @@ fn a_job_its_service_and_its_secret_are_read_by_the_types_of_kubernetes() {
     assert_eq!(limits.expect("limits")["nvidia.com/gpu"].0, "8");
 }
 
-/// Fields of the APIs of controllers that are not Kubernetes' own, as far as we use them. One that is
-/// not there is dropped by the API server, or refused.
+/// Fields of the APIs of controllers that are not Kubernetes' own, as far as remuda uses them. An unknown
+/// field is dropped by the API server, or refused.
 mod published {
     use serde::Deserialize;
     use serde_json::{Map, Value};
@@ -260,7 +260,7 @@ const OPTIONS: [&str; 4] =
     ["--nodes=2", "--cpus=2", "--namespace=ml", "--resource=rdma/hca_shared=1"];
 
 #[test]
-fn a_job_set_is_one_of_its_api_and_ends_with_its_job() {
+fn manifest_of_a_job_set_fits_its_api() {
     let (document, spec) = of_kind::<published::JobSetSpec>("jobset", &OPTIONS);
     assert_eq!(document["metadata"]["namespace"], "ml");
     assert_eq!(spec.network.subdomain, "train");
@@ -272,7 +272,7 @@ fn a_job_set_is_one_of_its_api_and_ends_with_its_job() {
 }
 
 #[test]
-fn a_leader_worker_set_is_one_of_its_api_and_replaces_pods_alone() {
+fn manifest_of_a_leader_worker_set_fits_its_api() {
     let (_, spec) = of_kind::<published::LeaderWorkerSetSpec>("lws", &OPTIONS);
     let group = spec.leader_worker_template;
     assert_eq!((spec.replicas, group.size), (1, 2));
@@ -281,7 +281,7 @@ fn a_leader_worker_set_is_one_of_its_api_and_replaces_pods_alone() {
 }
 
 #[test]
-fn a_runtime_is_one_of_the_trainers_api_and_leaves_the_number_of_nodes_to_its_jobs() {
+fn manifest_of_a_training_runtime_fits_its_api() {
     let (document, spec) = of_kind::<published::TrainingRuntimeSpec>("trainer", &OPTIONS);
     assert_eq!(document["metadata"].get("namespace"), None, "it is the whole cluster's");
     assert_eq!(document["metadata"]["labels"]["trainer.kubeflow.org/framework"], "torch");
@@ -302,7 +302,7 @@ fn a_runtime_is_one_of_the_trainers_api_and_leaves_the_number_of_nodes_to_its_jo
 }
 
 #[test]
-fn a_job_of_volcano_is_one_of_its_api_and_replaces_pods_alone() {
+fn manifest_of_a_volcano_job_fits_its_api() {
     let (_, spec) = of_kind::<published::VolcanoJobSpec>("volcano", &OPTIONS);
     assert_eq!((spec.scheduler_name.as_str(), spec.min_available), ("volcano", 2));
     assert_eq!(spec.max_retry, 4, "it fails with the last of them");

@@ -1,5 +1,5 @@
-//! Options of `remuda k8s manifest` that say what pods need and where they run: the field that each
-//! becomes, and the whole screen of each value that no API server would take.
+//! Options of `remuda k8s manifest` for the resources and the placement of pods: the field of each, and
+//! the whole screen of each value that an API server would reject.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -73,7 +73,7 @@ fn rdma_resource_lets_pods_lock_memory() {
 }
 
 #[test]
-fn pods_get_no_token_unless_they_have_an_account() {
+fn pods_get_a_token_only_with_a_service_account() {
     let pod = pod_of_job(&[]);
     assert_eq!(
         (pod.automount_service_account_token, pod.service_account_name),
@@ -91,7 +91,7 @@ fn pods_get_no_token_unless_they_have_an_account() {
 }
 
 #[test]
-fn pods_are_placed_where_options_say() {
+fn pods_are_placed_by_options() {
     let pod = pod_of_job(&[
         "--toleration=nvidia.com/gpu:NoSchedule",
         "--toleration=team=ml",
@@ -123,14 +123,14 @@ fn labels_and_annotations_are_on_jobs_and_pods() {
 }
 
 #[test]
-fn misspelt_option_of_manifest_is_not_taken_for_one_of_pods() {
+fn misspelt_manifest_option_is_not_passed_to_the_pods() {
     let error = "error[C001]: there is no option `--requst`";
     check_refused("--requst", error, ("--requst", "unknown"), "did you mean `--request`?");
 }
 
 /// Where each controller has its times, its queue and what Kueue suspends.
 #[test]
-fn queue_and_times_stand_where_each_controller_reads_them() {
+fn queue_and_times_are_set_where_each_controller_reads_them() {
     let check = |kind: &str, options: &[&str], fields: &[(&str, Value)]| {
         let object = object(kind, options);
         for (path, value) in fields {
@@ -306,7 +306,7 @@ fn run(words: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn manifest_says_which_secret_must_exist() {
+fn manifest_names_the_secret_that_must_exist() {
     let (_, notes, status) = run(&["--resource=cpu=1,memory=1Gi", "--namespace=ml"]);
     let expect = "\
 note: the pods need a Secret `train-key` with an entry `key`; unless it exists, make it:
@@ -440,7 +440,7 @@ fn bad_placements_are_refused_with_a_caret() {
 }
 
 #[test]
-fn options_that_contradict_each_other_are_both_shown() {
+fn contradicting_options_are_both_shown() {
     let (_, screen, status) = run(&["--cpus=2", "--gpu_resource=amd.com/gpu"]);
     let expect = "\
 error[C007]: `--gpu_resource` and `--cpus` contradict each other
@@ -489,7 +489,7 @@ help: give another `--secret`
 }
 
 #[test]
-fn options_that_a_controller_lacks_are_refused() {
+fn unsupported_options_of_a_controller_are_refused() {
     let check = |kind: &str, option: &str, help: &str| {
         let kind = format!("--kind={kind}");
         let (stdout, screen, status) = run(&[&kind, option]);

@@ -1,4 +1,4 @@
-//! `/metrics` of a job of pods, read as strictly as Prometheus' own checker reads it.
+//! `/metrics` of a job of pods, parsed as strictly as by Prometheus' own checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -40,14 +40,14 @@ fn parse(text: &str) -> Samples {
             (help, family) = (Some(name), None);
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a kind");
-            assert_eq!(help, Some(name), "its HELP stands before it");
+            assert_eq!(help, Some(name), "its HELP precedes it");
             assert!(["counter", "gauge"].contains(&kind), "{line}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
             family = Some(name);
         } else {
             let (series, value) = line.rsplit_once(' ').expect("a series and a value");
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            assert_eq!(family, Some(name), "its TYPE stands before it: {line}");
+            assert_eq!(family, Some(name), "its TYPE precedes it: {line}");
             let labels = labels.strip_suffix('}').unwrap_or(labels);
             assert!(labels.is_empty() || are_labels(labels), "{line}");
             let value: f64 = value.parse().expect("a number");
@@ -88,9 +88,9 @@ fn pod(nodes: &Nodes, rank: usize, status_addr: &str) -> Launch {
 }
 
 #[test]
-fn metrics_describe_a_training_of_pods() {
+fn metrics_describe_training_in_pods() {
     let nodes = Nodes::new(&[1, 1]);
-    // Beside the ports of the job; nobody else is given them.
+    // Next to the ports of the job, so that no other test has them.
     let port = nodes.port + 1;
     let (first_at, second_at) = (("127.0.0.2", port), ("127.0.0.3", port));
     let second = pod(&nodes, 1, &format!("127.0.0.3:{port}")).start();

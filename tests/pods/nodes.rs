@@ -39,7 +39,8 @@ impl Nodes {
     pub(crate) fn write_key(&self, name: &str, key: &[u8]) -> PathBuf {
         let path = self.dir.join(name);
         fs::write(&path, key).expect("a key file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .expect("permissions can be set");
         path
     }
 

@@ -1,4 +1,4 @@
-//! `remuda pod`: the same line in every pod.
+//! `remuda pod`: the same command line in every pod.
 
 use crate::cluster::{Cluster, can_run};
 use crate::nodes::Nodes;
@@ -18,7 +18,7 @@ fn bare(nodes: &Nodes) -> Launch {
 }
 
 #[test]
-fn pods_find_out_who_they_are_and_become_one_job() {
+fn pods_detect_their_rank_and_form_one_job() {
     let nodes = Nodes::new(&[1, 1]);
     let say = "echo $RANK/$WORLD_SIZE on $NODE_RANK";
     let second = pod(&nodes, 1).env("REMUDA_NUM_GPUS", "2").sh(say).start();
@@ -34,7 +34,7 @@ fn pods_find_out_who_they_are_and_become_one_job() {
 }
 
 #[test]
-fn who_is_stopped_because_of_another_pod_may_have_a_status_of_its_own() {
+fn peer_exit_sets_the_status_of_stopped_pods() {
     let nodes = Nodes::new(&[1, 1]);
     let script = "if [ $RANK = 1 ]; then exit 7; fi; sleep 600";
     let second = pod(&nodes, 1).env("REMUDA_PEER_EXIT", "99").sh(script).start();
@@ -44,7 +44,7 @@ fn who_is_stopped_because_of_another_pod_may_have_a_status_of_its_own() {
 }
 
 #[test]
-fn pods_without_a_key_are_alone_only_when_that_is_asked_for() {
+fn pods_without_a_key_require_isolated() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = || bare(&nodes).option("--nodes=2").env("LWS_WORKER_INDEX", "1");
     alone().sh("true").end().code(78).says(
@@ -58,7 +58,7 @@ fn pods_without_a_key_are_alone_only_when_that_is_asked_for() {
 }
 
 #[test]
-fn a_pod_that_nobody_knows_says_what_is_missing() {
+fn unknown_platform_is_refused_with_the_missing_option() {
     #[track_caller]
     fn check(launch: Launch, screen: &str) {
         launch.sh("true").end().code(78).says(screen);
@@ -96,7 +96,7 @@ fn a_pod_that_nobody_knows_says_what_is_missing() {
     );
 }
 
-/// Options of the help that stand below `Where`.
+/// Options in the section `Where` of the help.
 fn options_of_where() -> Vec<String> {
     let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
     let help = String::from_utf8(help.stdout).expect("text");
@@ -109,7 +109,7 @@ fn options_of_where() -> Vec<String> {
 }
 
 #[test]
-fn every_option_of_a_place_has_a_variable() {
+fn every_placement_option_has_a_variable() {
     let nodes = Nodes::new(&[1, 1]);
     let options = options_of_where();
     assert!(options.len() == 16 && options.contains(&"share".to_owned()), "{options:?}");
@@ -176,8 +176,8 @@ fn master_of_a_pytorch_job_is_node_0() {
 }
 
 #[test]
-fn pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts() {
-    if !can_run("pods_that_were_given_the_hostfile_of_an_mpi_job_are_its_hosts") {
+fn pods_with_the_hostfile_of_an_mpi_job_are_its_hosts() {
+    if !can_run("pods_with_the_hostfile_of_an_mpi_job_are_its_hosts") {
         return;
     }
     let cluster = Cluster::of(("pi-worker", "pi"), 2);

@@ -1,10 +1,10 @@
-//! Printed manifests are held against what Kubernetes and its controllers publish, by programs of
-//! others: their YAML is read by another reader than ours, and a field that no schema knows is an error.
+//! Printed manifests are validated against the schemas that Kubernetes and its controllers publish, with
+//! foreign programs and a foreign YAML reader; an unknown field is an error.
 //!
 //! Kubernetes' own schemas are those of the oldest release that will do and of the newest; of JobSet and
 //! the Trainer it is the models that Kubeflow publishes. Of LeaderWorkerSet, Volcano, MPIJob and PyTorchJob
 //! no registry has any: only their pods are looked at here, and the rest in `manifest` and
-//! `manifest_options`, by what their sources say.
+//! `manifest_options`, from their sources.
 
 use std::io::Write;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn printed(words: &[&str]) -> String {
     String::from_utf8(printed.stdout).expect("text")
 }
 
-/// What is said of each document, or of what is wrong.
+/// Output about each document, or about the errors.
 fn hold(manifest: &str) -> Result<String, String> {
     let mut check = command(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/schemas"));
     let piped = check.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -36,7 +36,7 @@ fn hold(manifest: &str) -> Result<String, String> {
 
 const KUBERNETES: &str = "Kubernetes 1.29 and 1.37";
 
-/// Kind of the controller, and what is said of its documents.
+/// Kind of the controller, and the expected output about its documents.
 const FITS: [(&str, &str); 7] = [
     ("job", "Service: KUBERNETES\nJob: KUBERNETES\n"),
     ("jobset", "JobSet: JobSet v1alpha2\n"),
@@ -76,8 +76,8 @@ fn every_option(kind: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_option_of_a_manifest_fits_what_is_published() {
-    if !has("schemas", "every_option_of_a_manifest_fits_what_is_published") {
+fn every_manifest_option_fits_the_published_schemas() {
+    if !has("schemas", "every_manifest_option_fits_the_published_schemas") {
         return;
     }
     let sizes = ["--nodes=4", "--gpus=8", "--namespace=ml"];
@@ -90,8 +90,8 @@ fn every_option_of_a_manifest_fits_what_is_published() {
 }
 
 #[test]
-fn every_manifest_fits_what_is_published_of_it() {
-    if !has("schemas", "every_manifest_fits_what_is_published_of_it") {
+fn every_manifest_fits_its_published_schema() {
+    if !has("schemas", "every_manifest_fits_its_published_schema") {
         return;
     }
     let sizes = ["--nodes=4", "--gpus=8", "--with_key", "--namespace=ml", "--max_restarts=2"];
@@ -120,8 +120,8 @@ const FIELDS: [(&str, &str); 11] = [
 ];
 
 #[test]
-fn a_field_that_is_misspelt_does_not_fit() {
-    if !has("schemas", "a_field_that_is_misspelt_does_not_fit") {
+fn misspelt_field_does_not_fit_the_schema() {
+    if !has("schemas", "misspelt_field_does_not_fit_the_schema") {
         return;
     }
     let misspelt = |(kind, field): &(&str, &str)| {
@@ -131,7 +131,7 @@ fn a_field_that_is_misspelt_does_not_fit() {
         good.replacen(&key, &format!("{field}s:"), 1)
     };
     let told = hold(&FIELDS.iter().map(misspelt).collect::<String>());
-    let told = told.expect_err("nobody knows them");
+    let told = told.expect_err("the fields are unknown");
     assert_eq!(told.lines().count(), FIELDS.len(), "{told}");
     for ((kind, field), line) in FIELDS.iter().zip(told.lines()) {
         assert!(line.contains(&format!("{field}s")), "{kind}: {line}");

@@ -1,4 +1,4 @@
-//! Pods that were given different Secrets: both end with 77, and both screens say what to compare.
+//! Pods with different Secrets: both exit with 77, and both screens name the fingerprints to compare.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn end_of_both(limit: Duration) -> (Nodes, Outcome, Outcome) {
     (nodes, first.end(), second)
 }
 
-/// What stands between two texts.
+/// The text between two markers.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let rest = text.split(before).nth(1).unwrap_or_default();
     rest.split(after).next().unwrap_or_default()
@@ -33,26 +33,26 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
 
 #[test]
 fn wrong_secret_ends_both_pods_with_77() {
-    // A busy machine may start the second one when the first has given up: then there is more time.
+    // A busy machine may start the second pod after the first has timed out; a longer limit follows.
     let tries = [4, 8, 16, 32].map(Duration::from_secs);
     let ends = tries.into_iter().map(end_of_both);
-    let is_told = |(_, _, second): &(Nodes, Outcome, Outcome)| {
-        second.stderr.contains("connections without an answer")
+    let is_closed = |(_, _, second): &(Nodes, Outcome, Outcome)| {
+        second.stderr.contains("connections without a reply")
     };
     let (nodes, first, second) =
-        ends.into_iter().find(is_told).expect("the second pod was closed on");
+        ends.into_iter().find(is_closed).expect("the second pod was rejected");
     let (first, second) = (first.code(77), second.code(77));
     let own = format!("({})", nodes.dir().join("key").display());
     let first = first.says("error[R107]: 1 of 2 hosts cannot take part; nothing was started\n");
     let first = first
-        .says("  came with another key:\n    pod-1: node 1 did not join within ")
-        .says(" connections with another key, from 127.0.0.1; node 0's has the fingerprint ")
+        .says("  has a different key:\n    pod-1: node 1 did not join within ")
+        .says(" connections with a different key, from 127.0.0.1; node 0's has the fingerprint ")
         .says(&own)
         .says(
-            "  help: give every node the same key file, in pods the same Secret; each node prints ",
+            "  help: give every node the same key file (in pods: the same Secret); each node prints ",
         );
     let second = second
-        .says(" connections without an answer: it has another key; nothing was started\nhelp: ")
+        .says(" connections without a reply: it has a different key; nothing was started\nhelp: ")
         .says("(in pods: the same Secret)");
     let of_first = between(&first.stderr, "node 0's has the fingerprint ", " ");
     let of_second = between(&second.stderr, "this node's key has the fingerprint ", " ");

@@ -1,5 +1,5 @@
-//! `remuda train` in pods: one is killed, another one comes in its place, and the loss goes on as if
-//! nothing had happened.
+//! `remuda train` in pods: one is killed and replaced, and the loss continues
+//! unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn train(launch: Launch, dir: &Path) -> Launch {
 
 /// The last checkpoint, and what was noted of every step: of one that was taken twice, the last.
 fn result(dir: &Path) -> (Vec<u8>, Vec<serde_json::Value>) {
-    let last = fs::read(dir.join("step-00000150.safetensors")).expect("it came to the end");
+    let last = fs::read(dir.join("step-00000150.safetensors")).expect("the last step was saved");
     let metrics = fs::read(dir.join("metrics")).expect("it noted every step");
     let mut steps = vec![serde_json::Value::Null; STEPS];
     for line in String::from_utf8_lossy(&metrics).lines() {
@@ -34,8 +34,8 @@ fn result(dir: &Path) -> (Vec<u8>, Vec<serde_json::Value>) {
 }
 
 #[test]
-fn a_pod_that_is_killed_while_it_trains_is_replaced_and_no_bit_is_changed() {
-    if !can_run("a_pod_that_is_killed_while_it_trains_is_replaced_and_no_bit_is_changed") {
+fn killed_training_pod_is_replaced_with_equal_results() {
+    if !can_run("killed_training_pod_is_replaced_with_equal_results") {
         return;
     }
     let cluster = Cluster::new(3);

@@ -1,4 +1,4 @@
-//! Pods of a TrainJob: what the printed runtime tells them, and what a `trainer` puts in its place.
+//! Pods of a TrainJob: the settings of the printed runtime, and those that a `trainer` replaces.
 
 use serde_json::Value;
 
@@ -68,8 +68,8 @@ fn check(pods: usize, given: &[(&str, &str)], who: &str) {
 }
 
 #[test]
-fn pods_of_a_train_job_without_a_trainer_are_told_by_its_runtime() {
-    if can_run("pods_of_a_train_job_without_a_trainer_are_told_by_its_runtime") {
+fn train_job_without_a_trainer_uses_its_runtime() {
+    if can_run("train_job_without_a_trainer_uses_its_runtime") {
         check(
             2,
             &[],
@@ -79,8 +79,8 @@ fn pods_of_a_train_job_without_a_trainer_are_told_by_its_runtime() {
 }
 
 #[test]
-fn a_trainer_may_want_more_pods_than_its_runtime() {
-    if can_run("a_trainer_may_want_more_pods_than_its_runtime") {
+fn trainer_may_request_more_pods_than_its_runtime() {
+    if can_run("trainer_may_request_more_pods_than_its_runtime") {
         check(3, &TRAINER, "Pod  node 0 (Kubeflow: PET_NODE_RANK=0 PET_NNODES=3 ");
     }
 }

@@ -1,5 +1,5 @@
-//! What a platform engineer does: the binary alone in an image, the manifest as it is printed, obeyed
-//! as a kubelet would; a stranger calls every port, a pod is killed, and the job is deleted.
+//! The way of a platform engineer: the binary alone in an image, the manifest as printed, run as by a
+//! kubelet; a scanner connects to every port, a pod is killed, and the job is deleted.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,11 +18,11 @@ use crate::support::net::{Namespace, Network};
 use crate::support::process::MARK;
 use crate::support::{LIMIT, wait_for};
 
-/// Whom the manifest lets the container be: nobody that its image has heard of.
+/// User of the container in the manifest; the image has no such user.
 const USER: u32 = 10_001;
 const PODS: usize = 3;
 
-/// A root with our binary, the libraries that it is linked to, and places to mount something at.
+/// A root with the binary of remuda, the libraries that it is linked to, and places to mount something at.
 fn make_image(dir: &Path) {
     for place in ["bin", "dev/shm", "proc", "tmp", "etc/remuda", "kept"] {
         fs::create_dir_all(dir.join(place)).expect("a directory");
@@ -70,7 +70,7 @@ fn mounts(cluster: &Cluster, template: &Value, image: &Path, log: &Path) -> Stri
     line.join(" && ")
 }
 
-/// Starts the container of a pod as its template says; what the kubelet reads at the end is in `log`.
+/// Starts the container of a pod from its template; `log` is the termination log.
 fn start(cluster: &Cluster, template: &Value, rank: usize, log: &Path) -> Running {
     let container = &template["spec"]["containers"][0];
     let texts = |list: &Value| -> Vec<String> {
@@ -80,7 +80,8 @@ fn start(cluster: &Cluster, template: &Value, rank: usize, log: &Path) -> Runnin
     assert_eq!(texts(&container["command"]), ["remuda", "pod"]);
     let image = cluster.file("image");
     fs::write(log, "").expect("the kubelet makes it");
-    fs::set_permissions(log, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("ours");
+    fs::set_permissions(log, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .expect("permissions can be set");
     let launch = Launch::new().command("pod").remuda("remuda");
     // Its file may be nowhere but in the container.
     let launch = launch.option("--run_dir=/tmp/runs");
@@ -111,7 +112,7 @@ fn inside<T: Send>(namespace: &Namespace, run: impl FnOnce() -> T + Send) -> T {
         let thread = scope.spawn(move || {
             use std::os::fd::AsFd;
             let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(file.as_fd(), kind).expect("we may");
+            move_into_link_name_space(file.as_fd(), kind).expect("the namespace can be entered");
             run()
         });
         thread.join().expect("it does not panic")
@@ -123,7 +124,7 @@ fn address_of(pod: usize, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
-/// Every port on which somebody listens.
+/// Every listening port.
 fn scan(pod: usize) -> Vec<u16> {
     let is_open = |port: &u16| {
         let called = TcpStream::connect_timeout(&address_of(pod, *port), LIMIT);
@@ -132,12 +133,12 @@ fn scan(pod: usize) -> Vec<u16> {
     (1..=u16::MAX).filter(is_open).collect()
 }
 
-/// An answer that has not come by then is none: whoever has met all its peers accepts nobody.
+/// Time limit for a reply: a worker that is connected to all its peers accepts no connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Says it, and returns what is answered until the other side hangs up, or says nothing.
+/// Sends the bytes, and returns the reply up to the end of the connection or to a time limit.
 fn call(pod: usize, port: u16, saying: &[u8]) -> Vec<u8> {
-    // Who listened may be gone: a port of a worker's.
+    // The listener may have been closed since: a port of a worker.
     let Ok(mut stream) = TcpStream::connect(address_of(pod, port)) else { return Vec::new() };
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let mut answer = Vec::new();
@@ -151,7 +152,7 @@ fn ask(pod: usize, path: &str) -> String {
     String::from_utf8_lossy(&call(pod, 8080, question.as_bytes())).into_owned()
 }
 
-/// What strangers say: HTTP, TLS, nothing that means anything, and more than anybody reads.
+/// First bytes of the scanner: HTTP, TLS, garbage, and more bytes than are read.
 fn sayings() -> Vec<Vec<u8>> {
     let garbage = (0..8192_u32).map(|at| (at.wrapping_mul(2_654_435_769) >> 24) as u8);
     vec![
@@ -185,8 +186,8 @@ fn pester(cluster: &Cluster) {
 }
 
 #[test]
-fn an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing() {
-    if !can_run("an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing") {
+fn printed_manifest_survives_a_killed_pod_and_port_scans() {
+    if !can_run("printed_manifest_survives_a_killed_pod_and_port_scans") {
         return;
     }
     let cluster = Cluster::new(PODS);
@@ -194,7 +195,8 @@ fn an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing()
     for place in ["secret", "kept"] {
         fs::create_dir_all(cluster.file(place)).expect("a directory");
     }
-    std::os::unix::fs::chown(cluster.file("kept"), Some(USER), Some(USER)).expect("we are root");
+    std::os::unix::fs::chown(cluster.file("kept"), Some(USER), Some(USER))
+        .expect("the test runs as root");
     let sizes = "--model gpt --layers 1 --heads 2 --width 16 --block 8 --batch_size 1";
     let run = "--steps 10000000 --eval_every 0 --save_every 20 --checkpoint_dir /kept";
     let words = ["--nodes=3", "--cpus=2", "--with_key", "--no_python", "--no_local_rank", "--"];

@@ -1,4 +1,4 @@
-//! The agent brings itself: what is sent, what is kept, and what is said when it cannot.
+//! Transfer of the agent's executable: what is sent, what is cached, and which errors are reported.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -30,13 +30,13 @@ fn assert_no_leftovers(cluster: &Cluster) {
 }
 
 #[test]
-fn a_node_that_lacks_the_agent_is_sent_it_once() {
-    if !can_run("a_node_that_lacks_the_agent_is_sent_it_once") {
+fn node_without_the_agent_receives_it_once() {
+    if !can_run("node_without_the_agent_receives_it_once") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
     let copy = untrusted_copy(cluster.dir());
-    // Both nodes see the same directory, as with a shared home, and are sent it at the same time.
+    // Both nodes have the same cache, as with a shared home, and receive the binary at the same time.
     let outcome = launch.remuda(&copy).sh("tr '\\0' ' ' </proc/$PPID/cmdline; echo").end().code(0);
     let first = builds(&cluster.cache());
     assert_eq!(first.len(), 1, "{first:?}");
@@ -52,11 +52,10 @@ fn a_node_that_lacks_the_agent_is_sent_it_once() {
     assert_eq!(builds(&cluster.cache()), first, "the file that was there is the file that ran");
 }
 
-/// The four newest stay whatever their age, and so does everything that may still be running or is
-/// none of ours.
+/// The four newest builds stay whatever their age, and so do young builds and foreign files.
 #[test]
-fn old_builds_go_when_a_new_one_comes() {
-    if !can_run("old_builds_go_when_a_new_one_comes") {
+fn old_builds_are_removed_when_a_new_one_is_stored() {
+    if !can_run("old_builds_are_removed_when_a_new_one_is_stored") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -71,24 +70,25 @@ fn old_builds_go_when_a_new_one_comes() {
         touch.arg("-d").arg(format!("{days} days ago")).arg(build(letter));
         assert!(touch.status().expect("touch starts").success());
     }
-    fs::create_dir(cluster.cache().join("somebody-elses")).expect("a directory");
-    fs::set_permissions(cluster.cache(), fs::Permissions::from_mode(0o700)).expect("ours");
+    fs::create_dir(cluster.cache().join("foreign")).expect("a directory");
+    fs::set_permissions(cluster.cache(), fs::Permissions::from_mode(0o700))
+        .expect("the directory is writable");
     let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
     let left = ages.map(|(letter, _)| build(letter).exists());
     // With the new one `d`, `e` and `f` are the four newest.
     assert_eq!(left, [false, false, false, true, true, true]);
-    assert!(cluster.cache().join("somebody-elses").exists());
+    assert!(cluster.cache().join("foreign").exists());
     assert_eq!(builds(&cluster.cache()).len(), 5);
 }
 
 #[test]
-fn our_own_path_is_used_where_the_same_file_is_there() {
-    if !can_run("our_own_path_is_used_where_the_same_file_is_there") {
+fn path_of_the_launcher_is_used_for_the_same_file() {
+    if !can_run("path_of_the_launcher_is_used_for_the_same_file") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
     if is_open_to_others(Path::new(REMUDA)) {
-        return; // A checkout in a directory where anybody writes is no place to rely on.
+        return; // The path of a checkout in a world-writable directory is not trusted.
     }
     let outcome = launch.sh("tr '\\0' ' ' </proc/$PPID/cmdline").end().code(0);
     assert!(outcome.stdout_text().starts_with(REMUDA), "{outcome:?}");
@@ -100,21 +100,21 @@ fn is_open_to_others(path: &Path) -> bool {
 }
 
 #[test]
-fn a_place_that_takes_nothing_is_passed_over() {
-    if !can_run("a_place_that_takes_nothing_is_passed_over") {
+fn unwritable_cache_is_skipped() {
+    if !can_run("unwritable_cache_is_skipped") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
     let copy = untrusted_copy(cluster.dir());
-    // A file where the directory should be; the other places get a name of their own.
+    // A file blocks the first cache; the other caches get unusual names.
     fs::write(cluster.cache(), "in the way").expect("a file");
     let var_tmp = unlikely_user(&cluster);
     launch.remuda(copy).sh("exit 0").end().code(0);
-    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
-    fs::remove_dir_all(var_tmp).expect("ours");
+    assert_eq!(builds(&var_tmp).len(), 1, "the next cache was used");
+    fs::remove_dir_all(var_tmp).expect("the directory is writable");
 }
 
-/// Logins get a name of their own, so that the directory in /var/tmp is not the user's.
+/// Sets LOGNAME of every login, so that the cache in /var/tmp is not the user's.
 fn unlikely_user(cluster: &Cluster) -> PathBuf {
     let name = format!("test-{}", cluster.dir().file_name().expect("a name").display());
     let path = Path::new("/var/tmp").join(format!(".remuda-{name}"));
@@ -123,8 +123,8 @@ fn unlikely_user(cluster: &Cluster) -> PathBuf {
 }
 
 #[test]
-fn a_directory_of_somebody_else_is_never_executed_from() {
-    if !can_run("a_directory_of_somebody_else_is_never_executed_from") {
+fn cache_of_another_user_is_never_executed_from() {
+    if !can_run("cache_of_another_user_is_never_executed_from") {
         return;
     }
     if !rustix::process::geteuid().is_root() {
@@ -134,9 +134,9 @@ fn a_directory_of_somebody_else_is_never_executed_from() {
     let copy = untrusted_copy(cluster.dir());
     let _outcome = launch.remuda(&copy).sh("exit 0").end().code(0);
     let (digest, _) = builds(&cluster.cache()).remove(0);
-    let theirs = cluster.cache().join(digest);
-    fs::write(theirs.join("remuda"), "#!/bin/sh\necho owned >&2\n").expect("a file");
-    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).expect("given away");
+    let foreign = cluster.cache().join(digest);
+    fs::write(foreign.join("remuda"), "#!/bin/sh\necho owned >&2\n").expect("a file");
+    std::os::unix::fs::chown(&foreign, Some(65534), Some(65534)).expect("given away");
 
     let mut again = command(&copy);
     again.args(["run", "--accelerator", "cpu", "--no_python", "-H"]);
@@ -146,13 +146,13 @@ fn a_directory_of_somebody_else_is_never_executed_from() {
     let output = again.arg("true").output().expect("remuda starts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !stderr.contains("owned"), "{stderr}");
-    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
-    fs::remove_dir_all(var_tmp).expect("ours");
+    assert_eq!(builds(&var_tmp).len(), 1, "the next cache was used");
+    fs::remove_dir_all(var_tmp).expect("the directory is writable");
 }
 
 #[test]
-fn a_node_without_any_place_says_why() {
-    if !can_run("a_node_without_any_place_says_why") {
+fn node_without_any_cache_is_an_error() {
+    if !can_run("node_without_any_cache_is_an_error") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -163,15 +163,15 @@ fn a_node_without_any_place_says_why() {
     let var_tmp = Path::new("/var/tmp/.remuda-no");
     let outcome = launch.remuda(copy).sh("exit 0").end();
     let _ = fs::remove_dir_all(var_tmp);
-    // Root makes directories anywhere; then the odd name is a place like another.
+    // Root can create directories anywhere, so the unusual name is a usable cache for root.
     if outcome.status.code() != Some(0) {
-        outcome.code(73).says("no place for the agent").says("--agent_path");
+        outcome.code(73).says("no usable directory for the agent").says("--agent_path");
     }
 }
 
 #[test]
-fn an_installed_agent_is_used_as_it_is() {
-    if !can_run("an_installed_agent_is_used_as_it_is") {
+fn installed_agent_is_used_as_it_is() {
+    if !can_run("installed_agent_is_used_as_it_is") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -182,24 +182,24 @@ fn an_installed_agent_is_used_as_it_is() {
 }
 
 #[test]
-fn an_installed_agent_that_is_not_there_is_told() {
-    if !can_run("an_installed_agent_that_is_not_there_is_told") {
+fn missing_installed_agent_is_an_error() {
+    if !can_run("missing_installed_agent_is_an_error") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
     let outcome = launch.options(["--agent_path", "/nowhere/remuda"]).sh("exit 0").end().code(76);
     let outcome = outcome.says("error[R107]: the host cannot take part; nothing was started");
-    let outcome = outcome.says("the agent of `--agent_path` did not come up:");
-    outcome.says("/nowhere/remuda").says("or leave `--agent_path` out");
+    let outcome = outcome.says("the agent of `--agent_path` did not start:");
+    outcome.says("/nowhere/remuda").says("or leave out `--agent_path`");
 }
 
 #[test]
-fn another_processor_than_ours_is_told() {
-    if !can_run("another_processor_than_ours_is_told") {
+fn different_processor_architecture_is_an_error() {
+    if !can_run("different_processor_architecture_is_an_error") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
-    // The one thing of another machine that the command looks at.
+    // The bootstrap command reads the architecture only from `uname`.
     let bin = cluster.dir().join("bin");
     fs::create_dir(&bin).expect("a directory");
     let script = command("sh")
@@ -208,11 +208,11 @@ fn another_processor_than_ours_is_told() {
         .status();
     assert!(script.expect("sh starts").success());
     cluster.set_variable("PATH", &format!("{}:/usr/bin:/bin", bin.display()));
-    let outcome = launch.sh("exit 0").end().code(78).says("another processor than ours:");
-    outcome.says("n1: it is riscv128, we are ").says("--agent_path FILE");
+    let outcome = launch.sh("exit 0").end().code(78).says("the processor architecture differs:");
+    outcome.says("n1: the host is riscv128, this machine is ").says("--agent_path FILE");
 }
 
-/// The loader's own words about a real executable that asks for versions which no glibc has.
+/// The message of the loader for a real executable that needs a glibc version which does not exist.
 #[test]
 fn node_with_an_older_glibc_names_both_versions() {
     if !can_run("node_with_an_older_glibc_names_both_versions") {
@@ -230,7 +230,7 @@ fn node_with_an_older_glibc_names_both_versions() {
         bytes[from - 2] = b'9';
     }
     fs::write(&newer, bytes).expect("a file");
-    // What is received on the node is replaced by it.
+    // The node stores it in place of the bytes that it receives.
     let bin = cluster.dir().join("bin");
     fs::create_dir(&bin).expect("a directory");
     let script = format!(
@@ -253,10 +253,10 @@ fn node_with_an_older_glibc_names_both_versions() {
     let _outcome = outcome.says(&there).says("--agent_path FILE");
 }
 
-/// The kernel refuses to let a file grow: the same as a full disk, and nobody's disk is full.
+/// A file size limit fails like a full disk.
 #[test]
-fn a_place_without_room_is_told() {
-    if !can_run("a_place_without_room_is_told") {
+fn full_disk_is_an_error() {
+    if !can_run("full_disk_is_an_error") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -264,19 +264,22 @@ fn a_place_without_room_is_told() {
     cluster.configure("ForceCommand ulimit -f 64; eval \"$SSH_ORIGINAL_COMMAND\"");
     let var_tmp = unlikely_user(&cluster);
     let outcome = launch.remuda(copy).sh("exit 0").end().code(73);
-    let outcome = outcome.says("no place for the agent:").says("run/remuda: no room");
-    let _outcome = outcome.says("cache/remuda: no room").says("--agent_path FILE");
+    let outcome =
+        outcome.says("no usable directory for the agent:").says("run/remuda: no space left");
+    let _outcome = outcome.says("cache/remuda: no space left").says("--agent_path FILE");
     let left = |cache: &Path| {
         let builds = fs::read_dir(cache).expect("made").flatten();
-        builds.flat_map(|build| fs::read_dir(build.path()).expect("ours")).count()
+        builds
+            .flat_map(|build| fs::read_dir(build.path()).expect("the directory is writable"))
+            .count()
     };
-    assert_eq!((left(&cluster.cache()), left(&var_tmp)), (0, 0), "nothing half is left");
-    fs::remove_dir_all(var_tmp).expect("ours");
+    assert_eq!((left(&cluster.cache()), left(&var_tmp)), (0, 0), "no partial file is left");
+    fs::remove_dir_all(var_tmp).expect("the directory is writable");
 }
 
 #[test]
-fn a_place_that_executes_nothing_is_passed_over() {
-    if !can_run("a_place_that_executes_nothing_is_passed_over") {
+fn noexec_cache_is_skipped() {
+    if !can_run("noexec_cache_is_skipped") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -285,7 +288,7 @@ fn a_place_that_executes_nothing_is_passed_over() {
     let mut probe = command("unshare");
     probe.args(["--mount", "sh", "-c"]).arg(&mount).stderr(std::process::Stdio::null());
     if !probe.status().is_ok_and(|status| status.success()) {
-        crate::support::proof::skip("mount", "a_place_that_executes_nothing_is_passed_over");
+        crate::support::proof::skip("mount", "noexec_cache_is_skipped");
         return;
     }
     let copy = untrusted_copy(cluster.dir());
@@ -294,6 +297,6 @@ fn a_place_that_executes_nothing_is_passed_over() {
     ));
     let var_tmp = unlikely_user(&cluster);
     launch.remuda(copy).sh("exit 0").end().code(0);
-    assert_eq!(builds(&var_tmp).len(), 1, "the next place was taken");
-    fs::remove_dir_all(var_tmp).expect("ours");
+    assert_eq!(builds(&var_tmp).len(), 1, "the next cache was used");
+    fs::remove_dir_all(var_tmp).expect("the directory is writable");
 }

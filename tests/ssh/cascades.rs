@@ -1,5 +1,5 @@
-//! A failure that spreads over hosts: the rank where it began is named, by the error file that its own
-//! node has read.
+//! A failure that spreads over hosts: the first rank that failed is named, from the error file
+//! on its own node.
 
 use std::path::{Path, PathBuf};
 

@@ -49,7 +49,7 @@ fn prove_chaos() {
 }
 
 /// The same, but the process is stopped by a signal again and again. An ssh is stopped once workers
-/// run: a login that stands still is given up after a minute.
+/// run: a suspended login times out after a minute.
 #[test]
 fn prove_chaos_of_stops() {
     const KINDS: [&str; 3] = ["ssh", "remuda-shim", "remuda-janitor"];
@@ -94,8 +94,8 @@ fn prove_chaos_of_stops() {
 fn named(running: &Running, kind: &str) -> Vec<Process> {
     let mut found = running.processes();
     found.retain(|process| process.name == kind);
-    // An ssh that only tells us its settings is missed by nobody, one that has no words yet may be such a
-    // one, and others have the launcher's name too, before they get their own.
+    // An ssh that only prints its settings (`ssh -G`) is not part of the job, one without arguments may be
+    // such a one, and other processes have the launcher's name before they get their own.
     found.retain(|process| !process.command.is_empty() && !process.command.contains(" -G "));
     found.retain(|process| kind != "remuda" || process.pid == running.pid());
     // A shim has the name of its agent at first, and a worker that of its shim.
@@ -108,7 +108,7 @@ fn named(running: &Running, kind: &str) -> Vec<Process> {
 fn judge(kind: &str, victim: &Process, running: Running) {
     match kind {
         "remuda" => drop(running.end().killed_by(Signal::KILL)),
-        // Nobody misses it.
+        // The job does not depend on it.
         "remuda-janitor" => {
             running.signal(Signal::TERM);
             running.end().code(143);

@@ -1,7 +1,7 @@
-//! Hosts that are really reached over ssh: each is an address of the loopback with a port that the
+//! Hosts for tests over ssh: each is an address of the loopback with a port that the
 //! kernel chose, a host key of its own, and OpenSSH's sshd behind it, one process for each
-//! connection. Nothing of the user's own is read or written: names, keys and ports come from a
-//! configuration that is made here, the nodes' home is a directory of the test.
+//! connection. No file of the user is read or written: names, keys and ports come from a generated
+//! configuration, and the nodes' home is a directory of the test.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::support::process::{MARK, signal_to};
 use crate::support::proof::has;
 use crate::support::wait_for;
 
-/// Where Debian and Fedora keep it; it must be started by its whole path.
+/// Path of sshd on Debian and Fedora; it must be started by its absolute path.
 pub(crate) const SSHD: &str = "/usr/sbin/sshd";
 
 /// Whether this machine has what these tests need; a skip is recorded.
@@ -46,7 +46,7 @@ impl Cluster {
         make_key(&dir.join("user_key"));
         fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys")).expect("copied");
         if rustix::process::geteuid().is_root() {
-            // sshd wants it to be there, and an installation makes it at boot.
+            // sshd requires this directory, which an installation creates at boot.
             let _ = fs::create_dir("/run/sshd");
         }
         let mark = launch.mark().to_owned();
@@ -99,19 +99,19 @@ impl Cluster {
         fs::write(config, text).expect("a file");
     }
 
-    /// Lines in front of what ssh is told.
+    /// Inserts lines at the beginning of the ssh configuration.
     pub(crate) fn configure_client(&self, lines: &str) {
         let path = self.dir.join("ssh_config");
         let text = fs::read_to_string(&path).expect("written before");
         fs::write(path, format!("{lines}\n{text}")).expect("a file");
     }
 
-    /// A host ends the next connections before a word, as one above its MaxStartups does.
+    /// Makes a host close the next connections at once, as sshd does above MaxStartups.
     pub(crate) fn drop_connections(&self, host: usize, count: usize) {
         self.doors[host].shared.drops.store(count, Ordering::SeqCst);
     }
 
-    /// How often somebody knocked.
+    /// Number of connections to the host.
     pub(crate) fn connections(&self, host: usize) -> usize {
         self.doors[host].shared.connections.load(Ordering::SeqCst)
     }
@@ -128,12 +128,12 @@ impl Cluster {
         make_key(key);
     }
 
-    /// Nobody knows the keys of the hosts.
+    /// Empties the known_hosts file.
     pub(crate) fn forget_host_keys(&self) {
         fs::write(self.dir.join("known_hosts"), "").expect("a file");
     }
 
-    /// What is known of the keys of hosts.
+    /// Content of the known_hosts file.
     pub(crate) fn known_hosts(&self) -> String {
         fs::read_to_string(self.dir.join("known_hosts")).expect("a file")
     }
@@ -158,15 +158,15 @@ impl Cluster {
     }
 }
 
-/// A copy of the program where anybody may write: such a path is nothing to rely on, on another
-/// machine, so the nodes are sent what they lack.
+/// A copy of the program in a world-writable directory: its path is not trusted on a node, so the
+/// nodes receive the binary.
 pub(crate) fn untrusted_copy(dir: &Path) -> PathBuf {
-    let dir = dir.join("anybody");
+    let dir = dir.join("writable");
     fs::create_dir(&dir).expect("a directory");
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("permissions can be set");
     let copy = dir.join("remuda");
-    // By a process of its own: what we hold open for writing, a fork of another test holds open too,
-    // and such a file cannot be executed.
+    // A separate process copies it: a fork of another test would inherit a descriptor that is open
+    // for writing, and such a file cannot be executed.
     let copied = command("cp").arg(REMUDA).arg(&copy).status().expect("cp starts");
     assert!(copied.success());
     copy
@@ -179,7 +179,7 @@ pub(crate) fn make_key(path: &Path) {
     assert!(keygen.status().expect("ssh-keygen runs").success());
 }
 
-/// One host.
+/// One host: its listener and its sshds.
 struct Door {
     name: String,
     address: SocketAddr,
@@ -262,7 +262,7 @@ impl Drop for Door {
             if std::thread::panicking() {
                 signal_to(Pid::from_child(&sshd), Signal::KILL);
             }
-            wait_for("the end of an sshd", || sshd.try_wait().expect("ours"));
+            wait_for("the end of an sshd", || sshd.try_wait().expect("permissions can be set"));
         }
     }
 }

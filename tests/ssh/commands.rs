@@ -1,4 +1,4 @@
-//! What is typed, over real connections: `remuda ssh`, `--venv_script`, `--bind_cores_to_rank`,
+//! Command lines over real connections: `remuda ssh`, `--venv_script`, `--bind_cores_to_rank`,
 //! `--launcher_args`.
 
 use std::fs;
@@ -24,12 +24,12 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_host_that_cannot_be_reached_holds_up_nobody() {
-    if !can_run("a_host_that_cannot_be_reached_holds_up_nobody") {
+fn ssh_runs_on_the_hosts_that_can_be_reached() {
+    if !can_run("ssh_runs_on_the_hosts_that_can_be_reached") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
-    // The first is the one that a job would ask for its address.
+    // A job would use the address of the first host for rank 0.
     cluster.configure_client("Host n1\n  HostName 127.0.0.1\n  Port 1\nHost *");
     let output = ssh(&cluster, &launch, &[], "echo hello");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -37,7 +37,7 @@ fn a_host_that_cannot_be_reached_holds_up_nobody() {
     assert_eq!(stdout, format!("{rule}\nn[2-3] (2)\n{rule}\nhello\n"), "{stderr}");
     let expect = "error[R107]: 1 of 3 hosts cannot be reached; the other nodes kept running\n  \
                   connection refused:\n    n1: ssh: connect to host 127.0.0.1 port 1: Connection refused\n  \
-                  help: is its sshd running, and on this port? see `--ssh_port`\n";
+                  help: check that its sshd runs and listens on this port (`--ssh_port`)\n";
     assert_eq!(stderr, expect);
     assert_eq!(output.status.code(), Some(69));
 
@@ -53,10 +53,10 @@ fn a_host_that_cannot_be_reached_holds_up_nobody() {
     assert_eq!(output.status.code(), Some(69));
 }
 
-/// As ssh and pdsh do it.
+/// ssh and pdsh do the same.
 #[test]
-fn one_word_that_only_a_shell_understands_is_given_to_a_shell() {
-    if !can_run("one_word_that_only_a_shell_understands_is_given_to_a_shell") {
+fn ssh_passes_a_shell_line_to_a_shell() {
+    if !can_run("ssh_passes_a_shell_line_to_a_shell") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -80,8 +80,8 @@ fn one_word_that_only_a_shell_understands_is_given_to_a_shell() {
 }
 
 #[test]
-fn a_command_that_no_host_has_starts_nothing() {
-    if !can_run("a_command_that_no_host_has_starts_nothing") {
+fn ssh_refuses_a_command_that_no_host_has() {
+    if !can_run("ssh_refuses_a_command_that_no_host_has") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -98,8 +98,8 @@ fn a_command_that_no_host_has_starts_nothing() {
 }
 
 #[test]
-fn each_host_reads_the_script_of_the_environment_before_workers_start() {
-    if !can_run("each_host_reads_the_script_of_the_environment_before_workers_start") {
+fn each_host_reads_the_venv_script_before_workers_start() {
+    if !can_run("each_host_reads_the_venv_script_before_workers_start") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -126,8 +126,8 @@ fn processor() -> String {
 }
 
 #[test]
-fn workers_of_another_host_are_bound_to_the_processors_that_were_named() {
-    if !can_run("workers_of_another_host_are_bound_to_the_processors_that_were_named") {
+fn workers_of_another_host_are_bound_to_the_listed_cores() {
+    if !can_run("workers_of_another_host_are_bound_to_the_listed_cores") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -139,8 +139,8 @@ fn workers_of_another_host_are_bound_to_the_processors_that_were_named() {
 }
 
 #[test]
-fn words_for_pdsh_say_who_logs_in() {
-    if !can_run("words_for_pdsh_say_who_logs_in") {
+fn launcher_args_of_pdsh_set_the_login_user() {
+    if !can_run("launcher_args_of_pdsh_set_the_login_user") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -150,6 +150,6 @@ fn words_for_pdsh_say_who_logs_in() {
     assert_eq!(outcome.stdout_text(), user.repeat(2));
 
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
-    let outcome = launch.option("--launcher_args=-l nobody-of-this-name").sh("exit 0").end();
-    outcome.code(77).says("nobody-of-this-name@127.0.0.2: Permission denied");
+    let outcome = launch.option("--launcher_args=-l unknown-user").sh("exit 0").end();
+    outcome.code(77).says("unknown-user@127.0.0.2: Permission denied");
 }

@@ -1,4 +1,4 @@
-//! Any one of our processes killed: the truth is told, and nothing is left on any host.
+//! Each process of remuda killed: the screen names the cause, and nothing is left on any host.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn start(cluster: &mut Option<Cluster>) -> Running {
 /// Processes with this name in `/proc/PID/comm`, in order of their pids.
 fn named(running: &Running, name: &str) -> Vec<Process> {
     let mut found = running.processes();
-    // An ssh that only tells us its settings is missed by nobody.
+    // An ssh that only prints its settings (`ssh -G`) is not part of the job.
     found.retain(|process| process.name == name && !process.command.contains(" -G "));
     found.sort_by_key(|process| process.pid.as_raw_pid());
     found
@@ -34,7 +34,7 @@ fn kill_one(running: &Running, name: &str) {
     found.signal(Signal::KILL);
 }
 
-/// Where the launch keeps its sockets, as its ssh processes say.
+/// Control directory of the launch, from the arguments of its ssh processes.
 fn control_dir(running: &Running) -> PathBuf {
     let ssh = named(running, "ssh").remove(0);
     let config = ssh.command.split(' ').skip_while(|word| *word != "-F").nth(1);
@@ -46,7 +46,7 @@ fn assert_gone(dir: &Path) {
     wait_for_or(|| format!("the end of {}", dir.display()), gone);
 }
 
-/// A small training on three hosts that goes on until somebody ends it.
+/// A small training on three hosts that runs until it is ended.
 fn train(cluster: &mut Option<Cluster>) -> Running {
     let names = [("n1", 1), ("n2", 1), ("n3", 1)];
     let (hosts, launch) = Cluster::new(&names);
@@ -60,10 +60,10 @@ fn train(cluster: &mut Option<Cluster>) -> Running {
     running
 }
 
-/// Workers that wait for those of the lost node say so in their files; the screen has the cause.
+/// The files of the other workers contain their errors; the screen has the cause.
 #[test]
-fn a_training_that_loses_an_agent_shows_one_error() {
-    if !can_run("a_training_that_loses_an_agent_shows_one_error") {
+fn training_that_loses_an_agent_shows_one_error() {
+    if !can_run("training_that_loses_an_agent_shows_one_error") {
         return;
     }
     let mut cluster = None;
@@ -76,12 +76,12 @@ fn a_training_that_loses_an_agent_shows_one_error() {
     of_n2.expect("it has one").signal(Signal::KILL);
     let outcome = running.end().code(75);
     let lines = lines_without_launch(&outcome);
-    // The other workers may have ended before we hear of the agent: nobody is left to be stopped, or
-    // it is what they are stopped for.
+    // The other workers may exit before the launcher detects the loss of the agent; then the launcher
+    // stops none.
     let (before, error) = lines.split_at(lines.len().saturating_sub(4));
-    let lost = "      Lost  n2: the connection stands, but a signal ended the agent";
+    let lost = "      Lost  n2: the ssh connection is open, but the agent was killed by a signal";
     assert!(before.contains(&lost), "{outcome:#?}");
-    // A worker may also have ended, with its word about it, before anybody knew of a failure.
+    // A worker may also exit with its own message before the launcher detects a failure.
     let may_stand = ["  Stopping  ", "remuda train: rank "];
     let is_fine = |line: &&str| *line == lost || may_stand.iter().any(|may| line.starts_with(may));
     assert!(before.iter().all(is_fine), "{before:#?}");
@@ -99,12 +99,11 @@ fn a_training_that_loses_an_agent_shows_one_error() {
     let _ = std::fs::remove_dir_all(outcome.dir());
 }
 
-/// Without the lines that say what begins.
-/// All workers save and stop together, and it is still no success: the steps that were asked for are
-/// not done.
+/// All workers save and stop together, and the job still fails, because the requested steps are not
+/// done.
 #[test]
-fn a_worker_of_a_training_that_somebody_asks_to_stop_is_told() {
-    if !can_run("a_worker_of_a_training_that_somebody_asks_to_stop_is_told") {
+fn training_worker_that_receives_sigterm_is_named() {
+    if !can_run("training_worker_that_receives_sigterm_is_named") {
         return;
     }
     let mut cluster = None;
@@ -123,10 +122,10 @@ fn a_worker_of_a_training_that_somebody_asks_to_stop_is_told() {
     let _ = std::fs::remove_dir_all(outcome.dir());
 }
 
-/// What it has saved itself is no other run's.
+/// A restarted run may continue from its own checkpoints.
 #[test]
-fn a_training_that_is_restarted_finds_its_own_checkpoints() {
-    if !can_run("a_training_that_is_restarted_finds_its_own_checkpoints") {
+fn restarted_training_finds_its_own_checkpoints() {
+    if !can_run("restarted_training_finds_its_own_checkpoints") {
         return;
     }
     let hosts = [("n1", 1), ("n2", 1)];
@@ -149,8 +148,8 @@ fn a_training_that_is_restarted_finds_its_own_checkpoints() {
 }
 
 #[test]
-fn a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step() {
-    let test = "a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_step";
+fn training_ends_if_its_directory_cannot_be_created() {
+    let test = "training_ends_if_its_directory_cannot_be_created";
     if !can_run(test) {
         return;
     }
@@ -166,6 +165,7 @@ fn a_training_elsewhere_whose_directory_cannot_be_made_ends_before_its_first_ste
     let _ = std::fs::remove_dir_all(outcome.dir());
 }
 
+/// Lines of the screen except those about the launch, the logs and the end.
 fn lines_without_launch(outcome: &Outcome) -> Vec<&str> {
     const FRAME: [&str; 3] = ["    Launch  ", "      Logs  ", "  Finished  "];
     let is_frame = |line: &&str| FRAME.iter().any(|start| line.starts_with(start));
@@ -173,8 +173,8 @@ fn lines_without_launch(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
-    if !can_run("a_launcher_that_is_killed_leaves_nothing_on_any_host") {
+fn killed_launcher_leaves_nothing_on_any_host() {
+    if !can_run("killed_launcher_leaves_nothing_on_any_host") {
         return;
     }
     let mut cluster = None;
@@ -186,17 +186,17 @@ fn a_launcher_that_is_killed_leaves_nothing_on_any_host() {
     assert_gone(&dir);
 }
 
-/// Nobody is left to clear up: the next launch does, and touches nothing of a job that lives.
+/// The next launch clears up, and does not touch a running job.
 #[test]
-fn what_launcher_and_janitor_leave_the_next_launch_clears() {
-    if !can_run("what_launcher_and_janitor_leave_the_next_launch_clears") {
+fn next_launch_clears_after_killed_launcher_and_janitor() {
+    if !can_run("next_launch_clears_after_killed_launcher_and_janitor") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
     let private = cluster.dir().join("p");
     std::fs::create_dir(&private).expect("a directory");
     let config = cluster.dir().join("ssh_config");
-    // What is left of each is looked for apart.
+    // Each launch has a directory of its own.
     let [living, next] = [(); 2].map(|()| {
         let launch = on_hosts(&[("n1", 2), ("n2", 2)]).option("--ssh_config").option(&config);
         launch.env("XDG_RUNTIME_DIR", &private)
@@ -210,9 +210,9 @@ fn what_launcher_and_janitor_leave_the_next_launch_clears() {
         janitor.signal(signal);
         dead.signal(signal);
     }
-    // With it goes the directory of the test.
+    // Dropping the outcome removes the directory of the test.
     let _outcome = dead.end().killed_by(Signal::KILL);
-    assert!(left.join("config").exists(), "nobody was there to clear up");
+    assert!(left.join("config").exists(), "the directory was cleared early");
     let living = living.sh(SCRIPT).start();
     living.wait_for_lines("ready", 4);
     assert_gone(&left);
@@ -235,8 +235,8 @@ fn start_with_process_mux(cluster: &mut Option<Cluster>) -> Running {
 }
 
 #[test]
-fn a_launcher_with_processes_for_its_channels_leaves_none() {
-    if !can_run("a_launcher_with_processes_for_its_channels_leaves_none") {
+fn killed_launcher_with_process_mux_leaves_nothing() {
+    if !can_run("killed_launcher_with_process_mux_leaves_nothing") {
         return;
     }
     let mut cluster = None;
@@ -249,8 +249,8 @@ fn a_launcher_with_processes_for_its_channels_leaves_none() {
 }
 
 #[test]
-fn a_process_of_a_channel_that_is_killed_is_named() {
-    if !can_run("a_process_of_a_channel_that_is_killed_is_named") {
+fn killed_channel_process_is_named() {
+    if !can_run("killed_channel_process_is_named") {
         return;
     }
     let mut cluster = None;
@@ -263,20 +263,20 @@ fn a_process_of_a_channel_that_is_killed_is_named() {
 }
 
 #[test]
-fn an_agent_behind_a_process_that_is_killed_is_told_from_its_connection() {
-    if !can_run("an_agent_behind_a_process_that_is_killed_is_told_from_its_connection") {
+fn killed_agent_differs_from_a_lost_connection() {
+    if !can_run("killed_agent_differs_from_a_lost_connection") {
         return;
     }
     let mut cluster = None;
     let running = start_with_process_mux(&mut cluster);
     kill_one(&running, "remuda-agent");
     let outcome = running.end().code(75).says("the link to the agent on n");
-    outcome.says("the connection stands, but a signal ended the agent");
+    outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
 #[test]
-fn a_job_survives_its_janitor() {
-    if !can_run("a_job_survives_its_janitor") {
+fn job_survives_its_janitor() {
+    if !can_run("job_survives_its_janitor") {
         return;
     }
     let mut cluster = None;
@@ -289,8 +289,8 @@ fn a_job_survives_its_janitor() {
 }
 
 #[test]
-fn stopped_janitor_does_not_delay_the_end() {
-    if !can_run("stopped_janitor_does_not_delay_the_end") {
+fn stopped_janitor_does_not_delay_the_exit() {
+    if !can_run("stopped_janitor_does_not_delay_the_exit") {
         return;
     }
     let mut cluster = None;
@@ -332,10 +332,10 @@ fn stopped_ssh_master_of_a_killed_launcher_leaves_nothing() {
     assert_gone(&dir);
 }
 
-/// Whoever answers a signal clears up itself, from the moment on that there is something to clear up.
+/// The launcher clears up at SIGTERM from the moment on at which the directory exists.
 #[test]
-fn a_launch_without_its_janitor_that_is_ended_at_once_leaves_nothing() {
-    if !can_run("a_launch_without_its_janitor_that_is_ended_at_once_leaves_nothing") {
+fn launch_without_its_janitor_clears_up_at_sigterm() {
+    if !can_run("launch_without_its_janitor_clears_up_at_sigterm") {
         return;
     }
     for _ in 0..8 {
@@ -352,8 +352,8 @@ fn a_launch_without_its_janitor_that_is_ended_at_once_leaves_nothing() {
 }
 
 #[test]
-fn a_connection_that_breaks_is_a_lost_node() {
-    if !can_run("a_connection_that_breaks_is_a_lost_node") {
+fn broken_connection_is_a_lost_node() {
+    if !can_run("broken_connection_is_a_lost_node") {
         return;
     }
     let mut cluster = None;
@@ -366,20 +366,20 @@ fn a_connection_that_breaks_is_a_lost_node() {
 }
 
 #[test]
-fn an_agent_that_is_killed_takes_its_workers_with_it() {
-    if !can_run("an_agent_that_is_killed_takes_its_workers_with_it") {
+fn killed_agent_ends_its_workers() {
+    if !can_run("killed_agent_ends_its_workers") {
         return;
     }
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-agent");
     let outcome = running.end().code(75).says("the link to the agent on n");
-    outcome.says("the connection stands, but a signal ended the agent");
+    outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
 #[test]
-fn a_shim_that_is_killed_is_named() {
-    if !can_run("a_shim_that_is_killed_is_named") {
+fn killed_shim_is_named() {
+    if !can_run("killed_shim_is_named") {
         return;
     }
     let mut cluster = None;
@@ -389,8 +389,8 @@ fn a_shim_that_is_killed_is_named() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_the_cause() {
-    if !can_run("a_worker_that_is_killed_is_the_cause") {
+fn killed_worker_is_the_cause() {
+    if !can_run("killed_worker_is_the_cause") {
         return;
     }
     let mut cluster = None;
@@ -399,7 +399,7 @@ fn a_worker_that_is_killed_is_the_cause() {
     running.end().code(137).says("was killed by signal 9 (SIGKILL)");
 }
 
-/// Ends a launcher of which one host accepts and says nothing; the control directory is gone.
+/// Ends a launcher while one host accepts and sends nothing; checks that the control directory is removed.
 #[track_caller]
 fn end_while_logging_in(signal: Signal) -> Outcome {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -407,7 +407,7 @@ fn end_while_logging_in(signal: Signal) -> Outcome {
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
     cluster.configure_client(&format!("Host n2\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
     let running = launch.sh("exit 0").start();
-    let (_held, _) = silent.accept().expect("somebody connects");
+    let (_held, _) = silent.accept().expect("ssh connects");
     let dir = control_dir(&running);
     running.signal(signal);
     let outcome = running.end();
@@ -415,17 +415,17 @@ fn end_while_logging_in(signal: Signal) -> Outcome {
     outcome
 }
 
-/// The kernel ends what is still logging in, for it has no socket yet that anybody could find.
+/// The kernel ends an ssh that is still logging in, because it has no socket that the janitor could find.
 #[test]
-fn a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing() {
-    if can_run("a_launcher_that_is_killed_while_hosts_are_logging_in_leaves_nothing") {
+fn killed_launcher_leaves_nothing_during_logins() {
+    if can_run("killed_launcher_leaves_nothing_during_logins") {
         end_while_logging_in(Signal::KILL).killed_by(Signal::KILL);
     }
 }
 
 #[test]
-fn a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing() {
-    if can_run("a_launch_that_is_interrupted_while_hosts_are_logging_in_leaves_nothing") {
+fn interrupted_launch_leaves_nothing_during_logins() {
+    if can_run("interrupted_launch_leaves_nothing_during_logins") {
         end_while_logging_in(Signal::INT).code(130);
     }
 }

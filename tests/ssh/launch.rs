@@ -1,4 +1,4 @@
-//! A job on several hosts, seen by its workers and by whoever started it.
+//! A job on several hosts: what its workers and its user see.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ use crate::support::launch::{Launch, REMUDA, command, on_hosts};
 use crate::support::wait_for;
 
 #[test]
-fn every_worker_knows_its_place_and_where_rank_0_is() {
-    if !can_run("every_worker_knows_its_place_and_where_rank_0_is") {
+fn every_worker_knows_its_rank_and_the_master_address() {
+    if !can_run("every_worker_knows_its_rank_and_the_master_address") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 1)]);
@@ -23,7 +23,7 @@ fn every_worker_knows_its_place_and_where_rank_0_is() {
     let outcome = launch.option("--prefix").option("").sh(script).end().code(0);
     let mut lines: Vec<_> = outcome.stdout_text().lines().collect();
     lines.sort_unstable();
-    // All addresses of the loopback are this machine: rank 0 is where packets to n2 come from.
+    // All addresses of the loopback are this machine: the address of rank 0 is the source address of packets to n2.
     let home = cluster.home();
     let expected = [(0, 0, 0), (1, 1, 0), (2, 0, 1)].map(|(rank, local_rank, node)| {
         format!("r={rank} l={local_rank} n={node} w=3 a=127.0.0.1 h={}", home.display())
@@ -32,8 +32,8 @@ fn every_worker_knows_its_place_and_where_rank_0_is() {
 }
 
 #[test]
-fn the_status_is_the_cause_s_and_the_cause_is_named() {
-    if !can_run("the_status_is_the_cause_s_and_the_cause_is_named") {
+fn status_is_that_of_the_cause_and_the_cause_is_named() {
+    if !can_run("status_is_that_of_the_cause_and_the_cause_is_named") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
@@ -44,8 +44,8 @@ fn the_status_is_the_cause_s_and_the_cause_is_named() {
 }
 
 #[test]
-fn a_death_by_signal_is_told_from_another_machine_too() {
-    if !can_run("a_death_by_signal_is_told_from_another_machine_too") {
+fn signal_of_a_remote_worker_is_reported() {
+    if !can_run("signal_of_a_remote_worker_is_reported") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -54,8 +54,8 @@ fn a_death_by_signal_is_told_from_another_machine_too() {
 }
 
 #[test]
-fn bytes_of_arguments_arrive_as_they_were() {
-    if !can_run("bytes_of_arguments_arrive_as_they_were") {
+fn arguments_arrive_unchanged() {
+    if !can_run("arguments_arrive_unchanged") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -73,12 +73,12 @@ fn bytes_of_arguments_arrive_as_they_were() {
 
 const CANARY: &str = "canary-5f0c1d";
 
-/// A secret comes from a file of variables, by `--env`, and because of its name; the agent is sent, and
-/// found where it was sent to. From the first process to the last one nobody is told it by arguments,
-/// which everybody on a machine may read. What the user writes into the launcher's own stays there.
+/// A secret comes from a file of variables, by `--env`, and because of its name; the agent is sent once,
+/// and then found in the cache. No process receives it by arguments, which
+/// every user of a machine can read. Arguments of the launcher stay there.
 #[test]
-fn no_secret_is_in_the_arguments_of_any_process() {
-    if !can_run("no_secret_is_in_the_arguments_of_any_process") {
+fn secrets_are_in_no_process_arguments() {
+    if !can_run("secrets_are_in_no_process_arguments") {
         return;
     }
     let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -90,7 +90,7 @@ fn no_secret_is_in_the_arguments_of_any_process() {
     let (shared, is_over) = (Arc::clone(&found), Arc::clone(&over));
     let watch = std::thread::spawn(move || {
         while !is_over.load(Ordering::Relaxed) {
-            shared.lock().expect("nobody panics").extend(arguments_with(CANARY));
+            shared.lock().expect("no thread panics").extend(arguments_with(CANARY));
         }
     });
     let again = on_hosts(&[("n1", 1), ("n2", 1)]).option("--ssh_config");
@@ -105,7 +105,7 @@ fn no_secret_is_in_the_arguments_of_any_process() {
     });
     over.store(true, Ordering::Relaxed);
     watch.join().expect("it watched");
-    assert_eq!(*found.lock().expect("nobody panics"), BTreeSet::new(), "{outcomes:#?}");
+    assert_eq!(*found.lock().expect("no thread panics"), BTreeSet::new(), "{outcomes:#?}");
 }
 
 /// Arguments of living processes that hold a text.
@@ -117,8 +117,8 @@ fn arguments_with(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_worker_has_the_environment_of_a_login_and_what_was_exported() {
-    if !can_run("a_worker_has_the_environment_of_a_login_and_what_was_exported") {
+fn worker_has_the_login_environment_and_exported_variables() {
+    if !can_run("worker_has_the_login_environment_and_exported_variables") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -127,12 +127,15 @@ fn a_worker_has_the_environment_of_a_login_and_what_was_exported() {
     let text = outcome.stdout_text();
     assert!(text.lines().any(|line| line == "EXPORTED=a b"), "{text}");
     assert!(!text.contains("OF_THE_LAUNCHER"), "{text}");
-    assert!(!text.lines().any(|line| line.starts_with("OLDPWD=")), "ours, not the login's: {text}");
+    assert!(
+        !text.lines().any(|line| line.starts_with("OLDPWD=")),
+        "OLDPWD of the bootstrap command: {text}"
+    );
 }
 
 #[test]
-fn what_is_missing_on_a_node_is_told_before_anything_starts() {
-    if !can_run("what_is_missing_on_a_node_is_told_before_anything_starts") {
+fn missing_program_is_reported_before_the_start() {
+    if !can_run("missing_program_is_reported_before_the_start") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -143,8 +146,8 @@ fn what_is_missing_on_a_node_is_told_before_anything_starts() {
 }
 
 #[test]
-fn a_signal_stops_the_workers_of_every_host() {
-    if !can_run("a_signal_stops_the_workers_of_every_host") {
+fn signal_stops_the_workers_of_every_host() {
+    if !can_run("signal_stops_the_workers_of_every_host") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);
@@ -155,8 +158,8 @@ fn a_signal_stops_the_workers_of_every_host() {
 }
 
 #[test]
-fn output_of_megabytes_arrives_whole() {
-    if !can_run("output_of_megabytes_arrives_whole") {
+fn output_of_megabytes_is_complete() {
+    if !can_run("output_of_megabytes_is_complete") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -169,10 +172,10 @@ fn output_of_megabytes_arrives_whole() {
     assert!(numbers == expected, "{} lines", numbers.len());
 }
 
-/// The bundled trainer needs nothing on the nodes either: its workers are the agent's executable.
+/// `remuda train` needs no files on the nodes: its workers are the agent's executable.
 #[test]
-fn training_across_hosts_gives_what_one_host_gives() {
-    if !can_run("training_across_hosts_gives_what_one_host_gives") {
+fn training_across_hosts_equals_training_on_one_host() {
+    if !can_run("training_across_hosts_equals_training_on_one_host") {
         return;
     }
     let (cluster, _launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -199,8 +202,8 @@ fn losses(output: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn one_host_that_is_not_this_machine_is_reached_over_ssh() {
-    if !can_run("one_host_that_is_not_this_machine_is_reached_over_ssh") {
+fn single_remote_host_is_reached_over_ssh() {
+    if !can_run("single_remote_host_is_reached_over_ssh") {
         return;
     }
     let (cluster, launch): (Cluster, Launch) = Cluster::new(&[("n1", 1)]);
@@ -208,10 +211,10 @@ fn one_host_that_is_not_this_machine_is_reached_over_ssh() {
     assert_eq!(cluster.connections(0), 1, "one connection for a host");
 }
 
-/// What the user's configuration says about the way holds, and so do our guards on it.
+/// The user's jump host applies, and so do remuda's mandatory options.
 #[test]
-fn a_host_behind_another_is_reached_through_it() {
-    if !can_run("a_host_behind_another_is_reached_through_it") {
+fn host_behind_a_jump_host_is_reached() {
+    if !can_run("host_behind_a_jump_host_is_reached") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -222,8 +225,8 @@ fn a_host_behind_another_is_reached_through_it() {
 
 /// The same launch through a second ssh for each host: bytes, status, and the cause.
 #[test]
-fn a_channel_of_openssh_s_own_does_the_same() {
-    if !can_run("a_channel_of_openssh_s_own_does_the_same") {
+fn process_mux_behaves_like_native_mux() {
+    if !can_run("process_mux_behaves_like_native_mux") {
         return;
     }
     let launch = |(cluster, launch): (Cluster, Launch)| {
@@ -240,8 +243,8 @@ fn a_channel_of_openssh_s_own_does_the_same() {
 }
 
 #[test]
-fn a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too() {
-    if !can_run("a_host_that_does_not_bring_up_an_agent_says_so_through_a_process_too") {
+fn process_mux_reports_a_host_without_an_agent() {
+    if !can_run("process_mux_reports_a_host_without_an_agent") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -259,10 +262,10 @@ fn own_name() -> String {
 const FAST_NOTE: &str = "note: `--ssh_kex fast` makes connections to so many hosts several times \
                          cheaper; it gives up protection against quantum computers\n";
 
-/// More hosts than 32, and a key exchange that costs: once, and only for whoever may want to know.
+/// With more than 32 hosts and a slow key exchange the hint is shown once, but not with `--quiet`.
 #[test]
-fn many_hosts_are_told_of_the_fast_key_exchange_once() {
-    if !can_run("many_hosts_are_told_of_the_fast_key_exchange_once") {
+fn hint_about_fast_key_exchange_is_shown_once() {
+    if !can_run("hint_about_fast_key_exchange_is_shown_once") {
         return;
     }
     let names: Vec<String> = (1..=33).map(|number| format!("n{number}")).collect();
@@ -291,12 +294,12 @@ fn many_hosts_are_told_of_the_fast_key_exchange_once() {
 
 /// The user of a hostfile outranks the configuration's, and is no part of the host's name.
 #[test]
-fn a_user_of_the_hostfile_is_as_whom_a_host_is_reached() {
-    if !can_run("a_user_of_the_hostfile_is_as_whom_a_host_is_reached") {
+fn user_of_the_hostfile_is_the_login_user() {
+    if !can_run("user_of_the_hostfile_is_the_login_user") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    cluster.configure_client("Host n1\n  User nobody-has-this-name\nHost *");
+    cluster.configure_client("Host n1\n  User unknown-user\nHost *");
     let lines = format!("{}@n1 slots=1\nn2 slots=1\n", own_name());
     fs::write(cluster.dir().join("hostfile"), lines).expect("a file");
     let launch = launch.options(["--include", "n1", "--prefix", "{host} "]);
@@ -305,22 +308,22 @@ fn a_user_of_the_hostfile_is_as_whom_a_host_is_reached() {
 }
 
 #[test]
-fn a_user_of_the_hostfile_who_is_not_let_in_is_named() {
-    if !can_run("a_user_of_the_hostfile_who_is_not_let_in_is_named") {
+fn refused_user_of_the_hostfile_is_named() {
+    if !can_run("refused_user_of_the_hostfile_is_named") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    let lines = "n1 slots=1\nnobody-has-this-name@n2 slots=1\n";
+    let lines = "n1 slots=1\nunknown-user@n2 slots=1\n";
     fs::write(cluster.dir().join("hostfile"), lines).expect("a file");
     let outcome = launch.sh("exit 0").end().code(77);
-    let outcome = outcome.says("    n2: nobody-has-this-name@127.0.0.3: Permission denied");
+    let outcome = outcome.says("    n2: unknown-user@127.0.0.3: Permission denied");
     outcome.says("--exclude 'n2'");
 }
 
 /// The port of `--ssh_port` outranks that of the configuration.
 #[test]
-fn the_port_of_the_command_line_is_where_sshd_is_sought() {
-    if !can_run("the_port_of_the_command_line_is_where_sshd_is_sought") {
+fn ssh_port_overrides_the_configuration() {
+    if !can_run("ssh_port_overrides_the_configuration") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -331,8 +334,8 @@ fn the_port_of_the_command_line_is_where_sshd_is_sought() {
 
 /// Two jobs of one user on the same hosts never touch each other.
 #[test]
-fn a_job_that_ends_leaves_another_on_the_same_hosts_alone() {
-    if !can_run("a_job_that_ends_leaves_another_on_the_same_hosts_alone") {
+fn two_jobs_on_the_same_hosts_do_not_interfere() {
+    if !can_run("two_jobs_on_the_same_hosts_do_not_interfere") {
         return;
     }
     let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -350,10 +353,10 @@ fn a_job_that_ends_leaves_another_on_the_same_hosts_alone() {
     first.end().code(143);
 }
 
-/// SIGQUIT tells how every rank of every node is doing, and ends nothing.
+/// SIGQUIT shows the state of every rank of every node and ends no process.
 #[test]
-fn the_state_of_every_rank_of_every_node_can_be_asked_for() {
-    if !can_run("the_state_of_every_rank_of_every_node_can_be_asked_for") {
+fn sigquit_shows_the_state_of_every_rank() {
+    if !can_run("sigquit_shows_the_state_of_every_rank") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 2), ("n2", 2)]);

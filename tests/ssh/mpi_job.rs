@@ -1,5 +1,5 @@
-//! `remuda pod` as the launcher of an `MPIJob`: its hostfile names hosts with sshds, which come up when
-//! they come up.
+//! `remuda pod` as the launcher of an `MPIJob`: its hostfile names hosts with sshds, which may
+//! start late.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, can_run};
 use crate::support::launch::Launch;
 use crate::support::proof::has;
 
-/// Its environment is the operator's; ssh knows the hosts by the system's configuration, as in its images.
+/// The environment is that of the operator; the system's ssh configuration names the hosts, as in its images.
 fn launcher(test: &str) -> Option<(Cluster, Launch, PathBuf)> {
     if !can_run(test) || !has("netns", test) {
         return None;
@@ -21,7 +21,7 @@ fn launcher(test: &str) -> Option<(Cluster, Launch, PathBuf)> {
     let launch = launch.env("K_MPI_JOB_ROLE", "launcher");
     let hostfile = cluster.dir().join("hostfile");
     let launch = launch.env("OMPI_MCA_orte_default_hostfile", &hostfile);
-    // A Job of its own has an index, which says nothing about its hosts.
+    // The launcher's own Job has an index, which does not describe the hosts.
     let launch = launch.env("JOB_COMPLETION_INDEX", "0");
     let log = cluster.dir().join("termination-log");
     fs::write(&log, "").expect("a file of the keeper's");
@@ -29,15 +29,15 @@ fn launcher(test: &str) -> Option<(Cluster, Launch, PathBuf)> {
 }
 
 #[test]
-fn the_launcher_of_an_mpi_job_starts_it_on_its_hosts_once_they_are_there() {
-    let test = "the_launcher_of_an_mpi_job_starts_it_on_its_hosts_once_they_are_there";
+fn mpi_job_launcher_waits_for_its_hosts() {
+    let test = "mpi_job_launcher_waits_for_its_hosts";
     let Some((cluster, launch, log)) = launcher(test) else { return };
     let config = cluster.dir().join("ssh_config");
     let complete = fs::read_to_string(&config).expect("written before");
     cluster.configure_client("Host pi-worker-1\n  HostName pi-worker-1.invalid\nHost *");
     let job = launch.sh("echo $RANK/$WORLD_SIZE; [ $RANK = 3 ] && exit 7; sleep 1000").start();
-    job.wait_for_error("pi-worker-1 │ not there yet after 1");
-    // In place: the launcher has the file itself before its eyes.
+    job.wait_for_error("pi-worker-1 │ not reachable yet after 1");
+    // Written in place, because the launcher's mount shows this file.
     fs::write(&config, complete).expect("written");
     let outcome = job.end().code(7);
     assert!(outcome.stdout_text().contains("pi-worker-1:3 │ 3/4"), "{outcome:#?}");
@@ -49,8 +49,8 @@ fn the_launcher_of_an_mpi_job_starts_it_on_its_hosts_once_they_are_there() {
 }
 
 #[test]
-fn hosts_of_an_mpi_job_that_do_not_come_are_named_when_the_wait_is_over() {
-    let test = "hosts_of_an_mpi_job_that_do_not_come_are_named_when_the_wait_is_over";
+fn missing_mpi_job_hosts_are_named_after_join_timeout() {
+    let test = "missing_mpi_job_hosts_are_named_after_join_timeout";
     let Some((cluster, launch, _)) = launcher(test) else { return };
     cluster.configure_client("Host pi-worker-1\n  HostName pi-worker-1.invalid\nHost *");
     let outcome = launch.option("--join_timeout=1s").sh("true").end().code(69);

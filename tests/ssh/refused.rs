@@ -1,4 +1,4 @@
-//! Hosts that are not reached: all of them on one screen, in ssh's own words, and nothing started.
+//! Unreachable hosts: all of them are on one screen with the output of ssh, and no worker is started.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,12 +11,12 @@ use crate::support::terminal::{self, Recording};
 use crate::support::wait_for;
 
 #[test]
-fn every_bad_host_is_told_at_once_and_nothing_starts() {
-    if !can_run("every_bad_host_is_told_at_once_and_nothing_starts") {
+fn every_unreachable_host_is_reported_at_once() {
+    if !can_run("every_unreachable_host_is_reported_at_once") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
-    // A name that nobody has, a port where nobody listens, a key that nobody trusts.
+    // A name that does not resolve, a port without a listener, a host key that is not known.
     cluster.configure_client(
         "Host n2\n  HostName n2.invalid\nHost n3\n  HostName 127.0.0.1\n  Port 1\n\
          Host n4\n  HostKeyAlias stranger\nHost *",
@@ -32,12 +32,12 @@ fn every_bad_host_is_told_at_once_and_nothing_starts() {
     let outcome = outcome
         .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
     let outcome = outcome.says("help: to go on without them: --exclude 'n2@n3@n4'");
-    assert!(!started.exists(), "all or nothing: {outcome:?}");
+    assert!(!started.exists(), "a worker was started: {outcome:?}");
 }
 
 #[test]
-fn a_mistake_in_the_users_configuration_is_told_of_the_users_file() {
-    if !can_run("a_mistake_in_the_users_configuration_is_told_of_the_users_file") {
+fn configuration_error_names_the_file_of_the_user() {
+    if !can_run("configuration_error_names_the_file_of_the_user") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -48,8 +48,8 @@ fn a_mistake_in_the_users_configuration_is_told_of_the_users_file() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_once_and_not_tried_again() {
-    if !can_run("who_is_not_let_in_is_told_once_and_not_tried_again") {
+fn refused_login_is_reported_without_another_attempt() {
+    if !can_run("refused_login_is_reported_without_another_attempt") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -59,10 +59,10 @@ fn who_is_not_let_in_is_told_once_and_not_tried_again() {
     assert_eq!((cluster.connections(0), cluster.connections(1)), (1, 1));
 }
 
-/// Hosts whose sshd never says a word: the time is over before anybody could start.
+/// The sshd of every host accepts connections and sends nothing; `--timeout` passes before any start.
 #[test]
-fn a_time_that_is_over_while_hosts_are_reached_says_whom_we_waited_for() {
-    if !can_run("a_time_that_is_over_while_hosts_are_reached_says_whom_we_waited_for") {
+fn timeout_during_logins_names_the_pending_hosts() {
+    if !can_run("timeout_during_logins_names_the_pending_hosts") {
         return;
     }
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -78,15 +78,15 @@ help: see how far `ssh -v -F DIR/ssh_config n1 true` comes
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.stdout_text(), "");
     let outcome = outcome.does_not_say("Stopping");
-    assert!(outcome.runs().is_empty(), "a job that never began has no record: {outcome:#?}");
+    assert!(outcome.runs().is_empty(), "a job that never started has no record: {outcome:#?}");
 }
 
-/// A host that lets us in and then does nothing, whatever the reason; its shell ends with the connection.
+/// Makes a host accept the login and then send nothing; its shell ends with the connection.
 const HANG: &str = "ForceCommand cat >/dev/null";
 
 #[test]
-fn hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are() {
-    if !can_run("hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are") {
+fn hosts_that_hang_after_the_login_time_out() {
+    if !can_run("hosts_that_hang_after_the_login_time_out") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -94,19 +94,19 @@ fn hosts_that_let_us_in_and_hang_are_given_up_and_told_as_what_they_are() {
     let outcome = launch.options(["--agent_timeout", "300ms"]).sh("exit 0").end().code(69);
     let expected = "\
 error[R107]: 2 of 2 hosts cannot take part; nothing was started
-  the host hangs after the ssh login:
+  no response after the ssh login:
     n[1-2]: no agent within 0.3 s
-  help: the ssh login succeeded: does `ssh -F DIR/ssh_config n1 true` end? a start-up file or its home may hang; \
+  help: check that `ssh -F DIR/ssh_config n1 true` ends: a start-up file or the home directory may hang; \
 `--agent_timeout TIME` waits longer
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");
 }
 
-/// Whoever sits there does not wonder for long, and what is given up sooner has nothing to say.
+/// A wait of some seconds prints one line; a shorter one prints none.
 #[test]
-fn a_job_that_waits_for_hosts_says_so_once_before_it_gives_up() {
-    if !can_run("a_job_that_waits_for_hosts_says_so_once_before_it_gives_up") {
+fn waiting_launch_prints_one_line_before_it_fails() {
+    if !can_run("waiting_launch_prints_one_line_before_it_fails") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -120,10 +120,10 @@ fn a_job_that_waits_for_hosts_says_so_once_before_it_gives_up() {
     assert!(error.starts_with(expected), "{outcome:#?}");
 }
 
-/// Whoever asks how it goes hears how far each host has come.
+/// SIGQUIT prints the state of the connection to each host.
 #[test]
-fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
-    if !can_run("a_job_that_waits_for_hosts_says_on_request_how_far_they_are") {
+fn sigquit_shows_the_progress_of_logins() {
+    if !can_run("sigquit_shows_the_progress_of_logins") {
         return;
     }
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -132,7 +132,7 @@ fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
     cluster.configure(HANG);
     cluster.configure_client(&format!("Host n1\n  HostName 127.0.0.1\n  Port {port}\nHost *"));
     let job = launch.sh("exit 0").start();
-    // Whoever starts them listens to signals.
+    // The launcher handles signals before it starts an ssh.
     wait_for("an ssh", || job.processes().into_iter().find(|process| process.name == "ssh"));
     let line = "   Waiting  for n2 to start the agent (after the ssh login), since ";
     wait_for(line, || {
@@ -144,10 +144,10 @@ fn a_job_that_waits_for_hosts_says_on_request_how_far_they_are() {
     job.end().code(143).says("error[R106]: the job was stopped by SIGTERM; nothing was started");
 }
 
-/// An agent that looks and does not come to an end beats all the while.
+/// An agent whose checks hang still sends heartbeats.
 #[test]
-fn a_host_that_does_not_find_out_whether_it_can_start_is_given_up() {
-    if !can_run("a_host_that_does_not_find_out_whether_it_can_start_is_given_up") {
+fn preflight_checks_that_hang_time_out() {
+    if !can_run("preflight_checks_that_hang_time_out") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -164,10 +164,10 @@ may hang
     assert_eq!(screen(&outcome), expected);
 }
 
-/// What they lack is one line, whoever it is, and so is the way on without them.
+/// The problem is one line for all its nodes, and so is the `--exclude` that continues without them.
 #[test]
-fn nodes_that_lack_the_same_are_one_line_and_can_be_left_out() {
-    if !can_run("nodes_that_lack_the_same_are_one_line_and_can_be_left_out") {
+fn nodes_with_the_same_problem_are_one_line() {
+    if !can_run("nodes_with_the_same_problem_are_one_line") {
         return;
     }
     let hosts = [("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)];
@@ -193,10 +193,10 @@ help: to go on without them: --exclude 'n2@n4'
     again.program(["tool"]).end().code(0);
 }
 
-/// Where the directory is missing, so is what is named from it: that is one trouble.
+/// If the working directory is missing, relative paths are not reported in addition.
 #[test]
-fn a_missing_directory_is_one_error() {
-    if !can_run("a_missing_directory_is_one_error") {
+fn missing_directory_is_one_error() {
+    if !can_run("missing_directory_is_one_error") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -207,7 +207,7 @@ fn a_missing_directory_is_one_error() {
     let mut probe = command("unshare");
     probe.args(["--mount", "sh", "-c"]).arg(&mount).stderr(std::process::Stdio::null());
     if !probe.status().is_ok_and(|status| status.success()) {
-        crate::support::proof::skip("mount", "a_missing_directory_is_one_error");
+        crate::support::proof::skip("mount", "missing_directory_is_one_error");
         return;
     }
     cluster.configure_one(
@@ -227,10 +227,10 @@ help: the same path must exist on every node
     assert_eq!(screen(&outcome), expected);
 }
 
-/// Nobody has to start to find out that a file is missing.
+/// Missing files are reported without starting workers.
 #[test]
-fn files_of_a_training_are_looked_for_before_it_starts() {
-    if !can_run("files_of_a_training_are_looked_for_before_it_starts") {
+fn files_of_a_training_are_checked_before_the_start() {
+    if !can_run("files_of_a_training_are_checked_before_the_start") {
         return;
     }
     let hosts = [("n1", 1), ("n2", 1), ("n3", 1)];
@@ -255,10 +255,10 @@ help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoi
     assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");
 }
 
-/// Another node would lack it as well if this one were left out.
+/// If this node were excluded, the next first node would have the same problem.
 #[test]
-fn what_rank_0_needs_is_no_reason_to_leave_its_node_out() {
-    if !can_run("what_rank_0_needs_is_no_reason_to_leave_its_node_out") {
+fn problem_of_rank_0_does_not_suggest_exclude() {
+    if !can_run("problem_of_rank_0_does_not_suggest_exclude") {
         return;
     }
     let hosts = [("n1", 1), ("n2", 1)];
@@ -281,10 +281,10 @@ help: `--master_addr` must be an address or a name of the first node
     assert_eq!(screen(&outcome), expected);
 }
 
-/// What is typed as it stands there asks, also where the configuration forbids questions.
+/// The printed command prompts, even if the configuration forbids prompts.
 #[test]
-fn the_line_that_makes_a_key_known_can_be_typed_as_it_stands() {
-    if !can_run("the_line_that_makes_a_key_known_can_be_typed_as_it_stands") {
+fn help_for_an_unknown_key_can_be_typed() {
+    if !can_run("help_for_an_unknown_key_can_be_typed") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -306,11 +306,11 @@ compare the fingerprint
     let keyboard = rustix::io::dup(&screen).expect("a copy");
     let recording = Recording::start(screen);
     let mut ssh = command("setsid");
-    // It asks its terminal, whatever its standard input is.
+    // ssh prompts on its terminal, independent of its standard input.
     ssh.args(["--ctty", "--wait", "sh", "-c", &format!("exec {line} true")]);
     ssh.stdin(theirs.try_clone().expect("a copy")).stdout(theirs.try_clone().expect("a copy"));
     let mut typed = ssh.stderr(theirs).spawn().expect("setsid starts");
-    // Our copies of the terminal's other end would keep it open.
+    // Copies of the terminal's other end would keep it open.
     drop(ssh);
     recording.wait_for("Are you sure you want to continue connecting");
     rustix::io::write(&keyboard, b"yes\n").expect("typed");
@@ -327,10 +327,10 @@ fn screen(outcome: &Outcome) -> String {
     text[error..].to_owned()
 }
 
-/// A user who types what the help says meets what we met.
+/// The command in the help fails with the same message as the launch.
 #[test]
-fn help_says_the_line_that_fails_in_the_same_way() {
-    if !can_run("help_says_the_line_that_fails_in_the_same_way") {
+fn help_quotes_a_command_that_fails_in_the_same_way() {
+    if !can_run("help_quotes_a_command_that_fails_in_the_same_way") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -342,7 +342,7 @@ fn help_says_the_line_that_fails_in_the_same_way() {
 error[R107]: 2 of 2 hosts cannot be reached; nothing was started
   connection refused:
     n2: ssh: connect to host 127.0.0.3 port {port}: Connection refused
-  help: is its sshd running, and on this port? see `--ssh_port`
+  help: check that its sshd runs and listens on this port (`--ssh_port`)
   permission denied:
     n1: stranger@127.0.0.2: Permission denied (publickey).
   help: `ssh -o BatchMode=yes -F DIR/ssh_config -p {port} stranger@n1 true` must succeed without a prompt; see `ssh-add -l`
@@ -357,10 +357,10 @@ error[R107]: 2 of 2 hosts cannot be reached; nothing was started
     assert_eq!(words.trim_end(), "stranger@127.0.0.2: Permission denied (publickey).");
 }
 
-/// The old key stands in the file of the user's own configuration.
+/// The old key is in the known_hosts file that the user's configuration names.
 #[test]
-fn help_removes_a_changed_key_from_the_file_in_which_it_stands() {
-    if !can_run("help_removes_a_changed_key_from_the_file_in_which_it_stands") {
+fn help_for_a_changed_key_removes_it_from_its_file() {
+    if !can_run("help_for_a_changed_key_removes_it_from_its_file") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -381,8 +381,8 @@ fn help_removes_a_changed_key_from_the_file_in_which_it_stands() {
 }
 
 #[test]
-fn a_doctor_and_a_preflight_say_the_same_line() {
-    if !can_run("a_doctor_and_a_preflight_say_the_same_line") {
+fn doctor_and_preflight_print_the_same_finding() {
+    if !can_run("doctor_and_preflight_print_the_same_finding") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -406,8 +406,8 @@ error[D001]: n1: cannot be reached: permission denied
 }
 
 #[test]
-fn a_changed_host_key_is_refused_whatever_else_the_user_allows() {
-    if !can_run("a_changed_host_key_is_refused_whatever_else_the_user_allows") {
+fn changed_host_key_is_always_refused() {
+    if !can_run("changed_host_key_is_always_refused") {
         return;
     }
     for policy in ["yes", "ask", "accept-new"] {
@@ -421,13 +421,13 @@ fn a_changed_host_key_is_refused_whatever_else_the_user_allows() {
             outcome.says("The fingerprint for the ED25519 key sent by the remote host is");
         let outcome = outcome.says("the key known before: SHA256:");
         assert_eq!(outcome.stderr.matches("SHA256:").count(), 2, "{outcome:#?}");
-        assert_eq!(cluster.known_hosts(), known, "{policy}: nobody may change what is known");
+        assert_eq!(cluster.known_hosts(), known, "{policy}: known_hosts is unchanged");
     }
 }
 
 #[test]
-fn an_unknown_host_key_is_the_users_decision() {
-    if !can_run("an_unknown_host_key_is_the_users_decision") {
+fn unknown_host_key_follows_the_configuration() {
+    if !can_run("unknown_host_key_follows_the_configuration") {
         return;
     }
     for (policy, code) in [("yes", 77), ("ask", 77), ("accept-new", 0)] {
@@ -440,8 +440,8 @@ fn an_unknown_host_key_is_the_users_decision() {
 }
 
 #[test]
-fn a_dropped_connection_is_tried_again() {
-    if !can_run("a_dropped_connection_is_tried_again") {
+fn dropped_connection_is_tried_again() {
+    if !can_run("dropped_connection_is_tried_again") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -451,16 +451,17 @@ fn a_dropped_connection_is_tried_again() {
 }
 
 #[test]
-fn a_host_that_drops_every_connection_is_given_up() {
-    if !can_run("a_host_that_drops_every_connection_is_given_up") {
+fn host_that_drops_every_connection_fails() {
+    if !can_run("host_that_drops_every_connection_fails") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
     cluster.drop_connections(0, usize::MAX);
     let outcome = launch.sh("exit 0").end().code(69);
     let outcome = outcome.says("kex_exchange_identification");
-    let expected = "help: its sshd may be full (MaxStartups; try a smaller `--fanout`), ban us (fail2ban, \
-                    hosts.deny), lack host keys, or be no sshd: see `ssh -v -F DIR/ssh_config n1 true`\n";
+    let expected = "help: possible causes: too many connections (MaxStartups; try a smaller `--fanout`), a ban \
+                    of this machine (fail2ban, hosts.deny), missing host keys, another service on this port; \
+                    see `ssh -v -F DIR/ssh_config n1 true`\n";
     let said = screen(&outcome);
     assert!(said.contains("dropped before authentication, several times:\n"), "{said}");
     assert!(said.ends_with(expected), "{said}");
@@ -468,8 +469,8 @@ fn a_host_that_drops_every_connection_is_given_up() {
 }
 
 #[test]
-fn a_machine_without_ssh_says_so() {
-    if !can_run("a_machine_without_ssh_says_so") {
+fn missing_ssh_is_an_error() {
+    if !can_run("missing_ssh_is_an_error") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -478,8 +479,8 @@ fn a_machine_without_ssh_says_so() {
 }
 
 #[test]
-fn a_configuration_that_is_not_there_is_an_error() {
-    if !can_run("a_configuration_that_is_not_there_is_an_error") {
+fn missing_configuration_is_an_error() {
+    if !can_run("missing_configuration_is_an_error") {
         return;
     }
     let (_cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -487,10 +488,10 @@ fn a_configuration_that_is_not_there_is_an_error() {
     launch.sh("exit 0").end().code(66).says("cannot read `/nowhere/config`");
 }
 
-/// Ours come first in the file, and the first value wins.
+/// The mandatory options are first in the file, and the first value applies.
 #[test]
-fn a_configuration_cannot_forward_or_run_anything() {
-    if !can_run("a_configuration_cannot_forward_or_run_anything") {
+fn configuration_cannot_forward_or_run_anything() {
+    if !can_run("configuration_cannot_forward_or_run_anything") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -506,5 +507,5 @@ fn a_configuration_cannot_forward_or_run_anything() {
     let outcome = outcome.end().code(1);
     assert_eq!(outcome.stdout_text(), "agent=\nnot a tty\n");
     assert!(!ran.exists());
-    assert!(!cluster.dir().join("shared").exists(), "a master that outlives us");
+    assert!(!cluster.dir().join("shared").exists(), "a master that outlives the launcher");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::cluster::{Cluster, can_run};
 use crate::support::proof::has;
 
-/// A login shell, without changing anybody's account: sshd hands it the command as it came.
+/// Runs a job with this login shell, without changing an account: sshd passes the command unchanged.
 fn with_shell(shell: &str, test: &str) {
     if !can_run(test) || !has("shells", test) {
         return;
@@ -50,8 +50,8 @@ fn fish() {
 }
 
 #[test]
-fn a_start_up_file_may_talk() {
-    if !can_run("a_start_up_file_may_talk") {
+fn start_up_file_may_print() {
+    if !can_run("start_up_file_may_print") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -63,8 +63,8 @@ fn a_start_up_file_may_talk() {
 }
 
 #[test]
-fn a_start_up_file_may_take_its_time() {
-    if !can_run("a_start_up_file_may_take_its_time") {
+fn start_up_file_may_be_slow() {
+    if !can_run("start_up_file_may_be_slow") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1), ("n2", 1)]);
@@ -75,23 +75,27 @@ fn a_start_up_file_may_take_its_time() {
     job.wait_for_error("Waiting  for n1, n2");
     std::fs::write(flag, "").expect("a flag");
     job.end().code(0);
-    assert_eq!((cluster.connections(0), cluster.connections(1)), (1, 1), "nobody tried again");
+    assert_eq!(
+        (cluster.connections(0), cluster.connections(1)),
+        (1, 1),
+        "one connection for each host"
+    );
 }
 
 #[test]
-fn a_start_up_file_that_never_stops_talking_is_told() {
-    if !can_run("a_start_up_file_that_never_stops_talking_is_told") {
+fn start_up_file_that_prints_without_end_is_an_error() {
+    if !can_run("start_up_file_that_prints_without_end_is_an_error") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
     cluster.configure("ForceCommand yes welcome");
-    let outcome = launch.sh("exit 0").end().code(76).says("the agent did not come up");
+    let outcome = launch.sh("exit 0").end().code(76).says("the agent did not start");
     outcome.says("text without end").says("welcome");
 }
 
 #[test]
-fn an_account_that_may_not_log_in_is_told_in_its_own_words() {
-    if !can_run("an_account_that_may_not_log_in_is_told_in_its_own_words") {
+fn refused_account_is_reported_with_its_output() {
+    if !can_run("refused_account_is_reported_with_its_output") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
@@ -101,8 +105,8 @@ fn an_account_that_may_not_log_in_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_home_with_a_blank_is_a_home() {
-    if !can_run("a_home_with_a_blank_is_a_home") {
+fn home_may_contain_a_blank() {
+    if !can_run("home_may_contain_a_blank") {
         return;
     }
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);

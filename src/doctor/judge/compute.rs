@@ -17,22 +17,22 @@ const FILES_MIN: u64 = 4096;
 /// Smallest available memory for each worker; with less it is killed while it loads its libraries.
 const WORKER_BYTES_MIN: u64 = GIB;
 
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, node, patient) in case.patients() {
-        found.extend(shared_memory(rank, patient));
-        found.extend(limits(rank, patient));
-        found.extend(shares(rank, node, patient));
+    for (rank, node, examined) in cluster.patients() {
+        found.extend(shared_memory(rank, examined));
+        found.extend(limits(rank, examined));
+        found.extend(shares(rank, node, examined));
     }
-    found.extend(same_machine(case));
+    found.extend(same_machine(cluster));
     found
 }
 
-fn shared_memory(rank: NodeRank, patient: &Patient) -> Option<Finding> {
+fn shared_memory(rank: NodeRank, examined: &Patient) -> Option<Finding> {
     let finding = |severity, message: String| Finding::new(codes::SHM, severity, rank, message);
     let more =
         "give the container more: `--shm-size` of docker, an emptyDir with medium Memory in a pod";
-    match &patient.report.compute.shm {
+    match &examined.report.compute.shm {
         Err(why) => Some(
             finding(Severity::Error, format!("/dev/shm cannot be used: {why}"))
                 .help("NCCL and data loaders need it: mount a tmpfs there"),
@@ -50,11 +50,11 @@ fn shared_memory(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     }
 }
 
-fn limits(rank: NodeRank, patient: &Patient) -> Vec<Finding> {
+fn limits(rank: NodeRank, examined: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
-    let compute = &patient.report.compute;
+    let compute = &examined.report.compute;
     // Only a process that registers memory with an adapter locks much of it.
-    let has_adapters = !patient.report.network.adapters.is_empty();
+    let has_adapters = !examined.report.network.adapters.is_empty();
     if let Some(hard) = compute.memlock.hard.filter(|_| has_adapters) {
         let message = format!("only {} MiB may be locked in memory", hard / MIB);
         found.push(
@@ -73,9 +73,9 @@ fn limits(rank: NodeRank, patient: &Patient) -> Vec<Finding> {
     found
 }
 
-fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
+fn shares(rank: NodeRank, node: &NodeFacts, examined: &Patient) -> Vec<Finding> {
     let mut found = Vec::new();
-    let (compute, slots) = (&patient.report.compute, node.slots);
+    let (compute, slots) = (&examined.report.compute, node.slots);
     if compute.cpus < slots {
         let cpus = count(compute.cpus as usize, "processor");
         let message = format!("{cpus} for {}", count(slots as usize, "worker"));
@@ -99,18 +99,18 @@ fn shares(rank: NodeRank, node: &NodeFacts, patient: &Patient) -> Vec<Finding> {
 
 /// Finding for two host names of one machine: a note, because one machine may play several on
 /// purpose, but a warning if it has GPUs.
-fn same_machine(case: &ClusterFacts) -> Vec<Finding> {
+fn same_machine(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut seen: Vec<(&str, &str, NodeRank)> = Vec::new();
-    for (rank, _, patient) in case.patients() {
-        let machine = &patient.report.machine;
+    for (rank, _, examined) in cluster.patients() {
+        let machine = &examined.report.machine;
         let (boot, name) = (&*machine.boot_id, &*machine.host_name);
         let before = seen.iter().find(|(other, of, _)| (*other, *of) == (boot, name));
         match before {
             Some((.., first)) if !boot.is_empty() => {
-                let has_gpus = 0 < patient.report.gpus.files;
+                let has_gpus = 0 < examined.report.gpus.files;
                 let severity = if has_gpus { Severity::Warning } else { Severity::Note };
-                let message = format!("is the same machine as {}", case.host(*first));
+                let message = format!("is the same machine as {}", cluster.host(*first));
                 found.push(
                     Finding::new(codes::SAME_MACHINE, severity, rank, message)
                         .help("list the machine once, with all of its slots"),
@@ -123,12 +123,12 @@ fn same_machine(case: &ClusterFacts) -> Vec<Finding> {
 }
 
 /// Findings for interfaces with another speed than those of most nodes.
-pub(super) fn odd_speeds(case: &ClusterFacts) -> Vec<Finding> {
-    let speed = |(rank, _, patient): (_, _, &Patient)| {
-        let nics = &patient.report.network.interfaces;
+pub(super) fn odd_speeds(cluster: &ClusterFacts) -> Vec<Finding> {
+    let speed = |(rank, _, examined): (_, _, &Patient)| {
+        let nics = &examined.report.network.interfaces;
         Some((rank, nics.iter().find(|nic| nic.has_door)?.speed_mbit?))
     };
-    let speeds: Vec<_> = case.patients().filter_map(speed).collect();
+    let speeds: Vec<_> = cluster.patients().filter_map(speed).collect();
     let Some((usual, odd)) = odd_ones(&speeds) else { return Vec::new() };
     let finding = |(rank, speed): (_, u32)| {
         let message = format!("its network runs at {speed} Mbit/s, most at {usual}");
@@ -141,7 +141,7 @@ pub(super) fn odd_speeds(case: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, gpus, seen};
+    use super::super::testing::{check, cluster, gpus, seen};
     use super::*;
     use crate::wire::{Adapter, FileSystemSpace, Interface, Limit};
 
@@ -149,7 +149,7 @@ mod tests {
     fn doctor_checks_shared_memory() {
         #[track_caller]
         fn with(shm: Result<FileSystemSpace, String>, expect: &[&str]) {
-            let mut one = case(2);
+            let mut one = cluster(2);
             seen(&mut one, 1).report.compute.shm = shm;
             check(&one, expect);
         }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn doctor_reports_low_limits() {
         let limit = |number| Limit { soft: Some(number), hard: Some(number) };
-        let mut one = case(2);
+        let mut one = cluster(2);
         seen(&mut one, 0).report.compute.memlock = limit(8 * MIB);
         check(&one, &[]);
         seen(&mut one, 0).report.network.adapters = vec![Adapter {
@@ -173,14 +173,14 @@ mod tests {
             rate: String::new(),
         }];
         check(&one, &["warning[D025] n1: only 8 MiB may be locked in memory"]);
-        let mut one = case(2);
+        let mut one = cluster(2);
         seen(&mut one, 0).report.compute.nofile = limit(1024);
         check(&one, &["warning[D026] n1: only 1024 files may be open"]);
     }
 
     #[test]
     fn doctor_checks_processors_and_memory_per_worker() {
-        let mut one = case(2);
+        let mut one = cluster(2);
         one.nodes[1].slots = 8;
         seen(&mut one, 1).report.compute.cpus = 4;
         check(&one, &["warning[D027] n2: 4 processors for 8 workers"]);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn doctor_reports_two_names_of_one_machine() {
-        let mut one = case(3);
+        let mut one = cluster(3);
         let first = seen(&mut one, 0).report.machine.clone();
         seen(&mut one, 2).report.machine = first;
         check(&one, &["note[D035] n3: is the same machine as n1"]);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn doctor_reports_slow_interfaces() {
-        let mut one = case(3);
+        let mut one = cluster(3);
         for (node, speed) in [100_000, 1_000, 100_000].into_iter().enumerate() {
             seen(&mut one, node).report.network.interfaces = vec![Interface {
                 name: "eth0".to_owned(),

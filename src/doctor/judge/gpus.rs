@@ -7,28 +7,28 @@ use crate::doctor::codes;
 use crate::report::summary::count;
 use crate::wire::{GpuProcess, GpuReport, GpusReport};
 
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
-    let has_gpus = case.patients().any(|(_, _, patient)| 0 < patient.report.gpus.files);
-    let are_counted = match case.slots_are {
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+    let has_gpus = cluster.patients().any(|(_, _, examined)| 0 < examined.report.gpus.files);
+    let are_counted = match cluster.slots_are {
         SlotsAre::Gpus => true,
         SlotsAre::GpusIfAny => has_gpus,
         SlotsAre::SharedGpus | SlotsAre::Other => false,
     };
-    if case.slots_are == SlotsAre::Other {
+    if cluster.slots_are == SlotsAre::Other {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (rank, node, patient) in case.patients() {
-        let gpus = &patient.report.gpus;
+    for (rank, node, examined) in cluster.patients() {
+        let gpus = &examined.report.gpus;
         if are_counted {
             found.extend(slots(rank, node.slots, gpus));
         }
         found.extend(health(rank, gpus));
     }
-    found.extend(kinds(case));
-    found.extend(drivers(case));
+    found.extend(kinds(cluster));
+    found.extend(drivers(cluster));
     for name in ["NCCL", "CUDA runtime"] {
-        found.extend(libraries(case, name));
+        found.extend(libraries(cluster, name));
     }
     found
 }
@@ -52,11 +52,14 @@ fn health(rank: NodeRank, gpus: &GpusReport) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(why) = &gpus.silent {
         found.push(
-            Finding::new(codes::NO_DRIVER, Severity::Error, rank, "its GPU driver does not answer")
-                .detail(why.clone())
-                .help(
-                    "run `nvidia-smi` there; library and kernel module may have different versions",
-                ),
+            Finding::new(
+                codes::NO_DRIVER,
+                Severity::Error,
+                rank,
+                "its GPU driver does not respond",
+            )
+            .detail(why.clone())
+            .help("run `nvidia-smi` there; library and kernel module may have different versions"),
         );
     }
     let numbered = || gpus.devices.iter().enumerate();
@@ -64,7 +67,7 @@ fn health(rank: NodeRank, gpus: &GpusReport) -> Vec<Finding> {
         let message = format!("{which} partitioned (MIG)");
         found.push(
             Finding::new(codes::MIG, Severity::Warning, rank, message)
-                .help("NCCL joins whole GPUs only: `nvidia-smi -mig 0`"),
+                .help("NCCL connects whole GPUs only: `nvidia-smi -mig 0`"),
         );
     }
     let has_errors = |gpu: &GpuReport| gpu.ecc_errors.is_some_and(|errors| 0 < errors);
@@ -115,16 +118,16 @@ fn in_use(rank: NodeRank, number: usize, gpu: &GpuReport) -> Option<Finding> {
     })
 }
 
-fn kinds(case: &ClusterFacts) -> Vec<Finding> {
-    let kind = |(rank, _, patient): (_, _, &Patient)| {
-        let gpus = &patient.report.gpus.devices;
+fn kinds(cluster: &ClusterFacts) -> Vec<Finding> {
+    let kind = |(rank, _, examined): (_, _, &Patient)| {
+        let gpus = &examined.report.gpus.devices;
         let mut kinds: Vec<(String, u64)> =
             gpus.iter().map(|gpu| (gpu.name.clone(), gpu.memory_bytes >> 30)).collect();
         kinds.sort();
         kinds.dedup();
         (!kinds.is_empty()).then_some((rank, kinds))
     };
-    let found: Vec<_> = case.patients().filter_map(kind).collect();
+    let found: Vec<_> = cluster.patients().filter_map(kind).collect();
     let show = |kinds: &[(String, u64)]| {
         let kinds = kinds.iter().map(|(name, gib)| format!("{name} ({gib} GiB)"));
         kinds.collect::<Vec<_>>().join(" and ")
@@ -138,10 +141,10 @@ fn kinds(case: &ClusterFacts) -> Vec<Finding> {
     odd.into_iter().map(finding).collect()
 }
 
-fn drivers(case: &ClusterFacts) -> Vec<Finding> {
+fn drivers(cluster: &ClusterFacts) -> Vec<Finding> {
     let driver =
-        |(rank, _, patient): (_, _, &Patient)| Some((rank, patient.report.gpus.driver.clone()?));
-    let drivers: Vec<_> = case.patients().filter_map(driver).collect();
+        |(rank, _, examined): (_, _, &Patient)| Some((rank, examined.report.gpus.driver.clone()?));
+    let drivers: Vec<_> = cluster.patients().filter_map(driver).collect();
     let Some((usual, odd)) = odd_ones(&drivers) else { return Vec::new() };
     let finding = |(rank, driver)| {
         let message = format!("driver {driver}, most have {usual}");
@@ -152,12 +155,12 @@ fn drivers(case: &ClusterFacts) -> Vec<Finding> {
 }
 
 /// Findings for nodes on which a worker would load another version of a library than on most.
-fn libraries(case: &ClusterFacts, name: &'static str) -> Vec<Finding> {
-    let first = |(rank, _, patient): (_, _, &Patient)| {
-        let mut of_name = patient.report.libraries.iter().filter(|library| library.name == name);
+fn libraries(cluster: &ClusterFacts, name: &'static str) -> Vec<Finding> {
+    let first = |(rank, _, examined): (_, _, &Patient)| {
+        let mut of_name = examined.report.libraries.iter().filter(|library| library.name == name);
         (rank, of_name.next().map(|library| library.version.clone()))
     };
-    let found: Vec<_> = case.patients().map(first).collect();
+    let found: Vec<_> = cluster.patients().map(first).collect();
     let show = |version: &Option<Option<String>>| match version {
         None => format!("no {name}"),
         Some(None) => format!("{name} of an unknown version"),
@@ -175,13 +178,13 @@ fn libraries(case: &ClusterFacts, name: &'static str) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, gpus, seen};
+    use super::super::testing::{check, cluster, gpus, seen};
     use super::*;
     use crate::wire::LibraryReport;
 
     #[test]
     fn doctor_compares_slots_with_gpus_if_any_node_has_gpus() {
-        let mut one = case(2);
+        let mut one = cluster(2);
         one.nodes[1].slots = 4;
         check(&one, &[]);
         seen(&mut one, 0).report.gpus = gpus(2);
@@ -202,7 +205,7 @@ mod tests {
     fn doctor_reports_gpu_problems() {
         #[track_caller]
         fn check_problem(add_problem: impl Fn(&mut GpusReport), expect: &str) {
-            let mut one = case(2);
+            let mut one = cluster(2);
             one.nodes.iter_mut().for_each(|node| node.slots = 2);
             for node in 0..2 {
                 seen(&mut one, node).report.gpus = gpus(2);
@@ -212,7 +215,7 @@ mod tests {
         }
         check_problem(
             |gpus| gpus.silent = Some("library mismatch".to_owned()),
-            "error[D015] n2: its GPU driver does not answer",
+            "error[D015] n2: its GPU driver does not respond",
         );
         check_problem(
             |gpus| gpus.devices[1].name = "NVIDIA L4".to_owned(),
@@ -249,7 +252,7 @@ mod tests {
             version: Some(version.to_owned()),
             path: String::new(),
         };
-        let mut one = case(3);
+        let mut one = cluster(3);
         for node in 0..3 {
             seen(&mut one, node).report.libraries =
                 vec![library("NCCL", "2.21.5"), library("CUDA runtime", "12.4.127")];

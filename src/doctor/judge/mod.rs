@@ -20,10 +20,10 @@ use super::case::{ClusterFacts, Finding};
 use crate::base::NodeRank;
 
 /// All findings, the most severe first.
-pub fn judge(case: &ClusterFacts) -> Vec<Finding> {
+pub fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     let families =
         [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge, names::judge];
-    let mut found: Vec<Finding> = families.iter().flat_map(|family| family(case)).collect();
+    let mut found: Vec<Finding> = families.iter().flat_map(|family| family(cluster)).collect();
     found.sort_by_key(|finding| (Reverse(finding.severity), finding.code));
     found
 }

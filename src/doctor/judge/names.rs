@@ -19,13 +19,13 @@ enum Found {
 
 /// Compares the lookups of each name; a name that no node resolves, because only ssh knows it, is
 /// no problem.
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut odd: BTreeMap<(NodeRank, Found), Vec<(&HostName, String)>> = BTreeMap::new();
-    for host in (0..case.nodes.len() as u32).map(NodeRank) {
-        for (node, there, usual) in odd_lookups(case, host) {
+    for host in (0..cluster.nodes.len() as u32).map(NodeRank) {
+        for (node, there, usual) in odd_lookups(cluster, host) {
             let found = if there.is_empty() { Found::Nothing } else { Found::OtherMachine };
             let detail = format!("{} there, {} elsewhere", show(there), show(usual));
-            odd.entry((node, found)).or_default().push((case.host(host), detail));
+            odd.entry((node, found)).or_default().push((cluster.host(host), detail));
         }
     }
     odd.into_iter().map(|((node, found), hosts)| finding(node, found, &hosts)).collect()
@@ -33,9 +33,9 @@ pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
 
 /// Nodes on which the name of a host resolves to other addresses than on most: node, its addresses,
 /// the usual addresses.
-fn odd_lookups(case: &ClusterFacts, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
-    let lookups = case.patients().filter_map(|(node, _, patient)| {
-        let mut dialed = patient.dialed.iter().flatten();
+fn odd_lookups(cluster: &ClusterFacts, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
+    let lookups = cluster.patients().filter_map(|(node, _, examined)| {
+        let mut dialed = examined.dialed.iter().flatten();
         let of_host = dialed.find(|dialed| dialed.whose == ListenerOwner::Node(host))?;
         Some((node, of_host.resolved.as_deref()?))
     });
@@ -70,7 +70,7 @@ fn show(addresses: &[IpAddr]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, seen};
+    use super::super::testing::{check, cluster, seen};
     use super::*;
     use crate::wire::ProbeResult;
 
@@ -78,7 +78,7 @@ mod tests {
     /// another.
     #[track_caller]
     fn check_names(resolved: impl Fn(usize, usize) -> Vec<u8>, expect: &[&str]) {
-        let mut one = case(4);
+        let mut one = cluster(4);
         for dialer in 0..4 {
             let others = (0..4).filter(|host| *host != dialer);
             let dialed = others.map(|host| ProbeResult {

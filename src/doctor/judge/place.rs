@@ -6,19 +6,19 @@ use crate::doctor::case::{ClusterFacts, Finding, Patient};
 use crate::doctor::codes;
 use crate::wire::Looked;
 
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, _, patient) in case.patients() {
-        let report = &patient.report;
-        let missing = |code, looked| missing(code, rank, looked, 1 < case.nodes.len());
+    for (rank, _, examined) in cluster.patients() {
+        let report = &examined.report;
+        let missing = |code, looked| missing(code, rank, looked, 1 < cluster.nodes.len());
         found.extend(missing(codes::CWD, Some(&report.cwd)));
         // If the directory is missing, so are its files and the paths relative to it.
         let of_cwd = |looked: Option<_>| looked.filter(|_| report.cwd.is_ok());
         found.extend(missing(codes::PROGRAM, of_cwd(report.program.as_ref())));
         found.extend(missing(codes::SCRIPT, of_cwd(report.script.as_ref())));
-        found.extend(broken_python(rank, patient));
+        found.extend(broken_python(rank, examined));
     }
-    found.extend(versions(case));
+    found.extend(versions(cluster));
     found
 }
 
@@ -38,9 +38,9 @@ fn missing(
 }
 
 /// Finding for a Python that does not run; a missing one is reported as a missing program.
-fn broken_python(rank: NodeRank, patient: &Patient) -> Option<Finding> {
-    let why = patient.report.python.as_ref()?.version.as_ref().err()?;
-    let is_there = matches!(patient.report.program, Some(Ok(())));
+fn broken_python(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+    let why = examined.report.python.as_ref()?.version.as_ref().err()?;
+    let is_there = matches!(examined.report.program, Some(Ok(())));
     is_there.then(|| {
         Finding::new(codes::PYTHON, Severity::Error, rank, "its Python does not work")
             .detail(why.clone())
@@ -48,12 +48,12 @@ fn broken_python(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn versions(case: &ClusterFacts) -> Vec<Finding> {
-    let version = |(rank, _, patient): (_, _, &Patient)| {
-        let python = patient.report.python.as_ref()?;
+fn versions(cluster: &ClusterFacts) -> Vec<Finding> {
+    let version = |(rank, _, examined): (_, _, &Patient)| {
+        let python = examined.report.python.as_ref()?;
         Some((rank, python.version.clone().ok()?))
     };
-    let versions: Vec<_> = case.patients().filter_map(version).collect();
+    let versions: Vec<_> = cluster.patients().filter_map(version).collect();
     let Some((usual, odd)) = odd_ones(&versions) else { return Vec::new() };
     let finding = |(rank, version)| {
         let message = format!("Python {version}, most have {usual}");
@@ -65,21 +65,21 @@ fn versions(case: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, seen};
+    use super::super::testing::{check, cluster, seen};
     use crate::base::Status;
     use crate::wire::{Problem, Python};
 
     #[test]
     fn doctor_reports_missing_paths_with_the_node_message() {
         let problem = |message: &str| Err(Problem::new(Status::NoInput, message));
-        let mut one = case(2);
+        let mut one = cluster(2);
         seen(&mut one, 1).report.cwd = problem("cannot use the working directory `/x`: gone");
         check(&one, &["error[D009] n2: cannot use the working directory `/x`: gone"]);
-        let mut one = case(2);
+        let mut one = cluster(2);
         seen(&mut one, 0).report.program = Some(problem("program `python3` is not in PATH"));
         seen(&mut one, 0).report.python = Some(Python { version: Err("cannot start".to_owned()) });
         check(&one, &["error[D010] n1: program `python3` is not in PATH"]);
-        let mut one = case(2);
+        let mut one = cluster(2);
         seen(&mut one, 0).report.script = Some(problem("cannot read script `a.py`: gone"));
         check(&one, &["error[D011] n1: cannot read script `a.py`: gone"]);
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn doctor_reports_broken_and_different_pythons() {
         let version = |version: &str| Some(Python { version: Ok(version.to_owned()) });
-        let mut one = case(3);
+        let mut one = cluster(3);
         for (node, number) in ["3.11.2", "3.9.1", "3.11.2"].iter().enumerate() {
             seen(&mut one, node).report.python = version(number);
         }

@@ -17,29 +17,29 @@ pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
 const SAME_BUILD: &str =
     "install this build there, or omit --agent_path, so that remuda copies itself to the node";
 
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
-    let nodes = (0..).map(NodeRank).zip(&case.nodes);
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+    let nodes = (0..).map(NodeRank).zip(&cluster.nodes);
     let mut found: Vec<Finding> =
-        nodes.filter_map(|(rank, node)| absent(case, rank, node)).collect();
-    let slow_way = slow_way(case);
-    for (rank, _, patient) in case.patients() {
-        found.extend(build(rank, patient));
-        found.extend(shell(rank, patient, &slow_way));
-        found.extend(clock(rank, patient));
+        nodes.filter_map(|(rank, node)| absent(cluster, rank, node)).collect();
+    let slow_way = slow_way(cluster);
+    for (rank, _, examined) in cluster.patients() {
+        found.extend(build(rank, examined));
+        found.extend(shell(rank, examined, &slow_way));
+        found.extend(clock(rank, examined));
     }
-    found.extend(servers(case));
-    found.extend(users(case));
+    found.extend(servers(cluster));
+    found.extend(users(cluster));
     found
 }
 
-fn absent(case: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
+fn absent(cluster: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
     let finding = |code, message| Finding::new(code, Severity::Error, rank, message);
     match &node.seen {
         Seen::Examined(_) => None,
         Seen::Unreachable(fault) => {
             let message = format!("cannot be reached: {}", fault.kind.title());
             let finding = finding(codes::UNREACHABLE, message).detail(fault.words.clone());
-            Some(match first_of(case, fault.kind).and_then(Fault::help) {
+            Some(match first_of(cluster, fault.kind).and_then(Fault::help) {
                 Some(help) => finding.help(help),
                 None => finding,
             })
@@ -61,8 +61,8 @@ fn absent(case: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Findi
 
 /// The first fault of a kind; its help is given for all nodes with that kind, so that they form one
 /// finding.
-fn first_of(case: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
-    case.nodes.iter().find_map(|node| match &node.seen {
+fn first_of(cluster: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
+    cluster.nodes.iter().find_map(|node| match &node.seen {
         Seen::Unreachable(fault) if fault.kind == kind => Some(fault),
         Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } | Seen::Examined(_) => {
             None
@@ -70,30 +70,30 @@ fn first_of(case: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
     })
 }
 
-fn build(rank: NodeRank, patient: &Patient) -> Option<Finding> {
-    const OURS: &str = env!("CARGO_PKG_VERSION");
-    let build = &patient.build;
-    (build != OURS).then(|| {
-        let message = format!("remuda {build} there, {OURS} here");
+fn build(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+    const BUILD: &str = env!("CARGO_PKG_VERSION");
+    let build = &examined.build;
+    (build != BUILD).then(|| {
+        let message = format!("remuda {build} there, {BUILD} here");
         Finding::new(codes::OTHER_BUILD, Severity::Warning, rank, message).help(SAME_BUILD)
     })
 }
 
-fn is_slow(arrival: &Arrival) -> bool {
-    arrival.shell.is_some_and(|took| SHELL_SLOW <= took)
+fn is_slow(session: &Arrival) -> bool {
+    session.shell.is_some_and(|took| SHELL_SLOW <= took)
 }
 
 /// Ssh arguments for the first host with a slow shell, which the help shows as an example.
-fn slow_way(case: &ClusterFacts) -> String {
-    let mut slow = case.patients().filter(|(_, _, patient)| is_slow(&patient.arrival));
-    slow.find_map(|(_, _, patient)| patient.arrival.way.clone())
+fn slow_way(cluster: &ClusterFacts) -> String {
+    let mut slow = cluster.patients().filter(|(_, _, examined)| is_slow(&examined.arrival));
+    slow.find_map(|(_, _, examined)| examined.arrival.way.clone())
         .unwrap_or_else(|| "HOST".to_owned())
 }
 
-fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
+fn shell(rank: NodeRank, examined: &Patient, way: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    let arrival = &patient.arrival;
-    if let Some(took) = arrival.shell.filter(|_| is_slow(arrival)) {
+    let session = &examined.arrival;
+    if let Some(took) = session.shell.filter(|_| is_slow(session)) {
         let message = "its login shell is slow";
         found.push(
             Finding::new(codes::SLOW_SHELL, Severity::Warning, rank, message)
@@ -103,7 +103,7 @@ fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
                 )),
         );
     }
-    if let Some(first) = arrival.noise.lines().map(str::trim).find(|line| !line.is_empty()) {
+    if let Some(first) = session.noise.lines().map(str::trim).find(|line| !line.is_empty()) {
         let message = "its login shell prints text in non-interactive sessions";
         found.push(
             Finding::new(codes::NOISY_SHELL, Severity::Warning, rank, message)
@@ -114,8 +114,8 @@ fn shell(rank: NodeRank, patient: &Patient, way: &str) -> Vec<Finding> {
     found
 }
 
-fn clock(rank: NodeRank, patient: &Patient) -> Option<Finding> {
-    let clock = patient.clock;
+fn clock(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+    let clock = examined.clock;
     let off_us = clock.ahead_us.unsigned_abs();
     if off_us.saturating_sub(clock.error_us) <= CLOCK_OFF_US {
         return None;
@@ -136,10 +136,10 @@ fn clock(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     )
 }
 
-fn servers(case: &ClusterFacts) -> Vec<Finding> {
+fn servers(cluster: &ClusterFacts) -> Vec<Finding> {
     let server =
-        |(rank, _, patient): (_, _, &Patient)| Some((rank, patient.arrival.server.clone()?));
-    let servers: Vec<_> = case.patients().filter_map(server).collect();
+        |(rank, _, examined): (_, _, &Patient)| Some((rank, examined.arrival.server.clone()?));
+    let servers: Vec<_> = cluster.patients().filter_map(server).collect();
     let Some((usual, odd)) = odd_ones(&servers) else { return Vec::new() };
     let finding = |(rank, server)| {
         let message = format!("its sshd is {server}, most are {usual}");
@@ -148,12 +148,12 @@ fn servers(case: &ClusterFacts) -> Vec<Finding> {
     odd.into_iter().map(finding).collect()
 }
 
-fn users(case: &ClusterFacts) -> Vec<Finding> {
-    let user = |(rank, _, patient): (_, _, &Patient)| {
-        let machine = &patient.report.machine;
+fn users(cluster: &ClusterFacts) -> Vec<Finding> {
+    let user = |(rank, _, examined): (_, _, &Patient)| {
+        let machine = &examined.report.machine;
         (rank, (machine.user.clone(), machine.uid))
     };
-    let users: Vec<_> = case.patients().map(user).collect();
+    let users: Vec<_> = cluster.patients().map(user).collect();
     let show = |(name, uid): &(Option<String>, u32)| match name {
         Some(name) => format!("`{name}` ({uid})"),
         None => format!("uid {uid}, without a name"),
@@ -170,7 +170,7 @@ fn users(case: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, seen};
+    use super::super::testing::{check, cluster, seen};
     use super::*;
     use crate::doctor::case::Clock;
 
@@ -178,7 +178,7 @@ mod tests {
     fn doctor_reports_nodes_without_a_report() {
         let words = "ssh: connect to host n2 port 22: Connection refused";
         let fault = Fault::new(FaultKind::Refused, words);
-        let mut one = case(3);
+        let mut one = cluster(3);
         one.nodes[1].seen = Seen::Unreachable(fault);
         check(&one, &["error[D001] n2: cannot be reached: connection refused"]);
         one.nodes[1].seen = Seen::Lost("the connection ended".to_owned());
@@ -189,13 +189,13 @@ mod tests {
 
     #[test]
     fn doctor_checks_shells_clocks_and_builds() {
-        let mut one = case(3);
+        let mut one = cluster(3);
         seen(&mut one, 0).arrival.noise = "\n  Welcome!\n".to_owned();
         check(&one, &["warning[D005] n1: its login shell prints text in non-interactive sessions"]);
-        let mut one = case(3);
+        let mut one = cluster(3);
         seen(&mut one, 2).arrival.shell = Some(Duration::from_secs(7));
         check(&one, &["warning[D006] n3: its login shell is slow"]);
-        let mut one = case(3);
+        let mut one = cluster(3);
         seen(&mut one, 1).clock = Clock { ahead_us: -90_000_000, error_us: 300 };
         check(&one, &["warning[D007] n2: its clock is behind the local one"]);
         seen(&mut one, 1).clock = Clock { ahead_us: 3_000_000, error_us: 2_500_000 };
@@ -208,10 +208,10 @@ mod tests {
 
     #[test]
     fn doctor_reports_other_users_and_ssh_servers() {
-        let mut one = case(3);
+        let mut one = cluster(3);
         seen(&mut one, 2).report.machine.uid = 1001;
         check(&one, &["warning[D008] n3: the user is `ada` (1001) there, `ada` (1000) on most"]);
-        let mut one = case(3);
+        let mut one = cluster(3);
         for (node, server) in ["OpenSSH_9.2p1", "OpenSSH_9.2p1", "OpenSSH_8.0"].iter().enumerate() {
             seen(&mut one, node).arrival.server = Some((*server).to_owned());
         }

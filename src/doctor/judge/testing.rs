@@ -12,7 +12,7 @@ use crate::wire::{
 };
 
 /// Nodes `n1`, `n2` and so on, with one slot each, on machines without GPUs.
-pub(in crate::doctor) fn case(nodes: usize) -> ClusterFacts {
+pub(in crate::doctor) fn cluster(nodes: usize) -> ClusterFacts {
     let nodes = (1..=nodes).map(|number| NodeFacts {
         host: HostName::parse(&format!("n{number}")).expect("a name"),
         slots: 1,
@@ -23,9 +23,9 @@ pub(in crate::doctor) fn case(nodes: usize) -> ClusterFacts {
 }
 
 /// Facts of an examined node, to be modified.
-pub(super) fn seen(case: &mut ClusterFacts, node: usize) -> &mut Patient {
-    match &mut case.nodes[node].seen {
-        Seen::Examined(patient) => patient,
+pub(super) fn seen(cluster: &mut ClusterFacts, node: usize) -> &mut Patient {
+    match &mut cluster.nodes[node].seen {
+        Seen::Examined(examined) => examined,
         other => panic!("{other:?}"),
     }
 }
@@ -52,14 +52,14 @@ pub(super) fn gpus(count: u32) -> GpusReport {
 
 /// Checks all findings, each written as `error[D001] n2: message`.
 #[track_caller]
-pub(super) fn check(case: &ClusterFacts, expect: &[&str]) {
-    let found = judge(case).into_iter().map(|finding| {
+pub(super) fn check(cluster: &ClusterFacts, expect: &[&str]) {
+    let found = judge(cluster).into_iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
             Severity::Note => "note",
         };
-        let host = case.host(finding.node);
+        let host = cluster.host(finding.node);
         format!("{severity}[{}] {host}: {}", finding.code, finding.message)
     });
     assert_eq!(found.collect::<Vec<_>>(), expect);

@@ -11,21 +11,21 @@ use crate::wire::{ListenerOwner, ProbeFault};
 
 const FIREWALL: &str = "open all ports between the nodes: NCCL and the store use any of them";
 
-pub(super) fn judge(case: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, _, patient) in case.patients() {
-        found.extend(no_address(rank, patient));
-        found.extend(adapters(rank, patient));
+    for (rank, _, examined) in cluster.patients() {
+        found.extend(no_address(rank, examined));
+        found.extend(adapters(rank, examined));
     }
-    found.extend(master_port(case));
-    let knocks = knocks(case);
-    found.extend(blame(case, &knocks));
-    found.extend(odd_speeds(case));
+    found.extend(master_port(cluster));
+    let probes = knocks(cluster);
+    found.extend(blame(cluster, &probes));
+    found.extend(odd_speeds(cluster));
     found
 }
 
-fn no_address(rank: NodeRank, patient: &Patient) -> Option<Finding> {
-    let problem = patient.report.network.door.as_ref().err()?;
+fn no_address(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+    let problem = examined.report.network.door.as_ref().err()?;
     let finding = Finding::new(codes::NO_ADDRESS, Severity::Error, rank, problem.message.clone());
     Some(match &problem.help {
         Some(help) => finding.help(help.clone()),
@@ -33,12 +33,12 @@ fn no_address(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn adapters(rank: NodeRank, patient: &Patient) -> Option<Finding> {
-    let adapters = &patient.report.network.adapters;
+fn adapters(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+    let adapters = &examined.report.network.adapters;
     let down: Vec<_> = adapters.iter().filter(|one| one.state != "ACTIVE").collect();
     // An unused second port is common; an adapter without any active port is not.
-    let is_blind = !down.is_empty() && down.len() == adapters.len();
-    is_blind.then(|| {
+    let has_no_link = !down.is_empty() && down.len() == adapters.len();
+    has_no_link.then(|| {
         let states: Vec<_> =
             down.iter().map(|one| format!("{} is {}", one.name, one.state)).collect();
         let message = "no port of its InfiniBand adapters is active";
@@ -48,12 +48,13 @@ fn adapters(rank: NodeRank, patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn master_port(case: &ClusterFacts) -> Option<Finding> {
-    let (rank, _, patient) = case.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
-    let master = patient.report.network.master.as_ref()?;
-    match (master, case.port) {
+fn master_port(cluster: &ClusterFacts) -> Option<Finding> {
+    let (rank, _, examined) =
+        cluster.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
+    let master = examined.report.network.master.as_ref()?;
+    match (master, cluster.port) {
         // The missing address is reported by `no_address`.
-        (Err(_), _) if patient.report.network.door.is_err() => None,
+        (Err(_), _) if examined.report.network.door.is_err() => None,
         (Err(problem), _) => {
             let finding =
                 Finding::new(codes::PORT_TAKEN, Severity::Error, rank, problem.message.clone());
@@ -82,38 +83,38 @@ enum Side {
     Master,
 }
 
-fn knocks(case: &ClusterFacts) -> Knocks<'_> {
-    let mut knocks = Knocks::new();
-    for (rank, _, patient) in case.patients() {
-        for dialed in patient.dialed.iter().flatten() {
+fn knocks(cluster: &ClusterFacts) -> Knocks<'_> {
+    let mut probes = Knocks::new();
+    for (rank, _, examined) in cluster.patients() {
+        for dialed in examined.dialed.iter().flatten() {
             let side = match dialed.whose {
                 ListenerOwner::Node(node) => Side::Node(node),
                 ListenerOwner::Master => Side::Master,
             };
-            knocks.insert((rank, side), dialed.outcome.as_ref().err());
+            probes.insert((rank, side), dialed.outcome.as_ref().err());
         }
     }
-    knocks
+    probes
 }
 
 /// Attributes failed connections: if most connections to a node fail, to that node; if most
 /// connections from a node fail, to that node; any other failure to the pair of nodes.
-fn blame(case: &ClusterFacts, knocks: &Knocks<'_>) -> Vec<Finding> {
+fn blame(cluster: &ClusterFacts, probes: &Knocks<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    let ranks = || (0..case.nodes.len() as u32).map(NodeRank);
+    let ranks = || (0..cluster.nodes.len() as u32).map(NodeRank);
     let mut unreached: Vec<NodeRank> = Vec::new();
     for target in ranks() {
-        let at_door: Vec<_> = at(knocks, Side::Node(target), target).collect();
-        if let Some(fault) = most_failed(&at_door) {
+        let to_target: Vec<_> = at(probes, Side::Node(target), target).collect();
+        if let Some(fault) = most_failed(&to_target) {
             unreached.push(target);
             let message = format!("the other nodes cannot connect to it: {}", show(fault));
             let finding = Finding::new(codes::NOT_REACHED, Severity::Error, target, message);
-            found.push(finding.detail(address_of(case, target)).help(FIREWALL));
+            found.push(finding.detail(address_of(cluster, target)).help(FIREWALL));
         }
     }
     let mut isolated: Vec<NodeRank> = Vec::new();
     for dialer in ranks() {
-        let of_dialer: Vec<_> = knocks
+        let of_dialer: Vec<_> = probes
             .iter()
             .filter(|((from, side), _)| {
                 *from == dialer
@@ -123,28 +124,28 @@ fn blame(case: &ClusterFacts, knocks: &Knocks<'_>) -> Vec<Finding> {
             .collect();
         if let Some(fault) = most_failed(&of_dialer) {
             isolated.push(dialer);
-            let message = format!("it cannot connect to the other nodes: {}", show(fault));
+            let message = format!("cannot connect to the other nodes: {}", show(fault));
             let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, dialer, message);
             found.push(finding.help(FIREWALL));
         }
     }
-    for ((dialer, side), fault) in knocks {
+    for ((dialer, side), fault) in probes {
         let (Some(fault), Side::Node(target)) = (fault, side) else { continue };
         if unreached.contains(target) || isolated.contains(dialer) {
             continue;
         }
-        let message = format!("it cannot connect to {}: {}", case.host(*target), show(fault));
+        let message = format!("cannot connect to {}: {}", cluster.host(*target), show(fault));
         let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, *dialer, message);
-        found.push(finding.detail(address_of(case, *target)).help(FIREWALL));
+        found.push(finding.detail(address_of(cluster, *target)).help(FIREWALL));
     }
-    found.extend(master_door(case, knocks, &unreached, &isolated));
+    found.extend(master_door(cluster, probes, &unreached, &isolated));
     found
 }
 
 /// Findings for nodes that can connect to node 0, but not to the port of rank 0.
 fn master_door(
-    case: &ClusterFacts,
-    knocks: &Knocks<'_>,
+    cluster: &ClusterFacts,
+    probes: &Knocks<'_>,
     unreached: &[NodeRank],
     isolated: &[NodeRank],
 ) -> Vec<Finding> {
@@ -152,32 +153,32 @@ fn master_door(
         return Vec::new();
     }
     let reaches_node =
-        |dialer: NodeRank| !matches!(knocks.get(&(dialer, Side::Node(NodeRank(0)))), Some(Some(_)));
-    let of_master = knocks.iter().filter(|((_, side), _)| *side == Side::Master);
+        |dialer: NodeRank| !matches!(probes.get(&(dialer, Side::Node(NodeRank(0)))), Some(Some(_)));
+    let of_master = probes.iter().filter(|((_, side), _)| *side == Side::Master);
     let failed = of_master.filter_map(|((dialer, _), fault)| Some((*dialer, (*fault)?)));
     let reported = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
     let finding = |(dialer, fault): (NodeRank, &ProbeFault)| {
-        let message = format!("it cannot connect to the port of rank 0: {}", show(fault));
+        let message = format!("cannot connect to the port of rank 0: {}", show(fault));
         let finding = Finding::new(codes::NO_MASTER, Severity::Error, dialer, message);
-        finding.detail(master_address(case)).help(FIREWALL)
+        finding.detail(master_address(cluster)).help(FIREWALL)
     };
     reported.map(finding).collect()
 }
 
 fn at<'a>(
-    knocks: &'a Knocks<'_>,
-    door: Side,
+    probes: &'a Knocks<'_>,
+    target: Side,
     owner: NodeRank,
 ) -> impl Iterator<Item = Option<&'a ProbeFault>> {
-    let is_at = move |(from, side): &(NodeRank, Side)| *side == door && *from != owner;
-    knocks.iter().filter(move |(knock, _)| is_at(knock)).map(|(_, fault)| *fault)
+    let is_at = move |(from, side): &(NodeRank, Side)| *side == target && *from != owner;
+    probes.iter().filter(move |(probe, _)| is_at(probe)).map(|(_, fault)| *fault)
 }
 
 /// The first fault, if at least two and more than half of the connections failed.
-fn most_failed<'a>(knocks: &[Option<&'a ProbeFault>]) -> Option<&'a ProbeFault> {
-    let mut faults = knocks.iter().filter_map(|fault| *fault);
+fn most_failed<'a>(probes: &[Option<&'a ProbeFault>]) -> Option<&'a ProbeFault> {
+    let mut faults = probes.iter().filter_map(|fault| *fault);
     let failed = faults.clone().count();
-    faults.next().filter(|_| 2 <= failed && knocks.len() < 2 * failed)
+    faults.next().filter(|_| 2 <= failed && probes.len() < 2 * failed)
 }
 
 fn show(fault: &ProbeFault) -> &str {
@@ -190,18 +191,18 @@ fn show(fault: &ProbeFault) -> &str {
     }
 }
 
-fn address_of(case: &ClusterFacts, node: NodeRank) -> String {
-    let mut patients = case.patients();
-    let patient = patients.find(|(rank, ..)| *rank == node).map(|(.., patient)| patient);
-    match patient.map(|patient| &patient.report.network.door) {
+fn address_of(cluster: &ClusterFacts, node: NodeRank) -> String {
+    let mut nodes = cluster.patients();
+    let examined = nodes.find(|(rank, ..)| *rank == node).map(|(.., examined)| examined);
+    match examined.map(|examined| &examined.report.network.door) {
         Some(Ok(address)) => format!("at {}", address.ip()),
         Some(Err(_)) | None => "at an unknown address".to_owned(),
     }
 }
 
-fn master_address(case: &ClusterFacts) -> String {
-    let mut patients = case.patients();
-    let master = patients.next().and_then(|(.., patient)| patient.report.network.master.as_ref());
+fn master_address(cluster: &ClusterFacts) -> String {
+    let mut nodes = cluster.patients();
+    let master = nodes.next().and_then(|(.., examined)| examined.report.network.master.as_ref());
     match master {
         Some(Ok(address)) => format!("at {address}"),
         Some(Err(_)) | None => "at an unknown address".to_owned(),
@@ -210,14 +211,14 @@ fn master_address(case: &ClusterFacts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{case, check, seen};
+    use super::super::testing::{check, cluster, seen};
     use super::*;
     use crate::base::Status;
     use crate::wire::{ProbeResult, Problem};
 
     /// Nodes that all connect to each other; the connections that `shut` selects get no answer.
     fn with_shut(nodes: usize, shut: impl Fn(usize, usize) -> bool) -> ClusterFacts {
-        let mut one = case(nodes);
+        let mut one = cluster(nodes);
         for dialer in 0..nodes {
             let others = (0..nodes).filter(|target| *target != dialer);
             let dialed = others.map(|target| ProbeResult {
@@ -239,24 +240,24 @@ mod tests {
         );
         check(
             &with_shut(4, |dialer, _| dialer == 2),
-            &["error[D030] n3: it cannot connect to the other nodes: no answer"],
+            &["error[D030] n3: cannot connect to the other nodes: no answer"],
         );
         check(
             &with_shut(4, |dialer, target| dialer == 2 || target == 2),
             &[
-                "error[D030] n3: it cannot connect to the other nodes: no answer",
+                "error[D030] n3: cannot connect to the other nodes: no answer",
                 "error[D031] n3: the other nodes cannot connect to it: no answer",
             ],
         );
         check(
             &with_shut(4, |dialer, target| (dialer, target) == (1, 3)),
-            &["error[D030] n2: it cannot connect to n4: no answer"],
+            &["error[D030] n2: cannot connect to n4: no answer"],
         );
         check(
             &with_shut(2, |_, _| true),
             &[
-                "error[D030] n1: it cannot connect to n2: no answer",
-                "error[D030] n2: it cannot connect to n1: no answer",
+                "error[D030] n1: cannot connect to n2: no answer",
+                "error[D030] n2: cannot connect to n1: no answer",
             ],
         );
     }
@@ -271,12 +272,12 @@ mod tests {
         };
         seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
         let why = "connection refused; a filter may reject it";
-        check(&one, &[&format!("error[D032] n2: it cannot connect to the port of rank 0: {why}")]);
+        check(&one, &[&format!("error[D032] n2: cannot connect to the port of rank 0: {why}")]);
     }
 
     #[test]
     fn master_port_in_use_is_an_error_if_requested() {
-        let mut one = case(2);
+        let mut one = cluster(2);
         let address = |port: u16| Some(Ok(([10, 0, 0, 1], port).into()));
         seen(&mut one, 0).report.network.master = address(29500);
         check(&one, &[]);
@@ -290,11 +291,11 @@ mod tests {
 
     #[test]
     fn doctor_reports_missing_address_and_inactive_adapters() {
-        let mut one = case(2);
+        let mut one = cluster(2);
         let problem = Problem::new(Status::Config, "no address is known");
         seen(&mut one, 1).report.network.door = Err(problem);
         check(&one, &["error[D036] n2: no address is known"]);
-        let mut one = case(2);
+        let mut one = cluster(2);
         let adapter = |state: &str| crate::wire::Adapter {
             name: "mlx5_0/1".to_owned(),
             state: state.to_owned(),

@@ -19,7 +19,7 @@ pub enum BindError {
     /// The name does not resolve.
     #[error("the name `{name}` does not resolve: {why}")]
     NoSuchName {
-        /// The name.
+        /// Name or address of node 0.
         name: String,
         /// Error text of the resolver.
         why: String,
@@ -30,19 +30,19 @@ pub enum BindError {
     /// The port is in use.
     #[error("port {port} of `{name}` is taken")]
     Taken {
-        /// The name.
+        /// Name or address of node 0.
         name: String,
-        /// The port.
+        /// The port that another process listens on.
         port: u16,
     },
     /// The kernel refused.
     #[error("cannot listen on `{name}`, port {port}: {error}")]
     Os {
-        /// The name.
+        /// Name or address of node 0.
         name: String,
-        /// The port.
+        /// The requested port.
         port: u16,
-        /// Error of the kernel.
+        /// Error of `bind` or `listen`.
         error: io::Error,
     },
 }
@@ -57,19 +57,19 @@ pub struct BoundListener {
 
 impl BoundListener {
     /// Waits until the name resolves to an address of this machine, at most until `deadline`, and
-    /// listens there. Names of pods begin to exist some time after the pods. At intervals, `tell`
-    /// receives the reason of the wait and its length.
+    /// listens there. Names of pods begin to exist some time after the pods. At intervals,
+    /// `on_wait` receives the reason of the wait and its length.
     pub async fn open(
         name: &str,
         port: u16,
         deadline: Instant,
-        mut tell: impl FnMut(&BindError, Duration),
+        mut on_wait: impl FnMut(&BindError, Duration),
     ) -> Result<Self, BindError> {
         let since = clock::now();
         let mut notices = WaitNotices::default();
         loop {
             let error = match try_open(name, port).await {
-                Ok(door) => return Ok(door),
+                Ok(listener) => return Ok(listener),
                 Err(error) => error,
             };
             let now = clock::now();
@@ -77,7 +77,7 @@ impl BoundListener {
                 return Err(error);
             }
             if notices.is_due(now - since, &error.to_string()) {
-                tell(&error, now - since);
+                on_wait(&error, now - since);
             }
             tokio::time::sleep(super::share_of(now - since, PAUSE_MIN, PAUSE_MAX)).await;
         }
@@ -115,7 +115,7 @@ async fn try_open(name: &str, port: u16) -> Result<BoundListener, BindError> {
 fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<BoundListener, BindError> {
     for address in addresses {
         match listen(address) {
-            Ok(door) => return Ok(door),
+            Ok(listener) => return Ok(listener),
             Err(error) => match error.kind() {
                 io::ErrorKind::AddrNotAvailable => {}
                 io::ErrorKind::AddrInUse => {
@@ -153,14 +153,14 @@ mod tests {
     #[track_caller]
     fn check(name: &str, port: u16, expect: &str) {
         let found = match open(name, port) {
-            Ok(door) => door.address.ip().to_string(),
+            Ok(listener) => listener.address.ip().to_string(),
             Err(error) => error.to_string(),
         };
         assert_eq!(found, expect);
     }
 
     #[test]
-    fn node_0_listens_at_its_own_address_and_nowhere_else() {
+    fn node_0_listens_only_at_its_own_address() {
         check("127.0.0.3", 0, "127.0.0.3");
         check("[::1]", 0, "::1");
         check("192.0.2.1", 0, "`192.0.2.1` is not an address of this node");

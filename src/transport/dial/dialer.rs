@@ -49,7 +49,7 @@ pub struct Dialer {
     pub key: JobKey,
     /// File from which the key was read.
     pub key_file: String,
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
     /// Time without data after which a link counts as lost.
     pub lease: Duration,
@@ -72,9 +72,11 @@ pub enum JoinFault {
     #[error("node 0 ({0}) did not answer: {1}")]
     NoAnswer(String, String),
     /// Node 0 closed this many consecutive connections, as it does if the key differs.
-    #[error("node 0 ({called}) closed {closed} connections without an answer: it has another key")]
+    #[error(
+        "node 0 ({called}) closed {closed} connections without a reply: it has a different key"
+    )]
     OtherKey {
-        /// The address that was called.
+        /// Address and port of node 0.
         called: String,
         /// Number of closed connections.
         closed: u32,
@@ -100,16 +102,17 @@ impl JoinFault {
     pub fn help(&self) -> String {
         match self {
             Self::NoAnswer(..) => {
-                "is node 0 up, and is it given the same `--master_addr` and `--master_port`? its own \
-                 screen shows the nodes that it waits for"
+                "check that node 0 runs with the same `--master_addr` and `--master_port`; its screen \
+                 lists the nodes that it waits for"
                     .to_owned()
             }
             Self::OtherKey { own, .. } => format!(
                 "give every node the same key file (in pods: the same Secret); this node's key has the \
-                 {own}, and node 0 prints that of its own"
+                 {own}; node 0 prints the fingerprint of its own key"
             ),
             Self::Refused(_) => {
-                "every node is given the same line, hosts and remuda, and a `--node_rank` of its own"
+                "start every node with the same command line, hosts and remuda; only `--node_rank` \
+                 differs"
                     .to_owned()
             }
         }
@@ -149,7 +152,7 @@ impl fmt::Display for NotYet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Because(why) | Self::Unnamed(why) => f.write_str(why),
-            Self::Closed => f.write_str("it closed the connection without an answer"),
+            Self::Closed => f.write_str("the connection was closed without a reply"),
             Self::Refused(refusal) => f.write_str(refusal.text.trim_end()),
         }
     }
@@ -175,11 +178,11 @@ impl Dialer {
     }
 
     /// Attempts to join until node 0 accepts or refuses this node, or `limit` has passed. At
-    /// intervals, `tell` receives the reason of the wait and its length.
+    /// intervals, `on_wait` receives the reason of the wait and its length.
     pub async fn join(
         &self,
         limit: Duration,
-        mut tell: impl FnMut(&str, Duration),
+        mut on_wait: impl FnMut(&str, Duration),
     ) -> Result<MemberConnection, JoinFault> {
         let since = clock::now();
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
@@ -210,7 +213,7 @@ impl Dialer {
                 });
             }
             if notices.is_due(now - since, &why.to_string()) {
-                tell(&why.to_string(), now - since);
+                on_wait(&why.to_string(), now - since);
             }
             tokio::time::sleep(self.jittered(pause)).await;
         }
@@ -241,7 +244,7 @@ impl Dialer {
         let found = tokio::net::lookup_host((bare, self.port)).await;
         let found = found.map_err(|error| NotYet::Unnamed(in_words(&error)))?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let mut why = NotYet::Unnamed("the name stands for no address".to_owned());
+        let mut why = NotYet::Unnamed("the name has no address".to_owned());
         for address in addresses {
             match self.try_address(address).await {
                 Err(NotYet::Because(because)) => why = NotYet::Because(because),
@@ -266,9 +269,9 @@ impl Dialer {
         let (build, job) = (self.build.to_owned(), self.job.clone());
         let join = Join { build, job, digest, uncharged };
         let Self { node, ref key, ref outline, fresh, lease, .. } = *self;
-        let who = Introduction { node, key, join, outline, fresh, lease };
-        match introduce(stream, &who).await? {
-            Attempt::Joined(mouth, ear) => Ok(MemberConnection::new(mouth, ear)),
+        let introduction = Introduction { node, key, join, outline, fresh, lease };
+        match introduce(stream, &introduction).await? {
+            Attempt::Joined(writer, reader) => Ok(MemberConnection::new(writer, reader)),
             Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),
             Attempt::Closed => Err(NotYet::Closed),
         }
@@ -300,7 +303,7 @@ mod tests {
     /// Joins a node 0 that closes this many connections and then stops listening.
     fn join_after(closes: usize, limit: Duration) -> JoinFault {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("it has one").port();
+        let port = listener.local_addr().expect("it is bound").port();
         // The thread is not joined, because the time may pass before this many attempts.
         std::thread::spawn(move || {
             for _ in 0..closes {
@@ -309,11 +312,11 @@ mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let joined = runtime.expect("a runtime").block_on(dialer(port).join(limit, |_, _| {}));
-        joined.err().expect("nobody lets it in")
+        joined.err().expect("no connection is accepted")
     }
 
     #[test]
-    fn closed_connections_outrank_a_port_that_is_gone() {
+    fn closed_connections_outrank_a_refused_port() {
         // Longer limits for a busy machine.
         let limits = [1, 4, 16].map(Duration::from_secs);
         let fault = limits
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_is_met_soon_and_a_crowd_that_waits_calls_each_second() {
+    fn pause_between_attempts_grows_to_a_second() {
         let refused = NotYet::Because(String::new());
         for (ms, expect) in [(0, 20), (160, 20), (1600, 200), (8000, 1000), (600_000, 1000)] {
             let pause = pause_after(&refused, Duration::from_millis(ms), 0);

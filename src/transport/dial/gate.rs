@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_millis(50);
 /// Conditions that a joining node must meet.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
@@ -87,49 +87,49 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Starts the task; `say` prints lines. Must be called inside a runtime, whose `tasks` end some
-    /// time after [`Acceptor::close`].
+    /// Starts the task; `print` receives lines for the user. Must be called inside a runtime, whose
+    /// `tasks` end some time after [`Acceptor::close`].
     pub fn open(
-        door: BoundListener,
+        bound: BoundListener,
         rules: Rules,
-        say: impl Fn(String) + Send + Sync + 'static,
+        print: impl Fn(String) + Send + Sync + 'static,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
-        let (asks, asked) = mpsc::unbounded_channel();
-        let (tell_ended, ended) = mpsc::unbounded_channel();
-        let own_key = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
+        let (sender, requests) = mpsc::unbounded_channel();
+        let (ended_sender, ended) = mpsc::unbounded_channel();
+        let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
         let service = Service {
-            listener: TcpListener::from_std(door.listener)?,
+            listener: TcpListener::from_std(bound.listener)?,
             seats: rules.hosts.iter().map(|_| Seat::default()).collect(),
             rules: Arc::new(rules),
             handshakes: JoinSet::new(),
             callers: HashMap::new(),
             pumps: Tasks::default(),
-            tell_ended,
+            tell_ended: ended_sender,
             ended,
-            asked,
+            asked: requests,
             strangers: AuthFailures::default(),
-            say: Box::new(say),
+            say: Box::new(print),
             rest_until: None,
         };
         tasks.spawn(service.run());
-        Ok(Self { asks, own_key })
+        Ok(Self { asks: sender, own_key: key_label })
     }
 
     /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
     /// already is requested to join again. `None`: the gate is closed.
     pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
-        let (tell, told) = oneshot::channel();
-        let _ = self.asks.send(Ask::Await(node, tell));
-        told.await.ok()
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.asks.send(Ask::Await(node, sender));
+        receiver.await.ok()
     }
 
     /// Description of the connections that claimed to be this node with another key; `None` if
     /// there were none.
     pub async fn impostors(&self, node: NodeRank) -> Option<String> {
-        let (tell, told) = oneshot::channel();
-        let _ = self.asks.send(Ask::Impostors(node, tell));
-        told.await.ok().flatten()
+        let (sender, receiver) = oneshot::channel();
+        let _ = self.asks.send(Ask::Impostors(node, sender));
+        receiver.await.ok().flatten()
     }
 
     /// Fingerprint of node 0's key, and the file from which the key was read.
@@ -203,16 +203,16 @@ impl Service {
                 Happening::Called(Err(_)) => self.rest_until = Some(clock::now() + REST),
                 Happening::Shook(Ok((id, result))) => self.shook(id, result),
                 Happening::Shook(Err(error)) => self.gave_up(error),
-                Happening::Asked(Some(Ask::Await(node, tell))) => self.await_node(node, tell),
-                Happening::Asked(Some(Ask::Impostors(node, tell))) => {
-                    let _ = tell.send(self.seats[node.index()].impostors.words());
+                Happening::Asked(Some(Ask::Await(node, reply))) => self.await_node(node, reply),
+                Happening::Asked(Some(Ask::Impostors(node, reply))) => {
+                    let _ = reply.send(self.seats[node.index()].impostors.words());
                 }
                 Happening::Asked(Some(Ask::Begun(epoch, uncharged))) => {
-                    for (words, _) in self.seats.iter().filter_map(|seat| seat.taken.as_ref()) {
-                        let _ = words.send(Control::Begun(epoch, uncharged));
+                    for (sender, _) in self.seats.iter().filter_map(|slot| slot.taken.as_ref()) {
+                        let _ = sender.send(Control::Begun(epoch, uncharged));
                     }
                 }
-                Happening::Asked(Some(Ask::End(word))) => return self.finish(word).await,
+                Happening::Asked(Some(Ask::End(last))) => return self.finish(last).await,
                 Happening::Asked(None) => return,
                 Happening::Ended(node, times) => self.ended(node, times),
                 Happening::Late => self.drop_late(),
@@ -223,11 +223,11 @@ impl Service {
 
     /// Frees the slot for the same node or for its replacement: the connection that has it is no
     /// longer used.
-    fn await_node(&mut self, node: NodeRank, tell: oneshot::Sender<Coming>) {
-        let seat = &mut self.seats[node.index()];
-        seat.awaited = Some(tell);
-        if let Some((words, _)) = seat.taken.take() {
-            let _ = words.send(Control::Again);
+    fn await_node(&mut self, node: NodeRank, waiter: oneshot::Sender<Coming>) {
+        let slot = &mut self.seats[node.index()];
+        slot.awaited = Some(waiter);
+        if let Some((sender, _)) = slot.taken.take() {
+            let _ = sender.send(Control::Again);
         }
     }
 
@@ -236,14 +236,14 @@ impl Service {
         let late = self.oldest().map(|since| since + self.patience());
         tokio::select! {
             biased;
-            ask = self.asked.recv() => Happening::Asked(ask),
+            request = self.asked.recv() => Happening::Asked(request),
             Some((node, times)) = self.ended.recv() => Happening::Ended(node, times),
-            Some(shook) = self.handshakes.join_next_with_id() => Happening::Shook(shook),
+            Some(result) = self.handshakes.join_next_with_id() => Happening::Shook(result),
             () = sleep_until(late) => Happening::Late,
             () = sleep_until(self.rest_until) => Happening::Rested,
             never = self.pumps.watch() => match never {},
-            called = self.listener.accept(), if has_room && self.rest_until.is_none() => {
-                Happening::Called(called)
+            accepted = self.listener.accept(), if has_room && self.rest_until.is_none() => {
+                Happening::Called(accepted)
             }
         }
     }
@@ -265,8 +265,8 @@ impl Service {
     }
 
     fn drop_late(&mut self) {
-        let (now, patience) = (clock::now(), self.patience());
-        let late = self.callers.values().filter(|(since, ..)| *since + patience <= now);
+        let (now, timeout) = (clock::now(), self.patience());
+        let late = self.callers.values().filter(|(since, ..)| *since + timeout <= now);
         late.for_each(|(.., handle)| handle.abort());
     }
 
@@ -289,12 +289,12 @@ impl Service {
     /// because a wait for a replacement would not help.
     fn turn_away(&mut self, unfit: Unfit) {
         let Unfit { node, why, fault } = unfit;
-        let seat = &mut self.seats[node.index()];
-        let Some(fault) = fault.filter(|_| seat.awaited.is_some()) else {
+        let slot = &mut self.seats[node.index()];
+        let Some(fault) = fault.filter(|_| slot.awaited.is_some()) else {
             return (self.say)(format!("warning: {why}"));
         };
-        if let Some(awaited) = seat.awaited.take() {
-            let _ = awaited.send(Err(fault));
+        if let Some(waiter) = slot.awaited.take() {
+            let _ = waiter.send(Err(fault));
         }
     }
 
@@ -304,7 +304,7 @@ impl Service {
         if let Ok(panic) = error.try_into_panic() {
             std::panic::resume_unwind(panic);
         }
-        let why = "it did not say in time who it is";
+        let why = "the handshake timed out";
         self.tell_stranger(caller.map(|(_, peer, _)| peer), &why);
     }
 
@@ -318,77 +318,79 @@ impl Service {
     /// Gives a node with the key and the plan its slot, if the slot is free and requested.
     fn seat(&mut self, joiner: Joiner) {
         let node = joiner.node;
-        let seat = &mut self.seats[node.index()];
+        let slot = &mut self.seats[node.index()];
         let host = &self.rules.hosts[node.index()];
-        if let Some((_, peer)) = &seat.taken {
+        if let Some((_, peer)) = &slot.taken {
             let peer = peer.ip().to_canonical();
-            let text = format!("node {node} ({host}) has come already, from {peer}\n");
+            let text = format!("node {node} ({host}) has already joined, from {peer}\n");
             return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         }
-        let Some(awaited) = seat.awaited.take().filter(|awaited| !awaited.is_closed()) else {
+        let Some(waiter) = slot.awaited.take().filter(|waiter| !waiter.is_closed()) else {
             let text = format!("node {node} ({host}) is no longer expected\n");
             return self.refuse(joiner, JoinRefusal { may_pass: true, ..refusal(text) });
         };
-        if let Err(error) = self.connect(joiner, awaited) {
-            (self.say)(format!("warning: node {node} came and could not be connected: {error}\n"));
+        if let Err(error) = self.connect(joiner, waiter) {
+            (self.say)(format!("warning: cannot set up the link to node {node}: {error}\n"));
         }
     }
 
     fn refuse(&mut self, joiner: Joiner, refusal: JoinRefusal) {
-        let Joiner { mut mouth, .. } = joiner;
+        let Joiner { mouth: mut writer, .. } = joiner;
         self.pumps.spawn(async move {
-            let said = async {
-                let _ = mouth.say(&Control::Refused(refusal)).await;
-                mouth.end().await;
+            let sent = async {
+                let _ = writer.say(&Control::Refused(refusal)).await;
+                writer.end().await;
             };
-            let _ = tokio::time::timeout(HANDSHAKE_MAX, said).await;
+            let _ = tokio::time::timeout(HANDSHAKE_MAX, sent).await;
         });
     }
 
-    fn connect(&mut self, joiner: Joiner, awaited: oneshot::Sender<Coming>) -> io::Result<()> {
-        let Joiner { node, peer, fresh, uncharged, mut mouth, ear } = joiner;
-        let (ours, theirs) = fds::stream_pair()?;
-        let local = Local {
-            reader: LinkReader::new(theirs.try_clone()?)?,
-            writer: LinkWriter::new(theirs)?,
-        };
-        let (ended, end) = oneshot::channel();
-        let (signalled, signals) = mpsc::unbounded_channel();
+    fn connect(&mut self, joiner: Joiner, waiter: oneshot::Sender<Coming>) -> io::Result<()> {
+        let Joiner { node, peer, fresh, uncharged, mouth: mut writer, ear: reader } = joiner;
+        let (near, far) = fds::stream_pair()?;
+        let local =
+            Local { reader: LinkReader::new(far.try_clone()?)?, writer: LinkWriter::new(far)? };
+        let (exit_sender, exit) = oneshot::channel();
+        let (signal_sender, signals) = mpsc::unbounded_channel();
         let link = Link {
-            reader: LinkReader::new(ours.try_clone()?)?,
-            writer: LinkWriter::new(ours)?,
-            agent: AgentProcess::Dialled(end),
+            reader: LinkReader::new(near.try_clone()?)?,
+            writer: LinkWriter::new(near)?,
+            agent: AgentProcess::Dialled(exit),
             early: Vec::new(),
             arrival: Arrival::default(),
         };
-        let (words, said) = mpsc::unbounded_channel();
-        let seat = &mut self.seats[node.index()];
-        seat.times += 1;
-        seat.taken = Some((words.clone(), peer));
-        let (times, gone) = (seat.times, self.tell_ended.clone());
-        let hearing = Hearing { words, signalled, ended: Mutex::new(Some(ended)) };
+        let (control_sender, controls) = mpsc::unbounded_channel();
+        let slot = &mut self.seats[node.index()];
+        slot.times += 1;
+        slot.taken = Some((control_sender.clone(), peer));
+        let (times, ended) = (slot.times, self.tell_ended.clone());
+        let handlers = Hearing {
+            words: control_sender,
+            signalled: signal_sender,
+            ended: Mutex::new(Some(exit_sender)),
+        };
         self.pumps.spawn(async move {
-            if mouth.say(&Control::Joined).await.is_ok() {
-                serve(local, (mouth, ear), said, hearing).await;
+            if writer.say(&Control::Joined).await.is_ok() {
+                serve(local, (writer, reader), controls, handlers).await;
             }
-            let _ = gone.send((node, times));
+            let _ = ended.send((node, times));
         });
-        let _ = awaited.send(Ok(Joined { link, signals, peer, fresh, uncharged }));
+        let _ = waiter.send(Ok(Joined { link, signals, peer, fresh, uncharged }));
         Ok(())
     }
 
     fn ended(&mut self, node: NodeRank, times: u64) {
-        let seat = &mut self.seats[node.index()];
-        if seat.times == times {
-            seat.taken = None;
+        let slot = &mut self.seats[node.index()];
+        if slot.times == times {
+            slot.taken = None;
         }
     }
 
     /// Sends the last message to every node, and waits until the nodes have closed their
     /// connections.
     async fn finish(mut self, last: Control) {
-        for (words, _) in self.seats.iter_mut().filter_map(|seat| seat.taken.take()) {
-            let _ = words.send(last.clone());
+        for (sender, _) in self.seats.iter_mut().filter_map(|slot| slot.taken.take()) {
+            let _ = sender.send(last.clone());
         }
         drop(self.listener);
         self.handshakes.abort_all();
@@ -411,29 +413,29 @@ struct Hearing {
 async fn serve(
     local: Local,
     connection: (SecureWriter, SecureReader),
-    said: mpsc::UnboundedReceiver<Control>,
-    hearing: Hearing,
+    controls: mpsc::UnboundedReceiver<Control>,
+    handlers: Hearing,
 ) {
-    let Hearing { words, signalled, ended } = hearing;
+    let Hearing { words: control_sender, signalled: signal_sender, ended: exit_sender } = handlers;
     // Messages that are sent after the connection was closed are dropped.
-    let words = words.downgrade();
-    let tell = |pumped| match pumped {
+    let control_sender = control_sender.downgrade();
+    let on_event = |event| match event {
         Pumped::LocalEnded => {
-            if let Some(words) = words.upgrade() {
-                let _ = words.send(Control::LinkEnded);
+            if let Some(sender) = control_sender.upgrade() {
+                let _ = sender.send(Control::LinkEnded);
             }
         }
-        Pumped::Word(Control::Signal(signal)) => drop(signalled.send(signal)),
+        Pumped::Word(Control::Signal(signal)) => drop(signal_sender.send(signal)),
         Pumped::Word(Control::AgentEnded(exit)) => {
-            let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(ended) = ended {
-                let _ = ended.send(exit);
+            let sender = exit_sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(sender) = sender {
+                let _ = sender.send(exit);
             }
         }
         // Nodes send no other messages to node 0 after the join.
         Pumped::Word(_) => {}
     };
-    pump(local, connection, said, tell).await;
+    pump(local, connection, controls, on_event).await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

@@ -40,13 +40,13 @@ pub(super) enum Turned {
     /// The handshake failed for the node number that the connection claimed.
     #[error("as node {0}: {1}")]
     OtherKey(NodeRank, HandshakeError),
-    #[error("it hung up before it had said who it is")]
+    #[error("the connection was closed before the handshake")]
     Short,
-    #[error("there is no node {0} to come from outside")]
+    #[error("node {0} is not expected")]
     NoSuchNode(NodeRank),
-    #[error("only agents come here")]
+    #[error("it is not an agent")]
     NoAgent,
-    #[error("it sent another message instead of Join")]
+    #[error("unexpected message instead of Join")]
     NoJoin,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]
@@ -82,21 +82,21 @@ pub(super) async fn receive(
     let accepted = accepted.map_err(|error| Turned::OtherKey(node, error))?;
     let fresh = accepted.epoch;
     let (reply, channel) = accepted.reply(&HandshakeReply::Welcome)?;
-    let channel = channel.expect("a welcome comes with a channel");
+    let channel = channel.expect("an accepted caller has a channel");
     stream.write_all(&reply).await?;
-    let (mut mouth, mut ear) = line::halves(stream, channel, left);
-    let Some(Received::Word(Control::Join(join))) = ear.next().await? else {
+    let (mut writer, mut reader) = line::halves(stream, channel, left);
+    let Some(Received::Word(Control::Join(join))) = reader.next().await? else {
         return Err(Turned::NoJoin);
     };
-    if let Some((refusal, fault)) = examine(&join, node, rules, (&mut mouth, &mut ear)).await? {
+    if let Some((refusal, fault)) = examine(&join, node, rules, (&mut writer, &mut reader)).await? {
         let why = refusal.text.clone();
         // The refusal holds even if the node closes the connection before it has received the
         // reason.
-        let _ = mouth.say(&Control::Refused(refusal)).await;
-        mouth.end().await;
+        let _ = writer.say(&Control::Refused(refusal)).await;
+        writer.end().await;
         return Err(Turned::Told(Unfit { node, why, fault }));
     }
-    Ok(Joiner { node, peer, fresh, uncharged: join.uncharged, mouth, ear })
+    Ok(Joiner { node, peer, fresh, uncharged: join.uncharged, mouth: writer, ear: reader })
 }
 
 async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turned> {
@@ -118,7 +118,7 @@ async fn examine(
     join: &Join,
     node: NodeRank,
     rules: &Rules,
-    (mouth, ear): (&mut SecureWriter, &mut SecureReader),
+    (writer, reader): (&mut SecureWriter, &mut SecureReader),
 ) -> Result<Option<(JoinRefusal, Option<Fault>)>, Turned> {
     let never = |status: Status, text, fault| {
         Ok(Some((JoinRefusal { status: status.code(), text, may_pass: false }, fault)))
@@ -142,15 +142,15 @@ async fn examine(
     if join.digest == rules.digest {
         return Ok(None);
     }
-    mouth.say(&Control::ShowPlan).await?;
-    let Some(Received::Word(Control::Outline(theirs))) = ear.next().await? else {
+    writer.say(&Control::ShowPlan).await?;
+    let Some(Received::Word(Control::Outline(theirs))) = reader.next().await? else {
         return Err(Turned::NoJoin);
     };
-    let who = format!("node {node}");
-    let difference = plan::difference(("node 0", &rules.outline), (&who, &theirs));
-    let text = format!("node {node} ({host}) has another plan than node 0\n{difference}");
+    let name = format!("node {node}");
+    let difference = plan::difference(("node 0", &rules.outline), (&name, &theirs));
+    let text = format!("node {node} ({host}) has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
-    let words = format!("it differs from that of node 0\n{}", lines.join("\n"));
+    let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));
     never(Status::Config, text, Some(Fault::new(FaultKind::OtherPlan, words)))
 }
 
@@ -177,13 +177,13 @@ pub(super) enum Attempt {
 /// The side of the other nodes.
 pub(super) async fn introduce(
     mut stream: TcpStream,
-    who: &Introduction<'_>,
+    node: &Introduction<'_>,
 ) -> io::Result<Attempt> {
-    line::tune(&stream, who.lease)?;
-    let preamble = Preamble { job: who.join.job.clone(), role: Role::Agent(who.node) };
-    let key = derive_agent_key(who.key, who.node);
+    line::tune(&stream, node.lease)?;
+    let preamble = Preamble { job: node.join.job.clone(), role: Role::Agent(node.node) };
+    let key = derive_agent_key(node.key, node.node);
     // The connection is used in all later epochs; the frames carry the epoch number.
-    let (dialed, flight) = dial(&preamble, &key, who.fresh).map_err(io::Error::other)?;
+    let (dialed, flight) = dial(&preamble, &key, node.fresh).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
     let mut received = Vec::new();
     let (message, bytes) = loop {
@@ -200,19 +200,22 @@ pub(super) async fn introduce(
     };
     received.drain(..bytes);
     let channel = dialed.finish(&message).map_err(io::Error::other)?;
-    let (mut mouth, mut ear) = line::halves(stream, channel, received);
-    mouth.say(&Control::Join(who.join.clone())).await?;
+    let (mut writer, mut reader) = line::halves(stream, channel, received);
+    writer.say(&Control::Join(node.join.clone())).await?;
     loop {
-        match ear.next().await? {
-            Some(Received::Word(Control::Joined)) => return Ok(Attempt::Joined(mouth, ear)),
+        match reader.next().await? {
+            Some(Received::Word(Control::Joined)) => return Ok(Attempt::Joined(writer, reader)),
             Some(Received::Word(Control::Refused(refusal))) => {
                 return Ok(Attempt::Refused(refusal));
             }
             Some(Received::Word(Control::ShowPlan)) => {
-                mouth.say(&Control::Outline(who.outline.to_vec())).await?;
+                writer.say(&Control::Outline(node.outline.to_vec())).await?;
             }
             Some(Received::Word(_) | Received::Link(_)) => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not make sense"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "unexpected message during the handshake",
+                ));
             }
             None => return Ok(Attempt::Closed),
         }

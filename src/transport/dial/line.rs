@@ -57,8 +57,8 @@ pub(super) fn halves(
 ) -> (SecureWriter, SecureReader) {
     let (read, write) = stream.into_split();
     let (sealer, opener) = channel.split();
-    let mouth = SecureWriter { stream: write, sealer, plain: Vec::new(), wire: Vec::new() };
-    (mouth, SecureReader { stream: read, opener, wire: left })
+    let writer = SecureWriter { stream: write, sealer, plain: Vec::new(), wire: Vec::new() };
+    (writer, SecureReader { stream: read, opener, wire: left })
 }
 
 /// Sends small messages at once, and detects a network that drops everything: if data stays
@@ -75,8 +75,8 @@ pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
 
 impl SecureWriter {
     /// Sends a control message.
-    pub(super) async fn say(&mut self, word: &Control) -> io::Result<()> {
-        self.plain = postcard::to_extend(word, vec![WORD]).map_err(io::Error::other)?;
+    pub(super) async fn say(&mut self, control: &Control) -> io::Result<()> {
+        self.plain = postcard::to_extend(control, vec![WORD]).map_err(io::Error::other)?;
         self.send().await
     }
 
@@ -121,17 +121,17 @@ impl SecureReader {
 }
 
 fn parse(mut plain: Vec<u8>) -> io::Result<Received> {
-    let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "a message that means nothing");
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed message");
     match plain.first() {
         Some(&LINK) => {
             plain.remove(0);
             Ok(Received::Link(plain))
         }
         Some(&WORD) => {
-            let word = postcard::from_bytes(&plain[1..]).map_err(|_| nonsense())?;
-            Ok(Received::Word(word))
+            let control = postcard::from_bytes(&plain[1..]).map_err(|_| malformed())?;
+            Ok(Received::Word(control))
         }
-        _ => Err(nonsense()),
+        _ => Err(malformed()),
     }
 }
 
@@ -140,12 +140,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_links_and_words_are_understood() {
+    fn message_of_another_kind_is_rejected() {
         assert!(matches!(parse(vec![LINK, 7, 8]), Ok(Received::Link(bytes)) if bytes == [7, 8]));
-        let word = postcard::to_extend(&Control::Signal(15), vec![WORD]).expect("it serializes");
-        assert!(matches!(parse(word), Ok(Received::Word(Control::Signal(15)))));
-        for nonsense in [vec![], vec![2, 0], vec![WORD], vec![WORD, 250]] {
-            assert!(parse(nonsense).is_err());
+        let control = postcard::to_extend(&Control::Signal(15), vec![WORD]).expect("it serializes");
+        assert!(matches!(parse(control), Ok(Received::Word(Control::Signal(15)))));
+        for malformed in [vec![], vec![2, 0], vec![WORD], vec![WORD, 250]] {
+            assert!(parse(malformed).is_err());
         }
     }
 }

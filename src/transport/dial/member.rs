@@ -42,8 +42,8 @@ pub struct Attached {
 }
 
 impl MemberConnection {
-    pub(super) fn new(mouth: SecureWriter, ear: SecureReader) -> Self {
-        Self { mouth, ear }
+    pub(super) fn new(writer: SecureWriter, reader: SecureReader) -> Self {
+        Self { mouth: writer, ear: reader }
     }
 
     /// Address of node 0.
@@ -53,24 +53,24 @@ impl MemberConnection {
 
     /// Connects the agent at the other end of this link. One of `tasks` relays its bytes.
     pub fn attach(self, (reader, writer): (LinkReader, LinkWriter), tasks: &mut Tasks) -> Attached {
-        let (words, said) = mpsc::unbounded_channel();
-        let (tell, news) = mpsc::unbounded_channel();
-        let Self { mouth, ear } = self;
-        let hear = move |pumped| {
-            let _ = match pumped {
-                Pumped::LocalEnded => tell.send(News::AgentEnded),
+        let (words, controls) = mpsc::unbounded_channel();
+        let (sender, news) = mpsc::unbounded_channel();
+        let connection = (self.mouth, self.ear);
+        let on_event = move |event| {
+            let _ = match event {
+                Pumped::LocalEnded => sender.send(News::AgentEnded),
                 Pumped::Word(Control::Begun(epoch, uncharged)) => {
-                    tell.send(News::Begun(epoch, uncharged))
+                    sender.send(News::Begun(epoch, uncharged))
                 }
-                Pumped::Word(Control::Leaving) => tell.send(News::Leaving),
-                Pumped::Word(Control::Again) => tell.send(News::Again),
-                Pumped::Word(Control::Over(over)) => tell.send(News::Over(over)),
+                Pumped::Word(Control::Leaving) => sender.send(News::Leaving),
+                Pumped::Word(Control::Again) => sender.send(News::Again),
+                Pumped::Word(Control::Over(over)) => sender.send(News::Over(over)),
                 // Node 0 sends no other messages after the join.
                 Pumped::Word(_) => Ok(()),
             };
         };
         let local = Local { reader, writer };
-        let task = tasks.spawn(pump(local, (mouth, ear), said, hear));
+        let task = tasks.spawn(pump(local, connection, controls, on_event));
         Attached { words, news, task }
     }
 }

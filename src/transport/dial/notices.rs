@@ -24,7 +24,7 @@ impl WaitNotices {
     /// one line to the next.
     pub(super) fn is_due(&mut self, waited: Duration, reason: &str) -> bool {
         let is_new = self.reasons.len() < REASONS_MAX
-            && !self.reasons.iter().any(|told| told.as_str() == reason);
+            && !self.reasons.iter().any(|printed| printed.as_str() == reason);
         let pause = if is_new { PAUSE_MIN } else { self.last.max(SAME_PAUSE_MIN) };
         if waited < self.last + pause {
             return false;
@@ -44,13 +44,13 @@ mod tests {
     /// The seconds at which a line is printed; the reason changes at `changes_at`.
     fn due(seconds: u64, changes_at: u64) -> Vec<u64> {
         let mut notices = WaitNotices::default();
-        let reason = |at| if at < changes_at { "no such name" } else { "nobody listens" };
+        let reason = |at| if at < changes_at { "no such name" } else { "connection refused" };
         let is_due = |at: &u64| notices.is_due(Duration::from_secs(*at), reason(*at));
         (0..seconds).filter(is_due).collect()
     }
 
     #[test]
-    fn wait_notices_are_few_and_far_between() {
+    fn wait_notices_are_printed_at_growing_intervals() {
         assert_eq!(due(30 * 60, 30 * 60), [10, 70, 140, 280, 560, 1120]);
         assert_eq!(due(100, 12), [10, 20, 80], "another reason is worth a line");
     }

@@ -28,18 +28,18 @@ pub(super) enum Pumped {
 /// dropped.
 pub(super) async fn pump(
     local: Local,
-    (mut mouth, mut ear): (SecureWriter, SecureReader),
-    words: mpsc::UnboundedReceiver<Control>,
-    tell: impl Fn(Pumped) + Send + Sync,
+    (mut writer, mut reader): (SecureWriter, SecureReader),
+    controls: mpsc::UnboundedReceiver<Control>,
+    on_event: impl Fn(Pumped) + Send + Sync,
 ) {
-    let Local { reader, writer } = local;
+    let Local { reader: local_reader, writer: local_writer } = local;
     let outwards = async {
-        let _ = say_all(&mut mouth, &reader, words, &tell).await;
-        mouth.end().await;
+        let _ = say_all(&mut writer, &local_reader, controls, &on_event).await;
+        writer.end().await;
         // The peer closes the connection when it has received everything.
         std::future::pending::<()>().await;
     };
-    let inwards = hear_all(&mut ear, &writer, &tell);
+    let inwards = hear_all(&mut reader, &local_writer, &on_event);
     tokio::select! {
         () = outwards => {}
         () = inwards => {}
@@ -47,27 +47,27 @@ pub(super) async fn pump(
 }
 
 async fn say_all(
-    mouth: &mut SecureWriter,
-    reader: &LinkReader,
-    mut words: mpsc::UnboundedReceiver<Control>,
-    tell: &(impl Fn(Pumped) + Sync),
+    writer: &mut SecureWriter,
+    local: &LinkReader,
+    mut controls: mpsc::UnboundedReceiver<Control>,
+    on_event: &(impl Fn(Pumped) + Sync),
 ) -> io::Result<()> {
-    let (mut has_words, mut has_link) = (true, true);
+    let (mut has_controls, mut has_link) = (true, true);
     let mut piece = Vec::with_capacity(PIECE_BYTES_MAX);
-    while has_words || has_link {
+    while has_controls || has_link {
         piece.clear();
         tokio::select! {
             biased;
-            word = words.recv(), if has_words => match word {
-                Some(word) => mouth.say(&word).await?,
-                None => has_words = false,
+            control = controls.recv(), if has_controls => match control {
+                Some(control) => writer.say(&control).await?,
+                None => has_controls = false,
             },
-            read = reader.read(&mut piece), if has_link => {
+            read = local.read(&mut piece), if has_link => {
                 has_link = matches!(read, Ok(1..));
                 if has_link {
-                    mouth.pass(&piece).await?;
+                    writer.pass(&piece).await?;
                 } else {
-                    tell(Pumped::LocalEnded);
+                    on_event(Pumped::LocalEnded);
                 }
             }
         }
@@ -75,18 +75,22 @@ async fn say_all(
     Ok(())
 }
 
-async fn hear_all(ear: &mut SecureReader, writer: &LinkWriter, tell: &(impl Fn(Pumped) + Sync)) {
+async fn hear_all(
+    reader: &mut SecureReader,
+    local: &LinkWriter,
+    on_event: &(impl Fn(Pumped) + Sync),
+) {
     // A message that was changed in transit counts as the end of the connection.
-    while let Ok(Some(said)) = ear.next().await {
-        match said {
+    while let Ok(Some(received)) = reader.next().await {
+        match received {
             // The reading side reports a local end that is closed.
-            Received::Link(bytes) => drop(writer.write_all(&bytes, &[]).await),
-            Received::Word(Control::LinkEnded) => writer.end(),
-            Received::Word(word @ Control::AgentEnded(_)) => {
-                tell(Pumped::Word(word));
-                writer.end();
+            Received::Link(bytes) => drop(local.write_all(&bytes, &[]).await),
+            Received::Word(Control::LinkEnded) => local.end(),
+            Received::Word(control @ Control::AgentEnded(_)) => {
+                on_event(Pumped::Word(control));
+                local.end();
             }
-            Received::Word(word) => tell(Pumped::Word(word)),
+            Received::Word(control) => on_event(Pumped::Word(control)),
         }
     }
 }

@@ -23,7 +23,7 @@ impl AuthFailures {
         peer: IpAddr,
         why: &dyn Display,
     ) -> Option<String> {
-        if self.told.is_some_and(|told| now < told + PAUSE) {
+        if self.told.is_some_and(|last| now < last + PAUSE) {
             self.untold += 1;
             return None;
         }
@@ -64,7 +64,7 @@ impl WrongKeys {
             times => format!("{times} connections"),
         };
         let from: Vec<_> = self.from.iter().map(ToString::to_string).collect();
-        Some(format!("{connections} with another key, from {}", from.join(", ")))
+        Some(format!("{connections} with a different key, from {}", from.join(", ")))
     }
 }
 
@@ -74,10 +74,10 @@ mod tests {
     use crate::base::clock;
 
     #[test]
-    fn strangers_are_told_once_in_ten_seconds_and_counted() {
-        let (mut strangers, now) = (AuthFailures::default(), clock::now());
+    fn rejected_connections_are_reported_once_in_ten_seconds() {
+        let (mut failures, now) = (AuthFailures::default(), clock::now());
         let peer = IpAddr::from([10, 0, 0, 9]);
-        let mut at = |seconds| strangers.refused(now + Duration::from_secs(seconds), peer, &"why");
+        let mut at = |seconds| failures.refused(now + Duration::from_secs(seconds), peer, &"why");
         assert_eq!(at(0).as_deref(), Some("note: rejected connection from 10.0.0.9: why\n"));
         assert_eq!(at(1), None);
         assert_eq!(at(9), None);
@@ -87,14 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_with_another_key_is_counted_and_a_few_are_named() {
-        let mut impostors = WrongKeys::default();
-        assert_eq!(impostors.words(), None);
-        impostors.came(IpAddr::from([10, 0, 0, 9]));
-        let words = "1 connection with another key, from 10.0.0.9";
-        assert_eq!(impostors.words().as_deref(), Some(words));
-        (1..9).for_each(|last| impostors.came(IpAddr::from([10, 0, 0, last])));
-        let words = "9 connections with another key, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
-        assert_eq!(impostors.words().as_deref(), Some(words));
+    fn connections_with_another_key_are_counted_by_address() {
+        let mut wrong_keys = WrongKeys::default();
+        assert_eq!(wrong_keys.words(), None);
+        wrong_keys.came(IpAddr::from([10, 0, 0, 9]));
+        let words = "1 connection with a different key, from 10.0.0.9";
+        assert_eq!(wrong_keys.words().as_deref(), Some(words));
+        (1..9).for_each(|last| wrong_keys.came(IpAddr::from([10, 0, 0, last])));
+        let words =
+            "9 connections with a different key, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
+        assert_eq!(wrong_keys.words().as_deref(), Some(words));
     }
 }

@@ -55,7 +55,7 @@ impl Binary {
         if identity(&file.metadata()?) == self.identity {
             return Ok(file);
         }
-        Err(io::Error::other("our own executable has changed"))
+        Err(io::Error::other("the executable of remuda has changed since it was started"))
     }
 }
 
@@ -139,17 +139,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_are_who_we_are() {
+    fn own_binary_is_confirmed_by_digest_or_identity() {
         let own = Binary::read().expect("a test is an executable");
         let digest = own.digest.to_string();
         assert!(is_digest(&digest));
-        assert!(confirm(&digest, "-").expect("readable"), "by what we hold");
-        assert!(confirm("?", &own.identity).expect("readable"), "by being the same file");
+        assert!(confirm(&digest, "-").expect("readable"), "by digest");
+        assert!(confirm("?", &own.identity).expect("readable"), "by identity");
         assert!(!confirm("?", "-").expect("readable"));
     }
 
     #[test]
-    fn a_cache_is_recognised_by_the_digest_in_its_path() {
+    fn cache_is_recognized_by_the_digest_in_its_path() {
         let digest = "a".repeat(64);
         let own = format!("/var/tmp/.remuda-x/{digest}/remuda");
         assert_eq!(cache_of(Path::new(&own)), Some("/var/tmp/.remuda-x".into()));

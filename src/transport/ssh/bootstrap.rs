@@ -37,10 +37,10 @@ pub(super) const COMMAND: &str = concat!(
     "test -x $p && case $($p agent $d $s </dev/null 2>/dev/null) in $d) e $p;; esac; ",
     "t=.$(uname -n)-$$; ",
     "for c do mkdir -p -m 700 $c $c/$d; ",
-    "o $c/$d || { echo $c: not ours >&2; continue; }; ",
+    "o $c/$d || { echo $c: owned by another user >&2; continue; }; ",
     "echo exit 0 >$t && chmod 700 $t && ./$t || ",
-    "{ rm -f $t; echo $c: nothing can be executed there >&2; continue; }; ",
-    "head -c $n /dev/zero >$t || { rm -f $t; echo $c: no room >&2; continue; }; ",
+    "{ rm -f $t; echo $c: cannot execute files there >&2; continue; }; ",
+    "head -c $n /dev/zero >$t || { rm -f $t; echo $c: no space left >&2; continue; }; ",
     "echo ${m}send; head -c $n >$t; ",
     "case $(./$t agent $d - </dev/null) in $d) ;; *) rm -f $t; ",
     "echo ${m}bad $(getconf GNU_LIBC_VERSION 2>/dev/null); exit 74;; esac; ",
@@ -229,15 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn no_login_shell_finds_anything_of_its_own_in_the_command() {
+    fn command_has_no_characters_that_login_shells_interpret() {
         let inner = COMMAND.strip_prefix("exec sh -c '").and_then(|rest| rest.strip_suffix('\''));
         let inner = inner.expect("one word in single quotes");
         assert_eq!(inner.find(['\'', '"', '\\', '!', '\n', '`']), None, "{inner}");
-        assert!(!inner.contains("remuda-link:"), "a shell that prints it would answer for us");
+        assert!(
+            !inner.contains("remuda-link:"),
+            "a shell that prints the command would send a reply"
+        );
     }
 
     #[test]
-    fn the_agent_is_heard_behind_a_banner_without_a_line_end() {
+    fn scanner_finds_a_reply_after_a_banner() {
         let (answers, rest, noise) = scan(&[b"Welcome to n3! ", b"remuda-link:up\n\x05\0\0\0x"]);
         assert_eq!(answers, [BootstrapReply::Up]);
         assert_eq!(rest, b"\x05\0\0\0x");
@@ -245,11 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_asks_for_the_binary_and_then_is_up() {
+    fn scanner_parses_every_reply() {
         let (answers, rest, _) =
             scan(&[b"remuda-link:send\n", b"remuda-link:up\nremuda-link:up\n"]);
         assert_eq!(answers, [BootstrapReply::Send, BootstrapReply::Up]);
-        assert_eq!(rest, b"remuda-link:up\n", "bytes of the link are nobody's but the link's");
+        assert_eq!(rest, b"remuda-link:up\n", "bytes after the last reply belong to the link");
         let (answers, _, _) = scan(&[b"remuda-link:arch aarch64\n"]);
         assert_eq!(answers, [BootstrapReply::OtherArch("aarch64".to_owned())]);
         for (line, libc) in [("bad", ""), ("bad ", ""), ("bad glibc 2.28", "glibc 2.28")] {
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_noise_is_an_error_and_does_not_grow() {
+    fn scanner_limits_the_noise() {
         let mut scanner = Scanner::default();
         let line = [b'x'; 1024];
         let mut fed = 0;
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_the_line_would_change_is_not_sent() {
+    fn path_that_the_line_would_change_is_rejected() {
         assert!(fits_in_line("/home/a b/remuda"));
         for bad in ["", " /a", "/a\n/b", "/a\t"] {
             assert!(!fits_in_line(bad), "{bad:?}");
@@ -284,14 +287,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(noise in "[a-z:\n-]{0,40}", cut in 0usize..60) {
+        fn scanner_accepts_any_division_into_pieces(noise in "[a-z:\n-]{0,40}", cut in 0usize..60) {
             let text = format!("{noise}remuda-link:up\nrest");
             let cut = cut.min(text.len());
             let (head, tail) = text.as_bytes().split_at(cut);
-            let (answers, rest, heard) = scan(&[head, tail]);
+            let (answers, rest, found) = scan(&[head, tail]);
             prop_assert_eq!(answers, vec![BootstrapReply::Up]);
             prop_assert_eq!(rest, b"rest".to_vec());
-            prop_assert_eq!(heard, noise);
+            prop_assert_eq!(found, noise);
         }
     }
 }

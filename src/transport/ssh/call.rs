@@ -49,16 +49,16 @@ impl BootstrapSession {
         (mux, limit): (Mux, Duration),
         config: &Path,
         master: SshMaster,
-        hear: Hear,
+        on_line: Hear,
     ) -> Result<Self, Fault> {
         let deadline = clock::now() + limit;
         let open = CommandChannel::open(mux, config, &master);
         let Ok(opened) = tokio::time::timeout_at(deadline.into(), open).await else {
-            let words = format!("no channel within {} s", limit.as_secs_f64());
+            let words = format!("no ssh channel within {} s", limit.as_secs_f64());
             return Err(Fault::new(FaultKind::Hangs, words));
         };
-        let (channel, Pipes { writer, reader, beside }) = opened?;
-        let (scanner, beside) = (Scanner::default(), Beside::collect(beside, hear));
+        let (channel, Pipes { writer, reader, beside: stderr }) = opened?;
+        let (scanner, beside) = (Scanner::default(), Beside::collect(stderr, on_line));
         Ok(Self { master, channel, writer, reader, scanner, beside, limit, deadline })
     }
 
@@ -74,14 +74,14 @@ impl BootstrapSession {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
                 Err(TooMuchNoise) => {
-                    return Err(NoAnswer::Never("its shell prints text without end"));
+                    return Err(NoAnswer::Never("the login shell prints text without end"));
                 }
             }
             let room = self.scanner.room(READ_BYTES);
             match tokio::time::timeout_at(self.deadline.into(), self.reader.read(room)).await {
                 Ok(Ok(1..)) => {}
                 Ok(Ok(0) | Err(_)) => {
-                    return Err(NoAnswer::Never("it ended before there was an agent"));
+                    return Err(NoAnswer::Never("the login shell exited before the agent started"));
                 }
                 Err(_) => return Err(NoAnswer::Late(self.limit)),
             }
@@ -97,7 +97,9 @@ impl BootstrapSession {
             while 0 < left {
                 let length = file.read(&mut piece)?;
                 if length == 0 {
-                    return Err(io::Error::other("our own executable has become shorter"));
+                    return Err(io::Error::other(
+                        "the executable of remuda became shorter while it was sent",
+                    ));
                 }
                 let writing = self.writer.write_all(&piece[..length], &[]);
                 match tokio::time::timeout(self.limit, writing).await {
@@ -113,7 +115,10 @@ impl BootstrapSession {
             Ok(()) => Ok(()),
             // A node that stopped reading reports the reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => Err(Fault::new(FaultKind::NoAgent, format!("sending it: {error}"))),
+            Err(error) => Err(Fault::new(
+                FaultKind::NoAgent,
+                format!("cannot send the agent to the host: {error}"),
+            )),
         }
     }
 
@@ -138,11 +143,11 @@ impl BootstrapSession {
         self.master.server()
     }
 
-    pub(super) fn into_link(self, arrival: Arrival) -> Link {
-        let Self { master, channel, writer, reader, scanner, mut beside, .. } = self;
-        beside.speak_up();
-        let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, beside)));
-        Link { reader, writer, agent, early: scanner.into_rest(), arrival }
+    pub(super) fn into_link(self, session: Arrival) -> Link {
+        let Self { master, channel, writer, reader, scanner, beside: mut stderr, .. } = self;
+        stderr.speak_up();
+        let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, stderr)));
+        Link { reader, writer, agent, early: scanner.into_rest(), arrival: session }
     }
 }
 
@@ -160,8 +165,8 @@ struct BesideState {
 }
 
 impl Beside {
-    fn collect(pipe: LinkReader, hear: Hear) -> Self {
-        let state = BesideState { bytes: Vec::new(), hear: None, waiting: Some(hear) };
+    fn collect(pipe: LinkReader, on_line: Hear) -> Self {
+        let state = BesideState { bytes: Vec::new(), hear: None, waiting: Some(on_line) };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         let reader = tokio::spawn(async move {
@@ -182,8 +187,8 @@ impl Beside {
     /// All output so far. Waits for a short time, because a node prints the reason just before it
     /// ends.
     async fn so_far(&mut self) -> String {
-        const PATIENCE: Duration = Duration::from_millis(500);
-        self.finish(PATIENCE).await;
+        const LIMIT: Duration = Duration::from_millis(500);
+        self.finish(LIMIT).await;
         let state = self.state.lock().expect("no thread panics while it holds the lock");
         String::from_utf8_lossy(&state.bytes).into_owned()
     }
@@ -200,12 +205,12 @@ impl BesideState {
     fn take(&mut self, bytes: &[u8]) {
         let room = WORDS_BYTES_MAX.saturating_sub(self.bytes.len()).min(bytes.len());
         self.bytes.extend_from_slice(&bytes[..room]);
-        let Some(hear) = &self.hear else {
+        let Some(on_line) = &self.hear else {
             return;
         };
         while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.bytes.drain(..=end).collect();
-            hear(String::from_utf8_lossy(&line).trim_end());
+            on_line(String::from_utf8_lossy(&line).trim_end());
         }
         if WORDS_BYTES_MAX <= self.bytes.len() {
             self.bytes.clear();

@@ -62,7 +62,7 @@ impl CommandChannel {
         let io = |error: std::io::Error| other(format!("cannot make pipes: {error}"));
         let (stdin, to_node) = fds::pipe().map_err(io)?;
         let (from_node, stdout) = fds::pipe().map_err(io)?;
-        let (beside, stderr) = fds::pipe().map_err(io)?;
+        let (from_stderr, stderr) = fds::pipe().map_err(io)?;
         let channel = match mux {
             Mux::Native => {
                 let session = Arc::new(Session::resume_mux(master.socket().into(), None));
@@ -82,7 +82,7 @@ impl CommandChannel {
         let pipes = Pipes {
             writer: LinkWriter::new(to_node).map_err(io)?,
             reader: LinkReader::new(from_node).map_err(io)?,
-            beside: LinkReader::new(beside).map_err(io)?,
+            beside: LinkReader::new(from_stderr).map_err(io)?,
         };
         Ok((channel, pipes))
     }

@@ -32,17 +32,17 @@ ConnectionAttempts 1
 
 /// Makes the text of the file; `includes` are paths that need no quoting.
 pub(super) fn text(kex: Kex, includes: &[&str]) -> String {
-    let mut text = "# Made by remuda for one launch. What must be:\n".to_owned();
+    let mut text = "# Made by remuda for one launch. Mandatory options:\n".to_owned();
     text += GUARDS;
     if kex == Kex::Fast {
         // `^` puts these algorithms before the others, which stay in the list.
         text += "KexAlgorithms ^curve25519-sha256,curve25519-sha256@libssh.org\n";
     }
-    text += "# What the user says:\n";
+    text += "# Files of the user:\n";
     for include in includes {
         let _ = writeln!(text, "Include {include}");
     }
-    text += "# What we would like:\n";
+    text += "# Defaults of remuda:\n";
     text + PREFERENCES
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guards_come_before_the_user_and_preferences_after() {
+    fn config_has_guards_before_and_defaults_after_the_user_files() {
         let text = text(Kex::Users, &["~/.ssh/config"]);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
         assert!(at("ForwardAgent no") < at("Include ~/.ssh/config"));

@@ -97,15 +97,15 @@ impl Ssh {
         Self { has_many: false, ..self }
     }
 
-    /// Starts an agent on a host. `let_in` runs once the ssh login has succeeded.
+    /// Starts an agent on a host. `on_login` runs once the ssh login has succeeded.
     pub async fn connect(
         &self,
         host: &HostName,
         (job, node): (&JobId, NodeRank),
-        hear: Hear,
-        let_in: impl Future<Output = ()>,
+        on_line: Hear,
+        on_login: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
-        self.try_to_connect(host, (job, node), hear, let_in).await.map_err(|mut fault| {
+        self.try_to_connect(host, (job, node), on_line, on_login).await.map_err(|mut fault| {
             if let SshConfig::File(file) = &self.options.config {
                 let link = self.dir.path().join(USER_LINK).display().to_string();
                 fault.words = fault.words.replace(&link, &file.display().to_string());
@@ -119,27 +119,27 @@ impl Ssh {
         &self,
         host: &HostName,
         (job, node): (&JobId, NodeRank),
-        hear: Hear,
-        let_in: impl Future<Output = ()>,
+        on_line: Hear,
+        on_login: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
         let window = self.window.get_or_init(|| self.window()).await;
-        let _place = window.acquire().await.expect("the window is never closed");
-        let asked = clock::now();
-        let master = self.log_in(host, node, &hear).await?;
-        let (login, way) = (Some(clock::now() - asked), Some(self.options.way(host)));
-        let arrival = Arrival { login, way, ..Arrival::default() };
-        let_in.await;
-        self.bring_up((master, arrival), (job, node), hear).await
+        let _permit = window.acquire().await.expect("the window is never closed");
+        let since = clock::now();
+        let master = self.log_in(host, node, &on_line).await?;
+        let (login, way) = (Some(clock::now() - since), Some(self.options.way(host)));
+        let session = Arrival { login, way, ..Arrival::default() };
+        on_login.await;
+        self.bring_up((master, session), (job, node), on_line).await
     }
 
     /// Semaphore for simultaneous connections; it has fewer permits where hosts are reached through
     /// another host.
     async fn window(&self) -> Semaphore {
         let config = self.config_path();
-        let ask = |host| settings::of(&config, self.options.users.get(host), bare(host));
+        let settings_of = |host| settings::of(&config, self.options.users.get(host), bare(host));
         let (mut jumps, mut slow_kex) = (false, false);
         for host in &self.samples {
-            let settings = ask(host).await;
+            let settings = settings_of(host).await;
             (jumps, slow_kex) = (jumps || settings.jumps, slow_kex || settings.slow_kex);
             if jumps {
                 break;
@@ -165,10 +165,10 @@ impl Ssh {
         &self,
         host: &HostName,
         node: NodeRank,
-        hear: &Hear,
+        on_line: &Hear,
     ) -> Result<SshMaster, Fault> {
         let since = clock::now();
-        let (mut tries, mut told) = (1, since);
+        let (mut tries, mut last_notice) = (1, since);
         loop {
             let fault = match self.try_to_log_in(host, node, tries).await {
                 Ok(master) => return Ok(master),
@@ -177,9 +177,13 @@ impl Ssh {
             let now = clock::now();
             let waited = now - since;
             let pause = if fault.may_come() && waited < self.options.patience {
-                if told + TELL_PAUSE <= now {
-                    told = now;
-                    hear(&format!("not there yet after {} s: {}", waited.as_secs(), fault.words));
+                if last_notice + TELL_PAUSE <= now {
+                    last_notice = now;
+                    on_line(&format!(
+                        "not reachable yet after {} s: {}",
+                        waited.as_secs(),
+                        fault.words
+                    ));
                 }
                 (waited / 8).clamp(ABSENT_PAUSE_MIN, ABSENT_PAUSE_MAX)
             } else if fault.may_pass() && tries < TRIES_MAX {
@@ -199,7 +203,7 @@ impl Ssh {
         node: NodeRank,
         tries: u32,
     ) -> Result<SshMaster, Fault> {
-        let mut appeared = self.sockets().await?;
+        let mut changes = self.sockets().await?;
         let destination = Destination {
             config: &self.config_path(),
             socket: self.free_socket(node, tries),
@@ -211,7 +215,7 @@ impl Ssh {
         let mut master = SshMaster::start(destination)?;
         let up = async {
             while !master.socket().exists() {
-                if appeared.changed().await.is_err() {
+                if changes.changed().await.is_err() {
                     // No further changes will be reported; only the deadline is left.
                     std::future::pending::<()>().await;
                 }
@@ -261,62 +265,70 @@ impl Ssh {
             }
         });
         read.await.clone().map_err(|error| {
-            Fault::new(FaultKind::NoRoom, format!("our own executable cannot be read: {error}"))
+            Fault::new(FaultKind::NoRoom, format!("cannot read the executable of remuda: {error}"))
         })
     }
 
     /// Runs the bootstrap command and answers its requests until the agent is up.
     async fn bring_up(
         &self,
-        (master, mut arrival): (SshMaster, Arrival),
+        (master, mut session): (SshMaster, Arrival),
         (job, node): (&JobId, NodeRank),
-        hear: Hear,
+        on_line: Hear,
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
-        let (config, asked) = (self.config_path(), clock::now());
+        let (config, since) = (self.config_path(), clock::now());
         let (mux, limit) = (self.options.mux, self.options.agent_limit);
-        let mut call = BootstrapSession::start((mux, limit), &config, master, hear).await?;
-        match call.tell(&request).await {
+        let mut bootstrap = BootstrapSession::start((mux, limit), &config, master, on_line).await?;
+        match bootstrap.tell(&request).await {
             // A shell that did not wait for the request prints the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return Err(call.fail(FaultKind::NoAgent, &error.to_string()).await);
+                return Err(bootstrap.fail(FaultKind::NoAgent, &error.to_string()).await);
             }
             _ => {}
         }
         loop {
-            let answer = call.answer().await;
-            arrival.shell.get_or_insert_with(|| clock::now() - asked);
+            let answer = bootstrap.answer().await;
+            session.shell.get_or_insert_with(|| clock::now() - since);
             match answer {
                 Ok(BootstrapReply::Up) => {
-                    (arrival.noise, arrival.server) = (call.noise(), call.server());
-                    return Ok(call.into_link(arrival));
+                    (session.noise, session.server) = (bootstrap.noise(), bootstrap.server());
+                    return Ok(bootstrap.into_link(session));
                 }
                 Ok(BootstrapReply::Send) => match &binary {
-                    Some(binary) => call.send(binary).await?,
+                    Some(binary) => bootstrap.send(binary).await?,
                     None => {
-                        return Err(call.fail(FaultKind::NoAgent, "it wants what it has").await);
+                        return Err(bootstrap
+                            .fail(
+                                FaultKind::NoAgent,
+                                "it requested a binary although `--agent_path` is set",
+                            )
+                            .await);
                     }
                 },
                 Ok(BootstrapReply::OtherArch(arch)) => {
-                    let words = format!("it is {arch}, we are {}", std::env::consts::ARCH);
+                    let words =
+                        format!("the host is {arch}, this machine is {}", std::env::consts::ARCH);
                     return Err(Fault::new(FaultKind::OtherArch, words));
                 }
                 Ok(BootstrapReply::Bad { libc }) => {
-                    let words = "the binary does not run there, or arrived damaged";
-                    let fault = call.fail(FaultKind::Damaged, words).await;
+                    let words = "the binary does not run on the host, or was damaged in transit";
+                    let fault = bootstrap.fail(FaultKind::Damaged, words).await;
                     return Err(fault.or_old_libc(&libc));
                 }
-                Ok(BootstrapReply::Nowhere) => return Err(call.fail(FaultKind::NoRoom, "").await),
+                Ok(BootstrapReply::Nowhere) => {
+                    return Err(bootstrap.fail(FaultKind::NoRoom, "").await);
+                }
                 Err(NoAnswer::Late(limit)) => {
                     let words = format!("no agent within {} s", limit.as_secs_f64());
-                    return Err(call.fail(FaultKind::Hangs, &words).await);
+                    return Err(bootstrap.fail(FaultKind::Hangs, &words).await);
                 }
                 Err(NoAnswer::Never(why)) => {
                     let kind = match self.options.agent_path {
                         Some(_) => FaultKind::NotInstalled,
                         None => FaultKind::NoAgent,
                     };
-                    return Err(call.fail(kind, why).await);
+                    return Err(bootstrap.fail(kind, why).await);
                 }
             }
         }
@@ -383,8 +395,8 @@ pub struct SshAgent {
 }
 
 impl SshAgent {
-    pub(super) fn new(master: SshMaster, channel: CommandChannel, beside: Beside) -> Self {
-        Self { master, channel, beside }
+    pub(super) fn new(master: SshMaster, channel: CommandChannel, stderr: Beside) -> Self {
+        Self { master, channel, beside: stderr }
     }
 
     /// How the agent ended, if that can be known, and the output of ssh about it. Ends the
@@ -393,10 +405,10 @@ impl SshAgent {
         self,
         limit: Duration,
     ) -> (Option<WorkerExit>, Option<String>) {
-        let Self { mut master, channel, mut beside } = self;
+        let Self { mut master, channel, beside: mut stderr } = self;
         let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(CommandEnd::Unknown);
         // The agent's last output may still be in transit.
-        beside.finish(limit).await;
+        stderr.finish(limit).await;
         let (exit, words) = match end {
             CommandEnd::Command(exit) => (Some(exit), None),
             CommandEnd::Client(exit) => {
@@ -410,14 +422,14 @@ impl SshAgent {
 }
 
 async fn why_lost(master: &mut SshMaster) -> String {
-    const PATIENCE: Duration = Duration::from_millis(100);
-    match tokio::time::timeout(PATIENCE, master.wait()).await {
+    const LIMIT: Duration = Duration::from_millis(100);
+    match tokio::time::timeout(LIMIT, master.wait()).await {
         Ok(exit) => match (master.last_words().await.trim(), exit) {
             ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
             (words, _) => words.to_owned(),
         },
         // The multiplexing protocol does not report which signal it was.
-        Err(_) => "the connection stands, but a signal ended the agent".to_owned(),
+        Err(_) => "the ssh connection is open, but the agent was killed by a signal".to_owned(),
     }
 }
 
@@ -441,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_and_the_last_host_stand_for_all() {
+    fn samples_are_the_first_and_the_last_host() {
         #[track_caller]
         fn check(hosts: &[&str], expect: &[&str]) {
             let parse = |host: &&str| HostName::parse(host).expect("a name");

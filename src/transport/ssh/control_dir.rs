@@ -55,10 +55,10 @@ impl ControlDir {
     /// Forks the janitor, then makes the directory: no thread may exist yet. In this order, the
     /// janitor exists before anything that it has to remove.
     pub(super) fn create() -> io::Result<Self> {
-        let places = places()?;
-        let (held, leash) = fds::pipe()?;
+        let candidates = places()?;
+        let (read_end, leash) = fds::pipe()?;
         match fork::fork()? {
-            ForkSide::Parent(janitor) => match make_one(&places) {
+            ForkSide::Parent(janitor) => match make_one(&candidates) {
                 Ok((path, claim)) => Ok(Self { path, janitor, leash, _claim: claim }),
                 Err(error) => {
                     drop(leash);
@@ -67,7 +67,7 @@ impl ControlDir {
                 }
             },
             ForkSide::Child => {
-                watch(held, &places);
+                watch(read_end, &candidates);
                 fork::exit_now(0)
             }
         }
@@ -99,15 +99,15 @@ fn places() -> io::Result<Vec<PathBuf>> {
     Ok(all.filter(|path| path.to_str().is_some_and(is_plain)).collect())
 }
 
-fn make_one(places: &[PathBuf]) -> io::Result<(PathBuf, Option<OwnedFd>)> {
-    let mut verdict = io::Error::from(io::ErrorKind::NotFound);
-    for path in places {
+fn make_one(candidates: &[PathBuf]) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    let mut last_error = io::Error::from(io::ErrorKind::NotFound);
+    for path in candidates {
         match make(path) {
             Ok(claim) => return Ok((path.clone(), claim)),
-            Err(error) => verdict = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(verdict)
+    Err(last_error)
 }
 
 /// Makes a directory with access for this user alone, and locks it. Between the two steps another
@@ -152,21 +152,21 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// The janitor: waits until the launcher has ended, then clears the directory.
-fn watch(leash: OwnedFd, places: &[PathBuf]) {
+fn watch(pipe: OwnedFd, candidates: &[PathBuf]) {
     // The janitor ignores the signals of the terminal and of a batch system.
     let _ = rustix::process::setsid();
     signals::block_requests();
     family::set_name(c"remuda-janitor");
     // Closes the other descriptors: a reader of remuda's output must not wait for the janitor.
-    let Ok(leash) = fds::keep_only(leash) else {
+    let Ok(pipe) = fds::keep_only(pipe) else {
         return;
     };
-    clear_stale(places);
-    let mut word = [0];
-    let read = rustix::io::retry_on_intr(|| rustix::io::read(&leash, &mut word));
+    clear_stale(candidates);
+    let mut byte = [0];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(&pipe, &mut byte));
     if matches!(read, Ok(0)) {
-        for place in places {
-            sweep(place);
+        for path in candidates {
+            sweep(path);
         }
     }
 }
@@ -204,20 +204,20 @@ fn is_control_dir(path: &Path) -> bool {
 fn sweep(dir: &Path) {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = clock::now() + SWEEP_LIMIT;
-    let mut looks = 0..;
-    while !clear(dir, looks.next().unwrap_or(PATIENT_LOOKS)) && clock::now() < deadline {
+    let mut scans = 0..;
+    while !clear(dir, scans.next().unwrap_or(PATIENT_LOOKS)) && clock::now() < deadline {
         std::thread::sleep(PAUSE);
     }
 }
 
-/// One scan, after `looks` earlier ones; returns whether nothing is left. remuda makes no
+/// One scan, after `scans` earlier ones; returns whether nothing is left. remuda makes no
 /// subdirectories in it.
-fn clear(dir: &Path, looks: u32) -> bool {
+fn clear(dir: &Path, scans: u32) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
         if let Some(master) = is_socket.then(|| family::stopped_listener(&path)).flatten() {
-            end_stopped(&master, looks);
+            end_stopped(&master, scans);
             continue;
         }
         // A master that still answers removes its socket itself.
@@ -230,8 +230,8 @@ fn clear(dir: &Path, looks: u32) -> bool {
 
 /// Ends a master that is stopped by a signal: it does not answer, and acts on a signal only once it
 /// is continued.
-fn end_stopped(master: &ProcessRef, looks: u32) {
-    if looks < PATIENT_LOOKS {
+fn end_stopped(master: &ProcessRef, scans: u32) {
+    if scans < PATIENT_LOOKS {
         master.signal(libc::SIGTERM);
         master.signal(libc::SIGCONT);
     } else {
@@ -242,7 +242,7 @@ fn end_stopped(master: &ProcessRef, looks: u32) {
 /// Requests the end of a master with OpenSSH's PROTOCOL.mux: hello, then terminate. Returns whether
 /// there was a master.
 fn end_master(socket: &Path) -> io::Result<bool> {
-    const WORDS: [u32; 6] = [
+    const MESSAGES: [u32; 6] = [
         8,           // length
         0x0000_0001, // MUX_MSG_HELLO
         4,           // version
@@ -250,15 +250,15 @@ fn end_master(socket: &Path) -> io::Result<bool> {
         0x1000_0005, // MUX_C_TERMINATE
         1,           // request id
     ];
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const LIMIT: Duration = Duration::from_secs(1);
     let mut master = match UnixStream::connect(socket) {
         Ok(master) => master,
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(false),
         Err(error) => return Err(error),
     };
-    master.set_read_timeout(Some(PATIENCE))?;
-    master.set_write_timeout(Some(PATIENCE))?;
-    let bytes: Vec<u8> = WORDS.iter().flat_map(|word| word.to_be_bytes()).collect();
+    master.set_read_timeout(Some(LIMIT))?;
+    master.set_write_timeout(Some(LIMIT))?;
+    let bytes: Vec<u8> = MESSAGES.iter().flat_map(|word| word.to_be_bytes()).collect();
     master.write_all(&bytes)?;
     // The master writes its replies before it ends; their content does not matter.
     let _ = master.read(&mut [0; 64]);
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_locked_while_it_is_somebodys() {
+    fn control_dir_is_locked_while_its_owner_lives() {
         let parent = std::env::temp_dir();
         let path = parent.join(format!("{PREFIX}{:016x}", std::process::id()));
         let claim = make(&path).expect("a directory").expect("a lock");
@@ -282,7 +282,7 @@ mod tests {
         let link = parent.join(format!("{PREFIX}{:016x}", u64::from(std::process::id()) << 32));
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         assert!(lock(&link).is_err(), "a link leads elsewhere");
-        fs::write(path.join("config"), "x").expect("ours");
+        fs::write(path.join("config"), "x").expect("the directory is writable");
         clear_stale(&[parent.join("another")]);
         let link_stays = link.symlink_metadata().is_ok();
         let _ = fs::remove_file(&link);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_ssh_would_read_differently_is_not_used() {
+    fn path_that_ssh_would_read_differently_is_not_plain() {
         assert!(is_plain("/run/user/1000/remuda-ctl-0123456789abcdef"));
         for bad in ["relative", "/with blank", "/with%percent", "/with*star", "/quote\"", "/ü"] {
             assert!(!is_plain(bad), "{bad}");

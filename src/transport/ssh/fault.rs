@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn loader_that_misses_versions_of_glibc_is_understood() {
+    fn fault_names_the_missing_version_of_glibc() {
         let why = "the binary does not run there, or arrived damaged";
         let loader = "./.n1-7: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by ./.n1-7)\n\
                       ./.n1-7: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./.n1-7)\n\
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_openssh_are_understood() {
+    fn fault_kind_is_read_from_the_output_of_openssh() {
         check(
             "ssh: Could not resolve hostname n3: Name or service not known\r\n",
             FaultKind::NoSuchName,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_it_does_is_no_reason() {
+    fn fault_ignores_the_verbose_lines_of_ssh() {
         let words = "OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.15\r\n\
                      debug1: Authentications that can continue: publickey. Permission denied\r\n\
                      ssh: connect to host n3 port 22: Connection refused\r\n";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_let_in_is_not_tried_again() {
+    fn refused_login_is_not_tried_again() {
         assert!(!Fault::of_ssh("a@n3: Permission denied (publickey).").may_pass());
         assert!(!Fault::of_ssh("Host key verification failed.").may_pass());
         assert!(!Fault::of_ssh("Not allowed at this time\r\nConnection reset by a").may_pass());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_warnings_are_not_repeated() {
+    fn fault_omits_the_frames_of_warnings() {
         let fault = Fault::of_ssh("@@@@@\r\n@ WARNING @\r\n@@@@@\r\nIt is also possible\r\n");
         assert_eq!(fault.words, "It is also possible");
     }

@@ -26,8 +26,8 @@ pub(super) fn describe(words: &str) -> Option<String> {
 /// it.
 pub(super) fn removal(words: &str) -> Option<String> {
     let (file, _) = place(words)?;
-    let told = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;
-    let (name, _) = told.split_once(" has changed")?;
+    let line = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;
+    let (name, _) = line.split_once(" has changed")?;
     Some(format!("ssh-keygen -f {} -R {}", quoted(file), quoted(name)))
 }
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_ssh_lead_to_a_line() {
+    fn known_key_location_is_read_from_ssh_output() {
         let words = "It is also possible.\r\nOffending ED25519 key in /home/a b/known:hosts:12\r\n";
         assert_eq!(place(words), Some(("/home/a b/known:hosts", 12)));
         assert_eq!(place("Offending key\nOffending RSA key in /x:none"), None);
@@ -66,7 +66,7 @@ mod tests {
 
     /// `ssh-keygen -l` prints the same fingerprint.
     #[test]
-    fn a_line_has_a_fingerprint() {
+    fn known_key_has_the_fingerprint_of_ssh_keygen() {
         let key =
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
         let expected = "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA";

@@ -53,15 +53,15 @@ impl SshMaster {
     /// launcher.
     pub(super) fn start(to: Destination<'_>) -> Result<Self, Fault> {
         let cannot = |error: io::Error| {
-            Fault::new(FaultKind::NoSsh, format!("cannot hear what `ssh` says: {error}"))
+            Fault::new(FaultKind::NoSsh, format!("cannot read the output of `ssh`: {error}"))
         };
-        let (ours, theirs) = fds::pipe().map_err(cannot)?;
+        let (read_end, write_end) = fds::pipe().map_err(cannot)?;
         let mut command = command(&to);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(theirs));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(write_end));
         let process = SshProcess::start(&mut command)?;
         // The command holds the launcher's copy of the other end.
         drop(command);
-        let words = Words::collect(ours).map_err(cannot)?;
+        let words = Words::collect(read_end).map_err(cannot)?;
         Ok(Self { process, socket: to.socket, host: to.host.to_owned(), words })
     }
 

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_ssh_says_what_we_were_told() {
+    fn ssh_arguments_contain_port_user_and_config() {
         check(&SshOptions::default(), "n1", "n1");
         let users = [("n1", "ada"), ("[fe80::1]", "bob")].map(|(host, user)| {
             let host = HostName::parse(host).expect("a name");

@@ -38,11 +38,11 @@ impl SshProcess {
             Fault::new(FaultKind::NoSsh, words)
         })?;
         let pid = Pid::from_child(&child);
-        let ended = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(io::Error::from)
             .and_then(|pidfd| watch::watch(pidfd, Interest::READABLE));
-        match ended {
-            Ok(ended) => Ok(Self { pid, ended }),
+        match pidfd {
+            Ok(pidfd) => Ok(Self { pid, ended: pidfd }),
             Err(error) => {
                 let _ = child.kill();
                 Err(Fault::new(FaultKind::NoSsh, format!("cannot watch `ssh`: {error}")))

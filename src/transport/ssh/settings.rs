@@ -18,8 +18,8 @@ pub(super) struct SshSettings {
 /// reason.
 pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> SshSettings {
     let (config, user, host) = (config.to_owned(), user.cloned(), host.to_owned());
-    let asked = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));
-    asked.await.ok().flatten().map_or_else(SshSettings::default, |text| parse(&text))
+    let output = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));
+    output.await.ok().flatten().map_or_else(SshSettings::default, |text| parse(&text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dear_key_exchange_is_noticed() {
+    fn settings_show_a_slow_key_exchange() {
         let both = "sntrup761x25519-sha512@openssh.com,curve25519-sha256";
         assert!(parse(&format!("kexalgorithms {both}\n")).slow_kex);
         assert!(!parse("kexalgorithms curve25519-sha256,ecdh-sha2-nistp256\n").slow_kex);
     }
 
     #[test]
-    fn a_jump_is_noticed() {
+    fn settings_show_a_jump() {
         assert!(!parse("user a\nhostname n3\nport 22\n").jumps);
         assert!(!parse("proxyjump none\n").jumps);
         assert!(parse("port 22\nproxyjump bastion\n").jumps);
