@@ -3,38 +3,38 @@
 //!
 //! | code | fault | what shows it |
 //! |---|---|---|
-//! | F01 | one worker ends with 3 | `tests/faults/workers.rs::an_exit_code_is_the_jobs_and_stops_the_others`, `tests/faults/screens.rs::an_exit_code` |
-//! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::an_early_success_stops_nobody`, `tests/faults/screens.rs::a_rank_that_was_over_too_early_is_named` |
-//! | F03 | a worker is killed | `tests/faults/workers.rs::a_killed_worker_is_137_and_never_success`, `tests/faults/screens.rs::a_signal` |
-//! | F04 | a worker crashes, with a core | `tests/faults/workers.rs::a_crash_names_its_signal_and_whether_there_is_a_core` |
-//! | F05 | a worker is killed for want of memory | `tests/faults/workers.rs::a_worker_killed_for_want_of_memory_is_told_as_such` |
-//! | F06 | all workers crash at once | `tests/faults/workers.rs::all_crash_at_once_and_one_is_named`, `tests/faults/screens.rs::who_failed_too_is_counted` |
-//! | F07 | a worker ignores SIGTERM | `tests/faults/workers.rs::a_worker_that_ignores_term_is_killed_after_the_grace` |
-//! | F08 | a worker cannot be killed | `tests/faults/workers.rs::a_worker_that_outlives_sigkill_is_named_and_not_waited_for` |
-//! | F09 | a worker leaves a daemon behind | `tests/faults/workers.rs::a_daemon_left_behind_by_a_success_is_told_and_killed`, `tests/faults/workers.rs::a_daemon_of_a_failed_worker_is_killed_too`, `tests/faults/workers.rs::a_daemon_that_hides_its_rank_is_killed_at_the_end` |
-//! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::nobody_waits_for_output_that_somebody_else_holds_open`, `tests/faults/workers.rs::a_grandchild_that_holds_the_output_is_told_and_stopped` |
-//! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::a_fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::a_fork_chain_left_behind_by_a_success_does_not_hold_us` |
-//! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_nobodys_business`, `tests/faults/workers.rs::orphans_that_end_are_buried` |
-//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
-//! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
+//! | F01 | one worker ends with 3 | `tests/faults/workers.rs::exit_code_is_the_status_and_stops_other_workers`, `tests/faults/screens.rs::exit_code_screen` |
+//! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::early_success_stops_no_worker`, `tests/faults/screens.rs::early_exit_is_named` |
+//! | F03 | a worker is killed | `tests/faults/workers.rs::killed_worker_is_137`, `tests/faults/screens.rs::signal_screen` |
+//! | F04 | a worker crashes, with a core | `tests/faults/workers.rs::crash_names_its_signal_and_core_dump` |
+//! | F05 | a worker is killed for want of memory | `tests/faults/workers.rs::oom_killed_worker_is_reported` |
+//! | F06 | all workers crash at once | `tests/faults/workers.rs::simultaneous_crashes_name_one_rank`, `tests/faults/screens.rs::other_failures_are_counted` |
+//! | F07 | a worker ignores SIGTERM | `tests/faults/workers.rs::worker_ignoring_sigterm_is_killed_after_grace` |
+//! | F08 | a worker cannot be killed | `tests/faults/workers.rs::unkillable_worker_is_reported` |
+//! | F09 | a worker leaves a daemon behind | `tests/faults/workers.rs::leftover_daemon_of_a_success_is_reported_and_killed`, `tests/faults/workers.rs::leftover_daemon_of_a_failure_is_killed`, `tests/faults/workers.rs::leftover_daemon_without_a_rank_is_killed` |
+//! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::held_output_pipe_does_not_block_the_end`, `tests/faults/workers.rs::leftover_holding_the_output_is_reported_and_stopped` |
+//! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::fork_chain_of_a_success_does_not_block_the_end` |
+//! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_not_leftovers`, `tests/faults/workers.rs::orphans_that_exit_are_reaped` |
+//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::killed_shim_stops_its_workers_and_is_the_cause`, `tests/faults/screens.rs::lost_shim_screen`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
+//! | F14 | the agent is killed | `tests/faults/ours.rs::killed_agent_is_the_cause_and_stops_other_nodes`, `tests/faults/ours.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/faults/screens.rs::lost_agent_screen` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
-//! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::what_launcher_and_janitor_leave_the_next_launch_clears` |
-//! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease`, `tests/faults/ours.rs::what_ends_well_because_the_lease_was_lost_is_no_success` |
-//! | F18 | a first interrupt | `tests/faults/signals.rs::a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace`, `tests/faults/screens.rs::an_interrupt` |
-//! | F19 | a second interrupt | `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting` |
-//! | F20 | a third interrupt | `tests/faults/signals.rs::a_third_interrupt_leaves_and_names_who_is_not_confirmed` |
-//! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::term_is_143_and_gives_the_grace`, `tests/faults/signals.rs::what_timeout_sends_twice_is_one_request` |
-//! | F22 | the terminal is closed | `tests/faults/signals.rs::a_closed_terminal_stops_the_job`, `tests/faults/signals.rs::what_nohup_ignores_stays_ignored_by_us_and_by_workers` |
-//! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::a_stopped_job_stops_its_workers_and_goes_on`, `tests/faults/signals.rs::a_stopped_job_keeps_its_lease_and_its_grace` |
-//! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::quit_tells_about_every_worker_and_goes_on`, `tests/faults/screens.rs::the_state_of_everybody`, `tests/ssh/refused.rs::a_job_that_waits_for_hosts_says_on_request_how_far_they_are` |
-//! | F25 | a node without power | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it` |
-//! | F26 | head and node are parted, both live | `tests/netns/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart` |
-//! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::a_link_that_heals_in_time_is_only_told_of`, `tests/pods/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
-//! | F28 | one direction is lost | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/netns/cut.rs::a_node_that_hears_nothing_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself` |
+//! | F16 | the launcher is killed | `tests/faults/ours.rs::killed_launcher_leaves_nothing`, `tests/faults/ours.rs::killed_launcher_lets_workers_receive_sigterm_first`, `tests/ssh/killed.rs::a_launcher_that_is_killed_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::what_launcher_and_janitor_leave_the_next_launch_clears` |
+//! | F17 | the launcher stands still | `tests/faults/ours.rs::suspended_launcher_loses_its_lease`, `tests/faults/ours.rs::workers_exiting_0_after_a_lost_lease_are_no_success` |
+//! | F18 | a first interrupt | `tests/faults/signals.rs::first_sigint_is_forwarded_and_becomes_sigterm`, `tests/faults/screens.rs::interrupt_screen` |
+//! | F19 | a second interrupt | `tests/faults/signals.rs::second_sigint_kills_workers` |
+//! | F20 | a third interrupt | `tests/faults/signals.rs::third_sigint_exits_and_names_unconfirmed_nodes` |
+//! | F21 | SIGTERM for the launcher | `tests/faults/signals.rs::sigterm_is_143_and_keeps_the_grace`, `tests/faults/signals.rs::signal_sent_twice_by_timeout_is_one_request` |
+//! | F22 | the terminal is closed | `tests/faults/signals.rs::closed_terminal_stops_the_job`, `tests/faults/signals.rs::nohup_is_kept_by_launcher_and_workers` |
+//! | F23 | the job is stopped and goes on | `tests/faults/signals.rs::suspended_job_suspends_its_workers_and_resumes`, `tests/faults/signals.rs::suspended_job_keeps_its_lease` |
+//! | F24 | SIGQUIT for the launcher | `tests/faults/signals.rs::sigquit_shows_every_worker`, `tests/faults/screens.rs::state_of_all_workers_screen`, `tests/ssh/refused.rs::a_job_that_waits_for_hosts_says_on_request_how_far_they_are` |
+//! | F25 | a node without power | `tests/netns/cut.rs::pulled_cable_is_detected_at_both_ends`, `tests/pods/cut.rs::pod_0_whose_cable_is_pulled_is_lost_to_all_and_they_to_it` |
+//! | F26 | head and node are parted, both live | `tests/netns/cut.rs::pulled_cable_is_detected_at_both_ends`, `tests/pods/cut.rs::a_pulled_cable_is_noticed_at_both_ends`, `tests/pods/cut.rs::a_pod_whose_cable_is_plugged_in_again_takes_part_in_the_restart` |
+//! | F27 | the link heals before the lease is over | `tests/netns/cut.rs::link_restored_within_the_lease_keeps_the_job`, `tests/pods/cut.rs::a_link_that_heals_in_time_is_only_told_of` |
+//! | F28 | one direction is lost | `tests/netns/cut.rs::node_whose_sends_are_lost_stops_its_workers`, `tests/netns/cut.rs::node_whose_receives_are_lost_stops_its_workers`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_hears_nothing_any_more_is_lost_and_ends_itself` |
 //! | F29 | two workers are parted, the head sees both | `tests/collectives/failures.rs::who_does_not_come_is_named`, `tests/pods/cut.rs::two_pods_that_are_parted_from_each_other_alone_are_named_by_who_waits` |
-//! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::a_node_that_is_not_heard_any_more_is_lost_and_ends_itself`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself` |
-//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `tests/pods/cut.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
-//! | F32 | packets are lost | `tests/netns/slow.rs::packets_that_are_lost_cost_neither_a_node_nor_a_line`, `tests/pods/cut.rs::packets_that_are_lost_cost_neither_a_pod_nor_a_line` |
+//! | F30 | a connection of which one end knows nothing | `tests/netns/cut.rs::node_whose_sends_are_lost_stops_its_workers`, `tests/pods/cut.rs::a_pod_that_is_not_heard_any_more_is_lost_and_ends_itself` |
+//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::slow_link_with_much_output_keeps_heartbeats`, `tests/pods/cut.rs::a_flood_of_output_on_a_slow_link_delays_no_beat`, `src/agent/window.rs::it_takes_what_it_delivered_in_the_last_second` |
+//! | F32 | packets are lost | `tests/netns/slow.rs::lost_packets_cost_neither_a_node_nor_a_line`, `tests/pods/cut.rs::packets_that_are_lost_cost_neither_a_pod_nor_a_line` |
 //! | F33 | ssh lets us in on all hosts but one | `tests/ssh/refused.rs::who_is_not_let_in_is_told_once_and_not_tried_again`, `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::a_changed_host_key_is_refused_whatever_else_the_user_allows` |
 //! | F35 | hosts without a name, an sshd, an answer | `tests/ssh/refused.rs::every_bad_host_is_told_at_once_and_nothing_starts` |
@@ -44,30 +44,30 @@
 //! | F39 | a login shell that talks | `tests/ssh/shells.rs::a_start_up_file_may_talk`, `tests/ssh/shells.rs::a_start_up_file_that_never_stops_talking_is_told` |
 //! | F40 | no agent, another one, another processor | `tests/ssh/bring.rs::a_node_that_lacks_the_agent_is_sent_it_once`, `tests/ssh/bring.rs::another_processor_than_ours_is_told`, `tests/ssh/bring.rs::an_installed_agent_that_is_not_there_is_told` |
 //! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::what_is_missing_on_a_node_is_told_before_anything_starts`, `tests/ssh/refused.rs::a_missing_directory_is_one_error`, `tests/ssh/refused.rs::files_of_a_training_are_looked_for_before_it_starts` |
-//! | F42 | a program that is none | `tests/faults/options.rs::a_script_without_an_interpreter_is_126` |
-//! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::a_master_port_that_is_taken_is_an_error_before_anything_starts`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go`, `tests/pods/joining.rs::a_port_that_is_taken_is_told_before_anybody_waits` |
+//! | F42 | a program that is none | `tests/faults/options.rs::script_without_an_interpreter_is_126` |
+//! | F43 | the port of rank 0 is taken | `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `src/os/ports.rs::a_port_is_claimed_once_even_after_its_socket_was_let_go`, `tests/pods/joining.rs::a_port_that_is_taken_is_told_before_anybody_waits` |
 //! | F44 | a stranger at the store | `tests/store.rs::strangers_get_a_closed_connection`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them`, `tests/pods/walk.rs::an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing` |
 //! | F45 | a rank of another job at the store | `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/pods/joining.rs::a_node_of_another_job_is_refused_by_name` |
-//! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::what_was_said_in_an_earlier_epoch_is_not_heard`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
-//! | F47 | a log volume that is full | `tests/faults/output.rs::a_log_disk_that_is_full_is_told_once_and_ends_nothing`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
-//! | F48 | a log volume that hangs | `tests/faults/output.rs::a_log_disk_that_hangs_holds_up_neither_screen_nor_workers`, `tests/faults/output.rs::a_record_whose_disk_hangs_holds_up_no_end`, `tests/faults/output.rs::a_disk_that_hangs_before_the_start_is_told`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
-//! | F49 | a terminal stops reading | `tests/faults/output.rs::a_terminal_that_stands_still_holds_up_no_worker`, `tests/faults/output.rs::a_screen_that_stands_still_costs_lines_that_are_counted` |
-//! | F50 | the output is closed | `tests/faults/output.rs::a_reader_that_has_read_enough_ends_nothing` |
-//! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::a_line_longer_than_the_limit_is_continued` |
-//! | F52 | a worker prints escapes and prefixes | `tests/faults/output.rs::a_terminal_obeys_no_worker` |
-//! | F53 | a low limit of open files | `tests/faults/options.rs::a_soft_limit_is_raised`, `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
+//! | F46 | somebody of an earlier epoch comes back | `tests/pods/again.rs::a_node_whose_agent_is_killed_comes_back_with_another_one`, `tests/store.rs::who_has_another_key_epoch_job_or_rank_stays_outside`, `tests/faults/agent.rs::agent_ignores_messages_of_earlier_epochs`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
+//! | F47 | a log volume that is full | `tests/faults/output.rs::full_log_disk_is_reported_once`, `src/report/files.rs::what_cannot_be_written_is_told_once` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::hanging_log_disk_blocks_neither_screen_nor_workers`, `tests/faults/output.rs::hanging_record_disk_does_not_block_the_end`, `tests/faults/output.rs::hanging_disk_is_reported_before_the_start`, `src/report/files.rs::a_file_says_itself_what_is_missing_in_it` |
+//! | F49 | a terminal stops reading | `tests/faults/output.rs::blocked_terminal_does_not_block_workers`, `tests/faults/output.rs::blocked_screen_drops_lines_and_counts_them` |
+//! | F50 | the output is closed | `tests/faults/output.rs::closed_stdout_does_not_end_the_job` |
+//! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::line_over_the_limit_is_continued` |
+//! | F52 | a worker prints escapes and prefixes | `tests/faults/output.rs::escape_sequences_of_several_workers_are_escaped` |
+//! | F53 | a low limit of open files | `tests/faults/options.rs::soft_limit_of_descriptors_is_raised`, `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F54 | too few descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
-//! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
+//! | F55 | no room for a process | `tests/faults/options.rs::worker_without_threads_reports_an_error`, `src/job/cause.rs::start_failure_selects_exit_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_rooms` |
-//! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
+//! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::suspended_machine_keeps_its_job` |
 //! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
-//! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
+//! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::gpu_in_use_refuses_a_second_job`, `tests/faults/claims.rs::gpu_lock_is_held_until_agent_and_shim_exit`, `tests/faults/claims.rs::gpu_lock_survives_a_restart`, `tests/faults/claims.rs::gpu_is_shared_by_hosts_of_one_job` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::a_node_0_that_is_replaced_goes_on_after_the_epochs_of_the_other`, `tests/pods/again.rs::pod_0_that_is_evicted_is_called_again_by_the_others`, `tests/pods/again.rs::a_node_0_that_is_lost_before_all_are_there_is_called_again` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::a_node_that_never_comes_is_named_on_every_screen` |
-//! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |
-//! | F72 | our own code panics | `tests/faults/agent.rs::an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers` |
-//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::workers_hear_a_warning_before_they_are_asked_to_stop`, `tests/pods/again.rs::a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one` |
+//! | F71 | standard input is closed or empty | `tests/faults/options.rs::closed_stdin_is_end_of_file` |
+//! | F72 | our own code panics | `tests/faults/agent.rs::agent_panic_is_reported_and_stops_workers` |
+//! | F73 | a scheduler that takes the nodes away | `tests/faults/restarts.rs::pre_term_signal_precedes_sigterm`, `tests/pods/again.rs::a_pod_that_is_evicted_leaves_and_the_job_goes_on_with_another_one` |
 //! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
 //! | B77 | a frame that is empty, or longer than any | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::strangers_get_no_answer_and_the_job_does_not_notice_them` |
 //! | B78 | half a frame, then silence | `tests/pods/strangers.rs::a_crowd_that_says_nothing_keeps_nobody_out` |

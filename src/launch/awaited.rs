@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_folded_by_how_far_we_came() {
+    fn pending_hosts_are_folded_by_stage() {
         let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
         let awaited = PendingNodes {
             called: some(&["n2", "n3", "n5"]),

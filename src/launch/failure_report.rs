@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_in_a_row_are_one_range() {
+    fn consecutive_ranks_are_one_range() {
         #[track_caller]
         fn check(ranks: &[u32], expect: &str) {
             assert_eq!(fold_ranks(ranks), expect);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_of_a_member_say_what_it_knows() {
+    fn metrics_of_a_member_cover_its_own_state() {
         let expect = "\
 # HELP remuda_up 1: the process of this node runs.
 # TYPE remuda_up gauge

@@ -79,7 +79,7 @@ mod tests {
     use crate::base::clock;
 
     #[test]
-    fn we_stop_when_all_have_or_after_a_while() {
+    fn launcher_suspends_after_its_workers_or_after_wait_max() {
         let (mut pause, now) = (Pause::default(), clock::now());
         assert_eq!(pause.stop_at(), None);
         let all =

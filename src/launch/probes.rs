@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_answered_and_everything_else_is_told_what_there_is() {
+    fn probes_are_answered_and_other_requests_are_refused() {
         let pulse = HealthState::default();
         let status = |question: &str| pulse.answer(question.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
@@ -201,7 +201,7 @@ mod tests {
 
     /// Idle connections are closed before their time limit when new ones arrive.
     #[test]
-    fn silence_keeps_nobody_from_being_answered() {
+    fn idle_connections_do_not_block_probes() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

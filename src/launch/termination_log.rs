@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_the_beginning_of_a_long_text_and_fits() {
+    fn termination_message_is_truncated_to_fit() {
         for text in ["short", &"\u{1}é\n".repeat(5000), &"x".repeat(5000), &"\u{7}".repeat(9000)] {
             let message =
                 Message { version: 1, job: Some("a"), node: Some(3), status: 7, cause: None, text };

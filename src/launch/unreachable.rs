@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bad_hosts_are_on_one_screen_by_kind() {
+    fn unreachable_hosts_are_grouped_by_kind() {
         let refused =
             fault(FaultKind::Refused, "ssh: connect to host n1 port 22: Connection refused");
         let denied = fault(FaultKind::Denied, "a@n4: Permission denied (publickey).");
@@ -125,7 +125,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
     }
 
     #[test]
-    fn what_is_left_out_is_added_to_what_was_and_chosen_hosts_leave_by_the_file() {
+    fn exclude_hint_extends_earlier_exclusions() {
         let check = |hosts: &[&str], way: ContinueWith, expect: Option<&str>| {
             assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
         };
@@ -145,7 +145,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
     }
 
     #[test]
-    fn many_hosts_with_one_reason_are_named_in_one_line() {
+    fn hosts_with_one_reason_are_one_line() {
         let other = fault(FaultKind::OtherArch, "it is aarch64, we are x86_64");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &other)).collect();
         let expected = "\
@@ -158,7 +158,7 @@ error[R107]: 40 of 40 hosts cannot take part; nothing was started
     }
 
     #[test]
-    fn many_hosts_that_ssh_tells_apart_are_folded_behind_the_first() {
+    fn hosts_with_similar_ssh_errors_are_folded() {
         let refused = |host| {
             fault(FaultKind::Refused, &format!("ssh: connect to host {host}: Connection refused"))
         };
@@ -177,7 +177,7 @@ error[R107]: 40 of 40 hosts cannot be reached; nothing was started
     }
 
     #[test]
-    fn an_unreachable_host_outranks_one_that_does_not_let_us_in() {
+    fn unreachable_status_outranks_permission_denied() {
         let kinds = |kinds: &[FaultKind]| status(kinds.iter().copied());
         assert_eq!(kinds(&[FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::HostKeyChanged, FaultKind::Denied]), Status::Permission);

@@ -195,7 +195,7 @@ mod tests {
     use crate::launch::history::{History, WorkerOutcome};
 
     #[test]
-    fn workers_without_a_group_are_warned_of() {
+    fn workers_without_a_process_group_cause_a_warning() {
         let text = ungrouped(4, "n1:29500\x1b[2J", 60);
         let expect = "warning: 4 workers import torch, but none has connected to \
                       MASTER_ADDR:MASTER_PORT (n1:29500";
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_stopped_and_why() {
+    fn stopping_line_has_count_and_reason() {
         let grace = Duration::from_secs(10);
         let say = |reason, others| stopping(reason, others, grace).unwrap_or_default();
         assert_eq!(say(StopReason::Failure, 0), "");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_early_is_told_once_and_only_while_others_run() {
+    fn early_exits_are_reported_once_while_others_run() {
         let start = crate::base::clock::now();
         let worker = |rank: u32, ended: Option<u64>| WorkerHistory {
             rank: Rank(rank),
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn good_end_names_its_workers_and_restarts() {
+    fn finished_line_counts_workers_and_restarts() {
         let time = Duration::from_secs(21);
         assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21.0 s\n");
         assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21.0 s, after 2 restarts\n");
     }
 
     #[test]
-    fn names_of_leftovers_cannot_draw() {
+    fn leftover_names_are_escaped() {
         let process = Leftover { pid: 7, name: "\x1b[2Jx".to_owned() };
         let line = leftovers(Rank(1), &[process]);
         assert_eq!(line, "  Leftover  rank 1 left 1 process behind: \\x1b[2Jx (pid 7); stopping\n");

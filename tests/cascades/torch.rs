@@ -15,10 +15,10 @@ fn cascade(test: &str, mode: &str) -> Option<Outcome> {
 const OOM: &str = "failed: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
 
 #[test]
-fn torch_rank_that_leaves_slowly_is_named() {
+fn torch_slow_exit_is_named() {
     // The order in which the others end is a matter of luck.
     for _ in 0..3 {
-        let Some(outcome) = cascade("torch_rank_that_leaves_slowly_is_named", "slow") else {
+        let Some(outcome) = cascade("torch_slow_exit_is_named", "slow") else {
             return;
         };
         let outcome = outcome.code(1).says(&format!("error[R101]: rank 2 (localhost) {OOM}"));

@@ -106,7 +106,7 @@ impl Agent {
 }
 
 #[test]
-fn an_agent_that_hears_nonsense_ends() {
+fn agent_exits_on_invalid_data() {
     let mut agent = Agent::start("nonsense", Stdio::inherit());
     agent.link.write_all(&[0xff; 64]).expect("it listens");
     let mut said = Vec::new();
@@ -117,7 +117,7 @@ fn an_agent_that_hears_nonsense_ends() {
 /// Words that no launcher of ours says: the answer would be longer than a frame, which is refused with
 /// a panic.
 #[test]
-fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
+fn agent_panic_is_reported_and_stops_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -136,7 +136,7 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
 }
 
 #[test]
-fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
+fn agent_rejects_credit_beyond_sent_output() {
     let mut agent = Agent::start("consumed", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -150,7 +150,7 @@ fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
 /// The shim stands still, so the worker outlives its agent for a while: whoever comes in its place must
 /// not start another beside it.
 #[test]
-fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
+fn agent_lock_is_released_with_its_shim() {
     let mut first = Agent::start("place", Stdio::inherit());
     first.start_job(60_000);
     first.wait_for_worker();
@@ -172,7 +172,7 @@ fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
 }
 
 #[test]
-fn agent_ends_although_its_shim_is_stopped() {
+fn agent_exits_with_a_stopped_shim() {
     let agent = Agent::start("stopped", Stdio::inherit());
     let shim = wait_for("its shim", || {
         let all = marked(&agent.mark, agent.pid());
@@ -188,7 +188,7 @@ fn agent_ends_although_its_shim_is_stopped() {
 
 /// Whoever reads our words may be as silent as the launcher.
 #[test]
-fn an_agent_whose_words_nobody_reads_acts_all_the_same() {
+fn agent_with_full_stderr_stops_workers() {
     let (unread, full) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&full, true).expect("a pipe");
     while rustix::io::write(&full, b"full").is_ok() {}
@@ -201,7 +201,7 @@ fn an_agent_whose_words_nobody_reads_acts_all_the_same() {
 }
 
 #[test]
-fn what_was_said_in_an_earlier_epoch_is_not_heard() {
+fn agent_ignores_messages_of_earlier_epochs() {
     let mut agent = Agent::start("earlier", Stdio::inherit());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -219,7 +219,7 @@ fn what_was_said_in_an_earlier_epoch_is_not_heard() {
 }
 
 #[test]
-fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
+fn agent_rejects_messages_of_later_epochs() {
     let mut agent = Agent::start("later", Stdio::inherit());
     agent.start_job(60_000);
     agent.wait_for_worker();

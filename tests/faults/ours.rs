@@ -41,7 +41,7 @@ fn of_n1(job: &Running, role: Role) -> Process {
 }
 
 #[test]
-fn our_processes_can_be_recognised() {
+fn processes_of_remuda_have_their_own_names() {
     let job = two_hosts();
     assert!(of_n1(&job, Role::Agent).command.contains("remuda agent job="));
     assert_eq!(of_n1(&job, Role::Agent).name, "remuda-agent");
@@ -51,7 +51,7 @@ fn our_processes_can_be_recognised() {
 }
 
 #[test]
-fn a_killed_shim_takes_its_node_along() {
+fn killed_shim_stops_its_workers_and_is_the_cause() {
     let job = two_hosts();
     of_n1(&job, Role::Shim).signal(Signal::KILL);
     let outcome = job
@@ -64,7 +64,7 @@ fn a_killed_shim_takes_its_node_along() {
 }
 
 #[test]
-fn a_killed_agent_is_named_and_stops_the_other_node() {
+fn killed_agent_is_the_cause_and_stops_other_nodes() {
     let job = two_hosts();
     of_n1(&job, Role::Agent).signal(Signal::KILL);
     let outcome = job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
@@ -72,7 +72,7 @@ fn a_killed_agent_is_named_and_stops_the_other_node() {
 }
 
 #[test]
-fn a_killed_agent_of_a_single_node_is_named() {
+fn killed_agent_of_a_single_node_is_the_cause() {
     let job = workers(1).sh(POLITE).start();
     job.wait_for_lines("ready", 1);
     job.the(Role::Agent).signal(Signal::KILL);
@@ -93,7 +93,7 @@ fn agent_and_shim_killed_together_leave_nothing() {
 }
 
 #[test]
-fn a_killed_launcher_leaves_nothing() {
+fn killed_launcher_leaves_nothing() {
     let job = two_hosts();
     job.signal(Signal::KILL);
     let outcome = job.end().killed_by(Signal::KILL);
@@ -103,7 +103,7 @@ fn a_killed_launcher_leaves_nothing() {
 }
 
 #[test]
-fn workers_whose_launcher_was_killed_are_asked_first() {
+fn killed_launcher_lets_workers_receive_sigterm_first() {
     let launch = workers(1).options(["--grace", "300ms"]);
     let termed = launch.dir().join("termed");
     let job = launch.env("TERMED", termed.clone()).sh(STUBBORN).start();
@@ -137,7 +137,7 @@ fn launcher_and_shim_killed_together_leave_nothing() {
 
 /// As a batch system does that signals a whole control group.
 #[test]
-fn a_term_to_everybody_at_once_still_grants_the_grace() {
+fn sigterm_to_all_processes_keeps_the_grace() {
     let script = "trap 'echo asked; sleep 0.2; echo done; exit 0' TERM; echo ready; \
          while :; do sleep 0.01; done";
     let job = hosts(&[("n0", 1), ("n1", 1)]).sh(script).start();
@@ -151,7 +151,7 @@ fn a_term_to_everybody_at_once_still_grants_the_grace() {
 
 /// The lease is so long that everybody hears of everybody in time on a busy machine, too.
 #[test]
-fn a_launcher_that_stands_still_loses_its_lease() {
+fn suspended_launcher_loses_its_lease() {
     let launch = workers(1).options(["--grace", "200ms", "--lease", "3s"]);
     let termed = launch.dir().join("termed");
     let script = format!("(while :; do echo flood; done) & {STUBBORN}");
@@ -170,7 +170,7 @@ fn a_launcher_that_stands_still_loses_its_lease() {
 
 /// They end as they were asked to, and have not done what they were to do.
 #[test]
-fn what_ends_well_because_the_lease_was_lost_is_no_success() {
+fn workers_exiting_0_after_a_lost_lease_are_no_success() {
     let launch = workers(2).options(["--lease", "3s"]);
     let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let job = launch.sh(script).start();
@@ -186,7 +186,7 @@ fn what_ends_well_because_the_lease_was_lost_is_no_success() {
 /// Nobody was silent while nobody listened. The clock goes on, which it would not do while a machine
 /// sleeps: this is the harder case.
 #[test]
-fn a_machine_that_stood_still_as_a_whole_goes_on() {
+fn suspended_machine_keeps_its_job() {
     const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "2s"]);
     let flag = launch.dir().join("flag");
@@ -208,7 +208,7 @@ fn a_machine_that_stood_still_as_a_whole_goes_on() {
 }
 
 #[test]
-fn an_agent_that_stands_still_is_lost_after_the_lease() {
+fn suspended_agent_is_lost_after_the_lease() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "500ms"]);
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 2);
@@ -217,7 +217,7 @@ fn an_agent_that_stands_still_is_lost_after_the_lease() {
 }
 
 #[test]
-fn agents_that_stand_still_together_are_lost_together() {
+fn suspended_agents_are_lost_together() {
     let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "500ms"]);
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 3);
@@ -232,11 +232,11 @@ fn agents_that_stand_still_together_are_lost_together() {
 /// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of
 /// somebody who looks into the container, say.
 #[test]
-fn process_1_ends_what_is_the_jobs_and_nothing_else() {
+fn process_1_stops_only_processes_of_the_job() {
     const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let made = command(NAMESPACE[0]).args(&NAMESPACE[1..]).arg("true").status();
     if !made.is_ok_and(|status| status.success()) {
-        return skip("pid namespaces", "process_1_ends_what_is_the_jobs_and_nothing_else");
+        return skip("pid namespaces", "process_1_stops_only_processes_of_the_job");
     }
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]).through(&NAMESPACE);
     let flag = launch.dir().join("flag");

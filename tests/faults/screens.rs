@@ -58,7 +58,7 @@ fn success_names_launch_logs_and_end() {
 }
 
 #[test]
-fn an_exit_code() {
+fn exit_code_screen() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)])
             .sh("[ $RANK = 0 ] && exec sleep 1000; echo one >&2; echo two >&2; exit 3"),
@@ -77,7 +77,7 @@ fn an_exit_code() {
 }
 
 #[test]
-fn a_rank_that_was_over_too_early_is_named() {
+fn early_exit_is_named() {
     check_end(
         workers(2).misbehave("leave-early"),
         1,
@@ -98,7 +98,7 @@ fn a_rank_that_was_over_too_early_is_named() {
 
 /// A program that knows nothing of us hangs, until somebody ends it: then there is the hint.
 #[test]
-fn of_a_job_that_hangs_who_left_is_named() {
+fn hanging_job_names_early_exits() {
     let script = "[ $RANK = 0 ] && exit 0; echo ready; exec sleep 1000";
     let job = workers(3).option("--quiet").sh(script).start();
     job.wait_for_lines("ready", 2);
@@ -117,7 +117,7 @@ fn of_a_job_that_hangs_who_left_is_named() {
 
 /// Whoever failed for a reason of its own did not wait for those that had left.
 #[test]
-fn who_left_before_another_failure_is_no_hint() {
+fn early_exit_before_another_failure_is_no_hint() {
     let script = "[ $RANK = 1 ] && exit 0; echo ready; read go; echo full >&2; exit 3";
     let launch = workers(2).option("--quiet").options(["--stdin", "0"]);
     let mut job = launch.stdin(Stdio::piped()).sh(script).start();
@@ -133,7 +133,7 @@ fn who_left_before_another_failure_is_no_hint() {
 }
 
 #[test]
-fn of_long_last_words_the_end_is_shown() {
+fn long_last_output_shows_its_end() {
     let outcome = workers(1).option("--quiet").sh("seq 1 100; exit 1").end().code(1);
     let shown: Vec<&str> =
         outcome.stderr.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
@@ -142,7 +142,7 @@ fn of_long_last_words_the_end_is_shown() {
 }
 
 #[test]
-fn a_traceback_is_shown_whole() {
+fn traceback_is_shown_whole() {
     let launch = python(1).options(["--quiet", "--no_local_rank"]);
     let script = launch.dir().join("deep.py");
     // What is printed later takes the traceback off the end of the screen.
@@ -155,7 +155,7 @@ fn a_traceback_is_shown_whole() {
 
 /// As `sleep` and most programs that were not written for DeepSpeed.
 #[test]
-fn a_program_that_does_not_take_the_argument_of_deepspeed() {
+fn program_refusing_local_rank_gets_a_hint() {
     check_end(
         python(1).options(["--no_python"]).program(["sleep", "1"]),
         1,
@@ -194,7 +194,7 @@ fn option_of_remuda_behind_the_script_is_named() {
 
 /// As nanoGPT reads its arguments.
 #[test]
-fn script_that_refuses_local_rank_in_its_own_words_is_recognised() {
+fn script_refusing_local_rank_gets_a_hint() {
     let launch = python(1).option("--quiet");
     let script = launch.dir().join("train.py");
     let text = "import sys\nfor word in sys.argv[1:]:\n    key = word.split('=')[0][2:]\n    \
@@ -207,7 +207,7 @@ fn script_that_refuses_local_rank_in_its_own_words_is_recognised() {
 }
 
 #[test]
-fn a_signal() {
+fn signal_screen() {
     check_end(
         workers(1).sh("ulimit -c 0; kill -KILL $$"),
         137,
@@ -219,7 +219,7 @@ fn a_signal() {
 }
 
 #[test]
-fn who_failed_too_is_counted() {
+fn other_failures_are_counted() {
     // A barrier, so that all have started: everybody ends on the same event.
     let launch = workers(3).option("--quiet");
     let dir = launch.dir().join("here");
@@ -235,7 +235,7 @@ fn who_failed_too_is_counted() {
 }
 
 #[test]
-fn a_program_that_does_not_exist() {
+fn missing_program_screen() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)]).env("PATH", "/usr/bin:/bin").program(["no-such"]),
         127,
@@ -246,7 +246,7 @@ fn a_program_that_does_not_exist() {
 }
 
 #[test]
-fn a_placeholder_that_nobody_fills_in() {
+fn unknown_placeholder_screen() {
     check_end(
         workers(2).options(["--quiet", "--prefix", "[{rank} {foo}] "]).sh("echo started"),
         2,
@@ -262,7 +262,7 @@ fn a_placeholder_that_nobody_fills_in() {
 }
 
 #[test]
-fn a_program_that_cannot_start() {
+fn program_that_cannot_start_screen() {
     let launch = workers(2);
     let script = launch.dir().join("script");
     std::fs::write(&script, "echo no interpreter\n").expect("a file");
@@ -277,7 +277,7 @@ fn a_program_that_cannot_start() {
 }
 
 #[test]
-fn a_time_limit() {
+fn timeout_screen() {
     check_end(
         workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
         124,
@@ -288,7 +288,7 @@ fn a_time_limit() {
 }
 
 #[test]
-fn a_time_limit_tells_who_did_not_end() {
+fn timeout_names_running_workers() {
     let launch = workers(2).options(["--timeout", "5s", "--grace", "2"]);
     let job = launch.sh("[ $RANK = 0 ] && exit; echo stuck >&2; exec sleep 1000");
     let screen = redacted(&job.end().code(124));
@@ -303,7 +303,7 @@ fn a_time_limit_tells_who_did_not_end() {
 
 /// A script of the environment that does not come to its end.
 #[test]
-fn a_time_limit_before_anything_could_start() {
+fn timeout_before_the_start_names_pending_nodes() {
     let launch = hosts(&[("n1", 1), ("n2", 1)]).options(["--timeout", "300ms"]);
     let script = launch.dir().join("environment");
     std::fs::write(&script, "sleep 1000\n").expect("written");
@@ -318,7 +318,7 @@ fn a_time_limit_before_anything_could_start() {
 }
 
 #[test]
-fn an_interrupt() {
+fn interrupt_screen() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::INT);
@@ -331,7 +331,7 @@ fn an_interrupt() {
 }
 
 #[test]
-fn a_lost_agent() {
+fn lost_agent_screen() {
     let job = hosts(&[("n0", 1), ("n1", 2)]).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 3);
     let agents = job.wait_for_role(Role::Agent, 2);
@@ -348,7 +348,7 @@ fn a_lost_agent() {
 }
 
 #[test]
-fn a_lost_shim() {
+fn lost_shim_screen() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.the(Role::Shim).signal(Signal::KILL);
@@ -363,7 +363,7 @@ fn a_lost_shim() {
 }
 
 #[test]
-fn what_was_left_behind() {
+fn leftover_screen() {
     let launch = workers(1);
     let flag = launch.dir().join("flag");
     let script = "setsid sh -c ': >\"$FLAG\"; exec sleep 1000' >/dev/null 2>&1 & \
@@ -379,7 +379,7 @@ fn what_was_left_behind() {
 }
 
 #[test]
-fn the_state_of_everybody() {
+fn state_of_all_workers_screen() {
     let job = hosts(&[("n0", 1), ("n1", 1)]).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::QUIT);

@@ -22,7 +22,7 @@ fn ready(launch: Launch, script: &str, workers: usize) -> Running {
 }
 
 #[test]
-fn a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace() {
+fn first_sigint_is_forwarded_and_becomes_sigterm() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "600ms"]);
     let job = ready(launch, TELLS, 2);
     job.signal(Signal::INT);
@@ -35,7 +35,7 @@ fn a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace() {
 }
 
 #[test]
-fn a_second_interrupt_kills_without_waiting() {
+fn second_sigint_kills_workers() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
     let job = ready(launch, TELLS, 2);
     job.signal(Signal::INT);
@@ -46,7 +46,7 @@ fn a_second_interrupt_kills_without_waiting() {
 
 /// `timeout` sends what it gets to its command and then to its whole group, where the command is too.
 #[test]
-fn what_timeout_sends_twice_is_one_request() {
+fn signal_sent_twice_by_timeout_is_one_request() {
     let script =
         "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let launch = workers(2).options(["--grace", "1h"]).through(&["timeout", "1h"]);
@@ -58,7 +58,7 @@ fn what_timeout_sends_twice_is_one_request() {
 
 /// An agent that stands still confirms nothing.
 #[test]
-fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
+fn third_sigint_exits_and_names_unconfirmed_nodes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
     let job = ready(launch, TELLS, 2);
     let agents = job.wait_for_role(Role::Agent, 2);
@@ -78,7 +78,7 @@ fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
 }
 
 #[test]
-fn term_is_143_and_gives_the_grace() {
+fn sigterm_is_143_and_keeps_the_grace() {
     let job = ready(workers(2), POLITE, 2);
     job.signal(Signal::TERM);
     let outcome = job.end().code(143).says("SIGTERM received");
@@ -87,7 +87,7 @@ fn term_is_143_and_gives_the_grace() {
 }
 
 #[test]
-fn a_closed_terminal_stops_the_job() {
+fn closed_terminal_stops_the_job() {
     let job = ready(workers(2), POLITE, 2);
     job.signal(Signal::HUP);
     let outcome = job.end().code(129).says("SIGHUP received");
@@ -95,7 +95,7 @@ fn a_closed_terminal_stops_the_job() {
 }
 
 #[test]
-fn what_nohup_ignores_stays_ignored_by_us_and_by_workers() {
+fn nohup_is_kept_by_launcher_and_workers() {
     let launch = workers(2).under("trap '' HUP").options(["--grace", "300ms"]);
     let job = ready(launch, "trap 'echo got HUP' HUP; echo ready; while :; do sleep 0.02; done", 2);
     job.signal(Signal::HUP);
@@ -111,7 +111,7 @@ fn what_nohup_ignores_stays_ignored_by_us_and_by_workers() {
 }
 
 #[test]
-fn a_stopped_job_stops_its_workers_and_goes_on() {
+fn suspended_job_suspends_its_workers_and_resumes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--stdin", "all"]);
     let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 2);
     for _ in 0..2 {
@@ -132,7 +132,7 @@ fn a_stopped_job_stops_its_workers_and_goes_on() {
 
 /// Standing still is no silence, and no time passes for the job.
 #[test]
-fn a_stopped_job_keeps_its_lease_and_its_grace() {
+fn suspended_job_keeps_its_lease() {
     let launch = workers(1).options(["--lease", "2s", "--stdin", "all"]);
     let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 1);
     job.signal(Signal::TSTP);
@@ -147,7 +147,7 @@ fn a_stopped_job_keeps_its_lease_and_its_grace() {
 
 /// Who stands still cannot end when asked.
 #[test]
-fn workers_of_a_stopped_job_go_on_to_end_when_the_launcher_is_killed() {
+fn suspended_workers_resume_when_the_launcher_is_killed() {
     let launch = workers(1).options(["--grace", "1h"]);
     let termed = launch.dir().join("termed");
     let script = "trap ': >\"$TERMED\"; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
@@ -161,7 +161,7 @@ fn workers_of_a_stopped_job_go_on_to_end_when_the_launcher_is_killed() {
 }
 
 #[test]
-fn quit_tells_about_every_worker_and_goes_on() {
+fn sigquit_shows_every_worker() {
     let launch = hosts(&[("n0", 2), ("n1", 1)]);
     let flag = launch.dir().join("flag");
     let script = "[ $RANK = 1 ] && exit 0; echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done";
@@ -179,7 +179,7 @@ fn quit_tells_about_every_worker_and_goes_on() {
 
 /// By somebody else: what the launcher itself stops is told as such.
 #[test]
-fn quit_tells_which_worker_is_suspended() {
+fn sigquit_shows_suspended_workers() {
     let job = ready(hosts(&[("n0", 1), ("n1", 1)]), POLITE, 2);
     let worker = job.wait_for_role(Role::Worker, 2).remove(0);
     worker.signal(Signal::STOP);
@@ -199,7 +199,7 @@ fn quit_tells_which_worker_is_suspended() {
 }
 
 #[test]
-fn user_signals_reach_the_workers_alone() {
+fn user_signals_are_forwarded_to_workers() {
     let script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
     let job = ready(workers(2), script, 2);
     job.signal(Signal::USR1);
@@ -209,7 +209,7 @@ fn user_signals_reach_the_workers_alone() {
 
 /// Ctrl-C reaches the whole foreground group of a terminal: our agents and workers are not in it.
 #[test]
-fn the_terminals_interrupt_reaches_only_the_launcher() {
+fn ctrl_c_reaches_only_the_launcher() {
     let job = ready(workers(1), TELLS, 1);
     let ours = job.processes().into_iter().filter(|process| process.role != Role::Other);
     let groups: Vec<_> = ours.map(|process| group_and_session(process.pid)).collect();
@@ -231,7 +231,7 @@ fn group_and_session(pid: Pid) -> (i32, i32) {
 }
 
 #[test]
-fn a_job_that_takes_too_long_is_124() {
+fn job_over_its_timeout_is_124() {
     let job = hosts(&[("n0", 1), ("n1", 1)]).options(["--timeout", "300ms", "--grace", "200ms"]);
     let outcome = job.sh(TELLS).end().code(124).says("the job did not end within 300 ms");
     assert_eq!(outcome.record()["exit_of"], "remuda");

@@ -28,29 +28,29 @@ fn check_lost(cut: impl FnOnce(&Network)) {
 }
 
 #[test]
-fn a_pulled_cable_is_noticed_at_both_ends() {
-    if can_run("a_pulled_cable_is_noticed_at_both_ends") {
+fn pulled_cable_is_detected_at_both_ends() {
+    if can_run("pulled_cable_is_detected_at_both_ends") {
         check_lost(|network| network.pull(2));
     }
 }
 
 #[test]
-fn a_node_that_is_not_heard_any_more_is_lost_and_ends_itself() {
-    if can_run("a_node_that_is_not_heard_any_more_is_lost_and_ends_itself") {
+fn node_whose_sends_are_lost_stops_its_workers() {
+    if can_run("node_whose_sends_are_lost_stops_its_workers") {
         check_lost(|network| network.mute(2));
     }
 }
 
 #[test]
-fn a_node_that_hears_nothing_any_more_is_lost_and_ends_itself() {
-    if can_run("a_node_that_hears_nothing_any_more_is_lost_and_ends_itself") {
+fn node_whose_receives_are_lost_stops_its_workers() {
+    if can_run("node_whose_receives_are_lost_stops_its_workers") {
         check_lost(|network| network.deafen(2));
     }
 }
 
 #[test]
-fn a_link_that_heals_in_time_is_only_told_of() {
-    if !can_run("a_link_that_heals_in_time_is_only_told_of") {
+fn link_restored_within_the_lease_keeps_the_job() {
+    if !can_run("link_restored_within_the_lease_keeps_the_job") {
         return;
     }
     let (hosts, launch) = Hosts::new(&[1, 1]);
@@ -78,8 +78,8 @@ fn epoch_1_of(outcome: &Outcome) -> usize {
 }
 
 #[test]
-fn a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
-    if !can_run("a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart") {
+fn reconnected_node_takes_part_in_the_restart() {
+    if !can_run("reconnected_node_takes_part_in_the_restart") {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);
@@ -92,8 +92,8 @@ fn a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
 }
 
 #[test]
-fn a_restart_without_a_way_to_the_node_ends_with_its_loss() {
-    if !can_run("a_restart_without_a_way_to_the_node_ends_with_its_loss") {
+fn restart_without_a_lost_node_ends_with_its_loss() {
+    if !can_run("restart_without_a_lost_node_ends_with_its_loss") {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);

@@ -20,8 +20,8 @@ const VICTIM: usize = 4;
 const ENDLESS: &str = "1000000";
 
 #[test]
-fn a_newcomer_reads_one_true_screen_each_time() {
-    if !can_run("a_newcomer_reads_one_true_screen_each_time") {
+fn newcomer_session_has_one_error_screen_per_fault() {
+    if !can_run("newcomer_session_has_one_error_screen_per_fault") {
         return;
     }
     let place = Place::new();
