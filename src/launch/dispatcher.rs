@@ -387,7 +387,7 @@ impl<'a> Dispatcher<'a> {
             Effect::Renew(cut_off) => self.renew(cut_off),
             Effect::Replace(gone) => self.replace(&gone),
             Effect::Skip(epoch) => self.skip(epoch),
-            Effect::Killing => self.reporter.say(step("Killing", "what is left")),
+            Effect::Killing => self.reporter.say(step("Killing", "the remaining processes")),
         }
     }
 
@@ -433,7 +433,7 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
         let host = node.host.clone();
         let node_rank = node.node_rank;
         let label = |worker: &WorkerPlan| WorkerLabel {
-            rank: ranks.next().expect("there is always one more"),
+            rank: ranks.next().expect("ranks do not run out"),
             shown: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,

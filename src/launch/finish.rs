@@ -35,7 +35,7 @@ impl Dispatcher<'_> {
 
     /// Closes the links, waits for the output, reports the result and writes the record.
     pub(super) async fn finish(mut self) -> LaunchEnd {
-        let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
+        let verdict = self.job.verdict().expect("the loop ends with a verdict").clone();
         self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(NodeHandle::hang_up);

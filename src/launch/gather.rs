@@ -39,7 +39,7 @@ pub(super) async fn see_through(
     let limit = duration(dial.join_limit);
     let tell = |why: &BindError, since| {
         let text = format!(
-            "for this node's own name, since {}, {limit} at most (--join_timeout): {why}",
+            "for the name of this node to resolve, since {}, {limit} at most (--join_timeout): {why}",
             duration(since)
         );
         print_error(&step("Waiting", &text));
@@ -79,7 +79,7 @@ pub(super) async fn see_through(
     leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     if may_be_taken_over {
         let limit = duration(dial.join_limit);
-        let text = format!("node 0; the others wait for another one in its place, {limit} at most");
+        let text = format!("node 0; the other nodes wait up to {limit} for its replacement");
         print_error(&step("Leaving", &text));
         gate.leave();
     } else {

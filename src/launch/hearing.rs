@@ -61,7 +61,7 @@ impl Dispatcher<'_> {
     fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
         let wish = UserRequest::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
-        self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
+        self.reporter.say(step("Signal", &format!("{host} received {}", signal_name(signal))));
         self.wish(wish, Some(node))
     }
 
@@ -92,8 +92,10 @@ impl Dispatcher<'_> {
             let is_foreign = worker.is_none_or(|worker| worker.node != node);
             is_foreign.then(|| node::foreign(*rank))
         };
-        let so_early =
-            || (!self.job.has_started(node)).then(|| "it ended before it began".to_owned());
+        let so_early = || {
+            (!self.job.has_started(node))
+                .then(|| "protocol error: report about workers that were not started".to_owned())
+        };
         match message {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
                 Some("protocol error: unexpected answer".to_owned())
@@ -108,8 +110,7 @@ impl Dispatcher<'_> {
             }
             FromAgent::ErrorFile { rank, bytes, .. } => {
                 let is_long = wire::ERROR_FILE_BYTES_MAX < bytes.len();
-                let too_long =
-                    || is_long.then(|| "it sent an error file that is too long".to_owned());
+                let too_long = || is_long.then(|| "protocol error: error file too long".to_owned());
                 about(rank).or_else(so_early).or_else(too_long)
             }
             FromAgent::Leftovers { rank, .. }
@@ -139,9 +140,10 @@ impl Dispatcher<'_> {
         let listen =
             orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
         if found.master.is_none() {
-            return Some("it is node 0 and found no port".to_owned());
+            return Some("protocol error: node 0 sent no master port".to_owned());
         }
-        (listen.store && found.store.is_none()).then(|| "it is node 0 and has no store".to_owned())
+        (listen.store && found.store.is_none())
+            .then(|| "protocol error: node 0 sent no store address".to_owned())
     }
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
@@ -149,7 +151,7 @@ impl Dispatcher<'_> {
             FromAgent::Hello(hello) if hello.version != wire::VERSION => {
                 let (theirs, ours) = (hello.version, wire::VERSION);
                 let why = format!(
-                    "it is build {} and speaks version {theirs}, we speak {ours}",
+                    "its protocol version is {theirs} (build {}), that of this launcher is {ours}",
                     hello.build
                 );
                 self.lose(node, NodeLoss::Garbled(why))

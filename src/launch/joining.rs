@@ -16,6 +16,7 @@ use super::probes::{HealthState, answer_probes};
 use super::signals::{Signals, UserRequest};
 use super::termination_log::leave_message;
 use super::verdict::show_refusal;
+use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::job::{OnTerm, Requests};
@@ -183,7 +184,7 @@ impl Joining<'_> {
             Ok(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
             Err(signal) => return Ok(Some(self.left(signal))),
         };
-        let text = format!("node 0 ({called}), which shows what workers write");
+        let text = format!("node 0 ({called}), which shows the output of the workers");
         self.say(&step("Joined", &text));
         self.pulse.set_ready(true);
         let Link { reader, writer, agent, .. } =
@@ -197,7 +198,8 @@ impl Joining<'_> {
             self.see_off(agent, matches!(part, Part::Left)).await;
         }
         if self.may_join_again(&part) {
-            let text = format!("to node 0 was lost; reconnecting for epoch {}", self.fresh());
+            let attempt = voice::attempt_explained(self.fresh());
+            let text = format!("to node 0 was lost; reconnecting for {attempt}");
             self.say(&step("Lost", &format!("the connection {text}")));
             return Ok(None);
         }
@@ -276,7 +278,7 @@ impl Joining<'_> {
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
             (Some(_), JoinFault::NoAnswer(..)) => {
-                "why it ended is on node 0's own screen".to_owned()
+                "the screen of node 0 shows why it exited".to_owned()
             }
             (_, fault) => fault.help(),
         };
@@ -359,14 +361,15 @@ impl Joining<'_> {
                 let name = signal_name(signal);
                 match self.stops.len() {
                     1 if signal == libc::SIGTERM && self.may_leave() => {
-                        let text = format!("the job, which goes on without us: {name} received");
+                        let text =
+                            format!("the job, which continues without this node: {name} received");
                         self.say(&step("Leaving", &format!("{text}; again to kill now")));
                     }
                     1 => {
                         let text = format!("the job: {name} received; again to kill now");
                         self.say(&step("Stopping", &text));
                     }
-                    2 => self.say(&step("Killing", "what is left")),
+                    2 => self.say(&step("Killing", "the remaining processes")),
                     _ => return false,
                 }
                 attached.signal(signal);
@@ -375,10 +378,13 @@ impl Joining<'_> {
             UserRequest::Tell => {
                 let workers = self.plan.nodes[self.member.node.index()].workers.len();
                 let text = format!("{} of node {}", count(workers, "worker"), self.member.node);
-                self.say(&step("State", &format!("{text}; node 0 tells how each is doing")));
+                self.say(&step(
+                    "State",
+                    &format!("{text}; SIGQUIT on node 0 shows the state of each"),
+                ));
             }
             UserRequest::Suspend => {
-                self.say("note: Ctrl-Z stops a job at node 0, not here\n");
+                self.say("note: only Ctrl-Z on node 0 suspends the job\n");
             }
         }
         true
@@ -447,7 +453,7 @@ impl Joining<'_> {
             Part::Over(JobOver { status, text, cause }) => {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
-                    self.say(&step("Ended", "the job, with 0"));
+                    self.say(&step("Ended", "the job, with status 0"));
                 } else {
                     say(&text, self.member.paint);
                 }
@@ -472,7 +478,7 @@ impl Joining<'_> {
     /// The status after the user stopped this node: no failure, so only the signal is reported.
     fn left(&self, signal: i32) -> Status {
         let status = Status::Interrupted(signal);
-        let text = format!("left the job, asked by {}\n", signal_name(signal));
+        let text = format!("left the job: {} received\n", signal_name(signal));
         self.member.leave_message(status, &text, Some(self.member.node));
         status
     }
@@ -483,12 +489,12 @@ impl Joining<'_> {
         let pid = process::id();
         Failure {
             code: codes::LEADER_LOST,
-            title: format!("node 0 ({host}) is gone; the workers of this node were stopped"),
+            title: format!("node 0 ({host}) was lost; the workers of this node were stopped"),
             facts: vec![format!(
                 "its connection closed without a final status   {}:{}   pid {pid} here",
                 dial.address, dial.port
             )],
-            help: vec!["what happened there is told on its own screen".to_owned()],
+            help: vec!["the screen of node 0 shows the cause".to_owned()],
             ..Failure::default()
         }
     }

@@ -368,7 +368,7 @@ async fn serve_joined(
 /// reason.
 async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     let (node, limit) = (ends.node, duration(limit));
-    let mut words = format!("node {node} did not join within {limit}");
+    let mut words = format!("node {node} did not join within {limit} (--join_timeout)");
     if 0 < ends.link {
         words += "; its first connection was lost";
     }
@@ -377,7 +377,8 @@ async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     };
     let own = gate.own_key();
     let words = format!(
-        "node {node} did not join within {limit} (--join_timeout): {impostors}; node 0's has the {own}"
+        "node {node} did not join within {limit} (--join_timeout): {impostors}; the key of node 0 has \
+         the {own}"
     );
     Fault::new(FaultKind::OtherKey, words)
 }
@@ -405,7 +406,7 @@ async fn serve(link: Link, ends: Ends, told: Words) {
 
 /// The reason for rejecting a message about a worker of another node.
 pub(super) fn foreign(rank: Rank) -> String {
-    format!("it speaks of rank {rank}, which is not its own")
+    format!("protocol error: report about rank {rank} of another node")
 }
 
 /// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's

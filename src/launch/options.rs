@@ -298,13 +298,13 @@ impl LaunchError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
-            Self::Status { .. } => Some("give another `--status_addr`, an address of this pod"),
-            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => {
-                Some("`--master_addr` is an address or a name of node 0, the same on every node")
-            }
-            Self::Bind(BindError::Taken { .. }) => {
-                Some("give all nodes another `--master_port`; the two ports behind it are ours")
-            }
+            Self::Status { .. } => Some("set `--status_addr` to an address of this pod"),
+            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => Some(
+                "set `--master_addr` to an address or a name of node 0, the same on every node",
+            ),
+            Self::Bind(BindError::Taken { .. }) => Some(
+                "set another `--master_port` on all nodes; remuda also uses the two ports after it",
+            ),
         }
     }
 }

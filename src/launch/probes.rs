@@ -73,20 +73,20 @@ impl HealthState {
         let mut words = line.split(' ');
         let (method, path, version) = (words.next(), words.next(), words.next());
         if !version.is_some_and(|version| version.starts_with("HTTP/1.")) {
-            return plain(400, "this is a status port\n");
+            return plain(400, "expected an HTTP/1 request\n");
         }
         if !matches!(method, Some("GET" | "HEAD")) {
-            return plain(405, "nothing can be changed here\n");
+            return plain(405, "only GET and HEAD are supported\n");
         }
         match path.map(|path| path.split('?').next().unwrap_or_default()) {
             // The response itself is the check: the event loop of the job sends it.
             Some("/livez" | "/startupz") => plain(200, "ok\n"),
             Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
-            Some("/readyz") => plain(503, "not yet a part of the job\n"),
+            Some("/readyz") => plain(503, "this node has not joined the job\n"),
             Some("/metrics") => {
                 Answer { status: 200, content_type: EXPOSITION, text: self.metrics() }
             }
-            _ => plain(404, "there are /livez, /readyz and /metrics\n"),
+            _ => plain(404, "not found; see /livez, /readyz and /metrics\n"),
         }
     }
 

@@ -43,7 +43,10 @@ impl Dispatcher<'_> {
             matches!(cause, FailureCause::Node { loss: NodeLoss::Leaves, .. })
         };
         let line = if verdict.cause.as_ref().is_some_and(leaves) {
-            voice::replacing(&what, next, pause)
+            let is_first = self.job.uncharged() == 1;
+            let attempt =
+                if is_first { voice::attempt_explained(next) } else { voice::attempt(next) };
+            voice::replacing(&what, &attempt, pause)
         } else {
             let charged = next.0 - self.job.uncharged();
             voice::restarting(&what, charged, self.options.restarts_max, pause)
@@ -98,7 +101,8 @@ impl Dispatcher<'_> {
     /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
     /// replaces.
     pub(super) fn skip(&mut self, epoch: Epoch) {
-        let which = format!("at epoch {epoch}, after the epochs of the previous node 0");
+        let attempt = voice::attempt_explained(epoch);
+        let which = format!("at {attempt}, after the attempts under the previous node 0");
         self.reporter.say(step("Resuming", &which));
         self.ask_anew(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {
@@ -123,11 +127,13 @@ impl Dispatcher<'_> {
         if old.agent().is_none() && old.lost {
             old.hang_up();
         }
-        let who = orders::callees(self.plan).nth(place.index()).expect("it was called before");
+        let who = orders::callees(self.plan)
+            .nth(place.index())
+            .expect("every node was connected to before");
         match NodeHandle::connect(&self.caller, who, (link, epoch), &mut self.tasks) {
             Ok(node) => self.nodes[place.index()] = node,
             Err(error) => {
-                let message = format!("no agent can be started: {}", reason(&error));
+                let message = format!("cannot start an agent: {}", reason(&error));
                 self.problems.push((place, Problem::new(Status::OsLimit, message)));
                 self.step(Event::Refused(place));
             }

@@ -58,7 +58,7 @@ pub(super) fn going_on_without(
     let (how, and) = match way {
         ContinueWith::Nothing => return None,
         ContinueWith::Hostfile => {
-            (format!("take {} out of the hostfile", hosts.join(", ")), ", and give ")
+            (format!("remove {} from the hostfile", hosts.join(", ")), ", and use ")
         }
         ContinueWith::Exclude(left) if left.is_empty() => {
             (format!("--exclude '{}'", hosts.join("@")), " ")
@@ -66,7 +66,7 @@ pub(super) fn going_on_without(
         ContinueWith::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
     };
     let resume = resume.map_or_else(String::new, |resume| format!("{and}{resume}"));
-    Some(format!("to go on without {them}: {how}{resume}"))
+    Some(format!("to continue without {them}: {how}{resume}"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
@@ -130,17 +130,17 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
             assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
         };
         let exclude = |left: &str| ContinueWith::Exclude(left.to_owned());
-        check(&["n1"], exclude(""), Some("to go on without it: --exclude 'n1'"));
+        check(&["n1"], exclude(""), Some("to continue without it: --exclude 'n1'"));
         let hosts = ["n1", "n4"];
-        check(&hosts, exclude(""), Some("to go on without them: --exclude 'n1@n4'"));
-        check(&hosts, exclude("n2:0"), Some("to go on without them: --exclude 'n2:0@n1@n4'"));
-        let out = "to go on without them: take n1, n4 out of the hostfile";
+        check(&hosts, exclude(""), Some("to continue without them: --exclude 'n1@n4'"));
+        check(&hosts, exclude("n2:0"), Some("to continue without them: --exclude 'n2:0@n1@n4'"));
+        let out = "to continue without them: remove n1, n4 from the hostfile";
         check(&hosts, ContinueWith::Hostfile, Some(out));
         check(&hosts, ContinueWith::Nothing, None);
         let kept = |way| going_on_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way");
         let resume = "--resume 'my runs'";
-        assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and give {resume}"));
-        let excluded = format!("to go on without them: --exclude 'n1@n4' {resume}");
+        assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and use {resume}"));
+        let excluded = format!("to continue without them: --exclude 'n1@n4' {resume}");
         assert_eq!(kept(exclude("")), excluded);
     }
 

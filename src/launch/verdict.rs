@@ -168,7 +168,7 @@ impl JobReport<'_> {
                 let bytes = gathered.lost_bytes();
                 let _ = writeln!(
                     lost,
-                    "note: the last {bytes} bytes of {host} are not shown; see them all with --no_gather"
+                    "note: the last {bytes} bytes of {host} are not shown; `--no_gather` shows all of them"
                 );
             }
             let texts: Vec<_> = said.iter().map(|(host, said)| (*host, said.text())).collect();
@@ -306,20 +306,22 @@ impl JobReport<'_> {
                 )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
-            NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
+            NodeLoss::LinkClosed(None) => format!("the connection to the agent on {host} closed"),
             NodeLoss::Silent => {
-                format!("{host}: nothing heard for {}", duration(self.options.lease))
+                format!("{host}: no heartbeat for {}", duration(self.options.lease))
             }
             NodeLoss::ShimDied => {
-                format!("remuda-shim on {host}, the parent of its workers, died; they were killed")
+                format!(
+                    "remuda-shim on {host}, the parent of its workers, exited; they were killed"
+                )
             }
             NodeLoss::ShimFrozen => format!(
                 "remuda-shim on {host}, the parent of its workers, did not answer for {} (--lease); it \
                  and its workers were killed",
                 duration(self.options.lease)
             ),
-            NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
-            NodeLoss::Leaves => format!("{host} was asked to end by SIGTERM"),
+            NodeLoss::Garbled(why) => format!("the agent on {host} sent invalid data: {why}"),
+            NodeLoss::Leaves => format!("{host} received SIGTERM"),
         }
     }
 
@@ -415,7 +417,7 @@ impl JobReport<'_> {
     fn earlier(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = count(restarts, "restart");
-        Some(format!("after {what}; run.json tells the cause of each"))
+        Some(format!("after {what}; run.json has the cause of each"))
     }
 
     fn worker_failed(&self, rank: Rank, title: String, pages: &OutputRouter) -> Failure {
@@ -528,18 +530,18 @@ impl JobReport<'_> {
         let reason = reason(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.program.display();
         let what = match failure.step {
-            StartStep::Fork => format!("no process could be made: {reason}"),
+            StartStep::Fork => format!("cannot create a process: {reason}"),
             StartStep::Chdir => {
                 format!("cannot enter `{}`: {reason}", self.options.cwd.display())
             }
-            StartStep::Setup => format!("its descriptors could not be set up: {reason}"),
+            StartStep::Setup => format!("cannot set up its file descriptors: {reason}"),
             StartStep::Exec => format!("cannot execute `{program}`: {reason}"),
         };
         let help = match failure.errno {
             libc::ENOEXEC => {
                 vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
             }
-            libc::EAGAIN => vec!["see `ulimit -u` and the pids limit of the cgroup".to_owned()],
+            libc::EAGAIN => vec!["check `ulimit -u` and the pids limit of the cgroup".to_owned()],
             _ => Vec::new(),
         };
         Failure {
@@ -602,7 +604,7 @@ impl JobReport<'_> {
                 return format!("{} still running after SIGKILL", workers(undead));
             }
             (0, 0) if !self.verdict.unconfirmed.is_empty() => {
-                format!("the end of the {other}s is not confirmed")
+                format!("the exit of the {other}s is not confirmed")
             }
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
@@ -628,7 +630,7 @@ impl JobReport<'_> {
         for (node, process) in &self.history.undead {
             let _ = writeln!(
                 text,
-                "warning: pid {} ({}) on {} did not die after SIGKILL",
+                "warning: pid {} ({}) on {} is still running after SIGKILL",
                 process.pid,
                 neutral(&process.name),
                 self.host(*node)

@@ -64,10 +64,23 @@ pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Durat
     step("Restart", &text)
 }
 
-/// Line for a restart in which another node replaces a leaving one.
-pub(super) fn replacing(what: &str, next: Epoch, pause: Duration) -> String {
+/// An epoch as users count it: the first start is attempt 1.
+pub(super) fn attempt(epoch: Epoch) -> String {
+    format!("attempt {}", epoch.0 + 1)
+}
+
+/// The same where a user reads the number of an attempt for the first time.
+pub(super) fn attempt_explained(epoch: Epoch) -> String {
+    match epoch {
+        Epoch(0) => "attempt 1 (the first start)".to_owned(),
+        later => format!("{} (attempt 1 was the first start)", attempt(later)),
+    }
+}
+
+/// Line for a restart in which another node replaces a leaving one; `attempt` names the next epoch.
+pub(super) fn replacing(what: &str, attempt: &str, pause: Duration) -> String {
     let pause = duration(pause);
-    step("Restart", &format!("{what}; epoch {next} has another one in its place, in {pause}"))
+    step("Restart", &format!("{what}; {attempt} starts in {pause} with a replacement"))
 }
 
 /// Note with the port of rank 0, if it is neither the one that was requested nor the default.
@@ -118,8 +131,8 @@ pub(super) fn named(hosts: &[&str]) -> String {
 pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
     let go_on = match count(running, "worker") {
-        one if running == 1 => format!("{one} goes on"),
-        several => format!("{several} go on"),
+        one if running == 1 => format!("{one} still running"),
+        several => format!("{several} still running"),
     };
     let who = rank_and_others(early);
     let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
@@ -142,7 +155,7 @@ pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
 pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
     let longest = nodes.iter().map(|(_, silence)| *silence).max()?;
     let hosts: Vec<_> = nodes.iter().map(|(host, _)| *host).collect();
-    let text = format!("{}: nothing heard for {}", named(&hosts), duration(longest));
+    let text = format!("{}: no heartbeat for {}", named(&hosts), duration(longest));
     Some(step("Waiting", &text))
 }
 
@@ -244,8 +257,7 @@ mod tests {
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
         let mut history = History { workers, undead: Vec::new(), stop_asked: None };
         assert_eq!(after(&mut history, 12), None);
-        let line =
-            "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker goes on\n";
+        let line = "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker still running\n";
         assert_eq!(after(&mut history, 14).as_deref(), Some(line));
         assert_eq!(after(&mut history, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];

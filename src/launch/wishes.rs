@@ -45,7 +45,8 @@ impl Dispatcher<'_> {
             return;
         }
         self.tell_all(&ToAgent::Pause);
-        self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
+        self.reporter
+            .say(step("Paused", &format!("{}; `fg` resumes the job", self.count_workers())));
         let rested = self.tell_rested.clone();
         self.reporter.rest(move || {
             let _ = rested.send(());

@@ -57,7 +57,7 @@ fn killed_shim_stops_its_workers_and_is_the_cause() {
     let outcome = job
         .end()
         .code(75)
-        .says("remuda-shim on n1, the parent of its workers, died; they were killed");
+        .says("remuda-shim on n1, the parent of its workers, exited; they were killed");
     let record = outcome.says("lost with it: ranks 2-3").record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n1");
@@ -213,7 +213,7 @@ fn suspended_agent_is_lost_after_the_lease() {
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 2);
     of_n1(&job, Role::Agent).signal(Signal::STOP);
-    job.end().code(75).says("n1: nothing heard for 500 ms");
+    job.end().code(75).says("n1: no heartbeat for 500 ms");
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn suspended_agents_are_lost_together() {
     for agent in &agents[..2] {
         agent.signal(Signal::STOP);
     }
-    let outcome = job.end().code(75).says(": nothing heard for 500 ms");
-    outcome.says("lost too: n").says("to go on without them: --exclude 'n");
+    let outcome = job.end().code(75).says(": no heartbeat for 500 ms");
+    outcome.says("lost too: n").says("to continue without them: --exclude 'n");
 }
 
 /// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of

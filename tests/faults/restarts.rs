@@ -162,7 +162,7 @@ fn suspended_node_is_replaced_after_the_lease() {
     let job = launch.start();
     job.wait_for_lines("in epoch 0", 4);
     job.wait_for_role(Role::Agent, 2)[1].signal(Signal::STOP);
-    let outcome = job.end().code(0).says("nothing heard for").says("restart 1 of 1");
+    let outcome = job.end().code(0).says("no heartbeat for").says("restart 1 of 1");
     assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
 }
 

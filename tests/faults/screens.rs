@@ -169,7 +169,7 @@ fn program_refusing_local_rank_gets_a_hint() {
          \x20   | sleep: unrecognized option '--local_rank=0'\n\
          \x20   | Try 'sleep --help' for more information.\n\
          \x20 log: DIR/runs/RUN/rank0.stderr\n\
-         help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n",
+         help: remuda passes `--local_rank=0`, as DeepSpeed does; `--no_local_rank` omits it\n",
     );
 }
 
@@ -185,9 +185,8 @@ fn option_of_remuda_behind_the_script_is_named() {
     let words = [script.as_os_str(), "--num_gpus".as_ref(), "2".as_ref()];
     let line = format!("`remuda run --num_gpus 2 {}`", script.display());
     let outcome = launch.program(words).end().code(2);
-    let help = format!(
-        "help: `--num_gpus` is an option of remuda; options of remuda stand before the script: {line}\n"
-    );
+    let help =
+        format!("help: `--num_gpus` is an option of remuda and must precede the script: {line}\n");
     assert!(outcome.stderr.ends_with(&help), "{outcome:#?}");
     assert!(!outcome.stderr.contains("--no_local_rank"), "{outcome:#?}");
 }
@@ -202,7 +201,7 @@ fn script_refusing_local_rank_gets_a_hint() {
     std::fs::write(&script, text).expect("a script");
     let outcome = launch.program([script]).end().code(1);
     let help =
-        "help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n";
+        "help: remuda passes `--local_rank=0`, as DeepSpeed does; `--no_local_rank` omits it\n";
     assert!(outcome.stderr.ends_with(help), "{outcome:#?}");
 }
 
@@ -313,7 +312,7 @@ fn timeout_before_the_start_names_pending_nodes() {
         124,
         "error[R105]: the job was not ready to start within 300 ms; nothing was started\n\
          \x20 still preparing: n[1-2]\n\
-         help: does `. DIR/environment` end? `--venv_script`, or a file system, there may hang\n",
+         help: check that `. DIR/environment` returns; `--venv_script` or a file system there may hang\n",
     );
 }
 
@@ -343,7 +342,7 @@ fn lost_agent_screen() {
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
-         help: if no user killed it, the kernel may have: see `dmesg` on n1\nhelp: to go on without it: --exclude 'n1'\n",
+         help: if no user killed it, check `dmesg` on n1 for the OOM killer\nhelp: to continue without it: --exclude 'n1'\n",
     );
 }
 
@@ -355,10 +354,10 @@ fn lost_shim_screen() {
     check(
         &job.end().code(75),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
+         error[R103]: remuda-shim on localhost, the parent of its workers, exited; they were killed; no other \
          worker had to be stopped\n\
          \x20 lost with it: ranks 0-1\n\
-         help: if no user killed it, the kernel may have: see `dmesg` on localhost\n",
+         help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }
 

@@ -129,7 +129,7 @@ fn simultaneous_crashes_name_one_rank() {
 fn worker_ignoring_sigterm_is_killed_after_grace() {
     let rank_1 = "trap '' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
     let outcome = failing("exit 4", rank_1).options(["--grace", "300ms"]).end();
-    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  what is left");
+    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  the remaining processes");
     assert_eq!(outcome.record()["workers"][1]["signal"], 9);
 }
 
@@ -156,7 +156,7 @@ fn unkillable_worker_is_reported() {
     drop(tracer);
     let outcome = outcome.says("; 1 other worker still running after SIGKILL\n");
     let outcome =
-        outcome.says(&format!("pid {undead} (sleep) on localhost did not die after SIGKILL"));
+        outcome.says(&format!("pid {undead} (sleep) on localhost is still running after SIGKILL"));
     assert_eq!(outcome.record()["leaked"][0]["pid"], undead.as_raw_nonzero().get());
 }
 

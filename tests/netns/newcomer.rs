@@ -29,7 +29,7 @@ fn newcomer_session_has_one_error_screen_per_fault() {
     let outcome = place.train(&wrong, "3").end().code(69);
     let said = one_error(&outcome, "[R107]: 1 of 8 hosts cannot be reached; nothing was started");
     assert!(said.contains("n55: ssh: Could not resolve hostname"), "{outcome:#?}");
-    assert!(said.contains("help: to go on without it: --exclude 'n55'"), "{outcome:#?}");
+    assert!(said.contains("help: to continue without it: --exclude 'n55'"), "{outcome:#?}");
     place.assert_clean();
 
     place.succeeds();
@@ -108,7 +108,7 @@ impl Place {
             }
             "the shim" => drop(one_error(&outcome, "[R103]: remuda-shim on n5, ")),
             _ => {
-                one_error(&outcome, "[R103]: the link to the agent on n5 ended");
+                one_error(&outcome, "[R103]: the connection to the agent on n5 closed");
                 let why = match who {
                     "the agent" => "the connection stands, but a signal ended the agent",
                     _ => "the ssh process of its connection was killed by signal 9 (SIGKILL)",
@@ -124,8 +124,8 @@ impl Place {
         let job = self.start();
         self.hosts.network.pull(VICTIM);
         let outcome = job.end().code(75);
-        let said = one_error(&outcome, "[R103]: n5: nothing heard for 4.0 s");
-        assert!(said.contains("help: to go on without it: --exclude 'n5'"), "{outcome:#?}");
+        let said = one_error(&outcome, "[R103]: n5: no heartbeat for 4.0 s");
+        assert!(said.contains("help: to continue without it: --exclude 'n5'"), "{outcome:#?}");
         // A cut link says nothing to whoever waits at its other end; the launcher does.
         let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
         assert!(survivor.contains("rank 4 on host `n5` is gone"), "{survivor}");

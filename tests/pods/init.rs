@@ -17,7 +17,7 @@ fn names_that_come_late_are_waited_for_and_it_is_said_for_whose() {
     let cluster = Cluster::new(2);
     cluster.publish(0);
     let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo $RANK").start());
-    first.wait_for_error("   Waiting  for this node's own name, since 1");
+    first.wait_for_error("   Waiting  for the name of this node to resolve, since 1");
     first.wait_for_error(": the name `train-0.train` does not resolve: ");
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     // As after the end of the pod in whose place it is.
@@ -42,11 +42,14 @@ fn a_node_0_that_does_not_come_back_is_waited_for_as_long_as_was_said() {
     let [first, second] = [0, 1].map(pod);
     first.wait_for_lines("up", 2);
     kill(first);
-    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
+    second.wait_for_error(
+        "Lost  the connection to node 0 was lost; \
+         reconnecting for attempt 2 (attempt 1 was the first start)",
+    );
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     second.end().code(75).says(
         "error[R108]: node 0 (train-0.train:29501) did not answer: connection refused; there was no \
-         restart\nhelp: why it ended is on node 0's own screen\n",
+         restart\nhelp: the screen of node 0 shows why it exited\n",
     );
 }
 

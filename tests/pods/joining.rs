@@ -34,7 +34,7 @@ fn nodes_that_are_started_one_by_one_are_one_job() {
     assert_eq!(lines(&first), expect);
     for other in others {
         let other = other.end().code(0).says("    Joined  node 0 (127.0.0.1:");
-        let other = other.says("     Ended  the job, with 0\n");
+        let other = other.says("     Ended  the job, with status 0\n");
         assert_eq!(other.stdout_text(), "", "node 0 shows what workers write");
         assert_eq!(other.runs(), Vec::<String>::new(), "and keeps the record");
     }
@@ -151,7 +151,7 @@ fn a_node_that_never_comes_is_named_on_every_screen() {
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not come:
-    127.0.0.3: node 2 did not join within 3.0 s
+    127.0.0.3: node 2 did not join within 3.0 s (--join_timeout)
   help: every node is given the same line and key, and a `--node_rank` of its own
 ";
     drop(first.says(screen));
@@ -166,8 +166,8 @@ fn all_that_do_not_come_are_named() {
         "\
 error[R107]: 2 of 3 hosts cannot be reached; nothing was started
   did not come:
-    127.0.0.2: node 1 did not join within 1.0 s
-    127.0.0.3: node 2 did not join within 1.0 s
+    127.0.0.2: node 1 did not join within 1.0 s (--join_timeout)
+    127.0.0.3: node 2 did not join within 1.0 s (--join_timeout)
 ",
     );
 }
