@@ -52,16 +52,17 @@ impl PendingNodes {
 
     /// Commands that show what delays the first host of each progress.
     pub(super) fn help(&self, options: &Options) -> Vec<String> {
-        let way = |host: &HostName| match &options.transport {
+        let destination = |host: &HostName| match &options.transport {
             Transport::Ssh(ssh) => Some(ssh.way(host)),
             Transport::Local | Transport::Dial(_) => None,
         };
-        let called = self.called.first().and_then(way);
-        let called = called.map(|way| format!("`ssh -v {way} true` shows where the login stops"));
-        let let_in = self.let_in.first().and_then(way).map(|way| {
+        let called = self.called.first().and_then(destination);
+        let called = called
+            .map(|destination| format!("`ssh -v {destination} true` shows where the login stops"));
+        let let_in = self.let_in.first().and_then(destination).map(|destination| {
             format!(
-                "check that `ssh {way} true` returns; a start-up file or the home directory there \
-                 may hang"
+                "check that `ssh {destination} true` returns; a start-up file or the home directory \
+                 there may hang"
             )
         });
         let asked = self.asked.first().map(|host| help_of_asked(options, host));
@@ -71,15 +72,15 @@ impl PendingNodes {
 
 /// The command that shows why the checks of a node do not finish.
 pub(super) fn help_of_asked(options: &Options, host: &HostName) -> String {
-    let (look, what) = match &options.venv_script {
+    let (command, what) = match &options.venv_script {
         Some(script) => (format!(". {}", quoted(script)), "`--venv_script` or a file system"),
         None => (format!("ls {}", quoted(&options.cwd)), "a file system"),
     };
-    let look = match &options.transport {
-        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&look)),
-        Transport::Local | Transport::Dial(_) => look,
+    let command = match &options.transport {
+        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&command)),
+        Transport::Local | Transport::Dial(_) => command,
     };
-    format!("check that `{look}` returns; {what} there may hang")
+    format!("check that `{command}` returns; {what} there may hang")
 }
 
 fn folded(hosts: &[HostName]) -> String {

@@ -52,7 +52,7 @@ impl Dispatcher<'_> {
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
         self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
-        let story = verdict::JobReport {
+        let report = verdict::JobReport {
             plan: self.plan,
             options: self.options,
             verdict: &verdict,
@@ -63,11 +63,11 @@ impl Dispatcher<'_> {
             epochs: &self.epochs,
             started: self.started.1,
         };
-        let status = match (story.status(), pages.output_failure()) {
+        let status = match (report.status(), pages.output_failure()) {
             (Status::Success, Some(_)) => Status::Io,
             (status, _) => status,
         };
-        let text = story.last_words(&mut pages);
+        let text = report.last_words(&mut pages);
         if let (Some(log_dir), false) = (&self.options.log_dir, self.begun.is_some()) {
             log_dir.discard();
         }
@@ -76,7 +76,7 @@ impl Dispatcher<'_> {
                 run_dir.discard();
                 String::new()
             }
-            _ => story.write_record(status),
+            _ => report.write_record(status),
         };
         pages.say(&text);
         pages.say(&recorded);
@@ -87,6 +87,6 @@ impl Dispatcher<'_> {
         }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
-        LaunchEnd { status, text, cause: story.node_of_cause(), may_be_taken_over }
+        LaunchEnd { status, text, cause: report.node_of_cause(), may_be_taken_over }
     }
 }

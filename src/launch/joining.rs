@@ -80,13 +80,13 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
     }
     heap::share();
     signals::hear_of_children();
-    let waiting = signals::let_requests_wait();
+    let blocked_signals = signals::let_requests_wait();
     family::become_subreaper();
     let inherited = family::children_of(rustix::process::getpid());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
-        let mut joining = Joining {
+        let mut member_loop = Joining {
             plan,
             member,
             inherited,
@@ -98,8 +98,8 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
             requests: Requests::default(),
             tasks: Tasks::default(),
         };
-        drop(waiting);
-        joining.run().await
+        drop(blocked_signals);
+        member_loop.run().await
     });
     // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
@@ -163,17 +163,17 @@ impl Joining<'_> {
     async fn take_part_once(&mut self) -> Result<Option<Status>, LaunchError> {
         let dialer = self.dialer();
         self.say(&step("Joining", &self.introduction(&dialer)));
-        let called = dialer.called();
+        let leader_address = dialer.called();
         let joined = {
             let limit = duration(self.member.dial.join_limit);
-            let tell = |why: &str, since| {
+            let report_wait = |why: &str, since| {
                 let since = duration(since);
                 let text = format!(
-                    "for node 0 ({called}), since {since}, {limit} at most (--join_timeout): {why}"
+                    "for node 0 ({leader_address}), since {since}, {limit} at most (--join_timeout): {why}"
                 );
                 say(&step("Waiting", &text), self.member.paint);
             };
-            let join = dialer.join(self.member.dial.join_limit, tell);
+            let join = dialer.join(self.member.dial.join_limit, report_wait);
             tokio::select! {
                 joined = join => Ok(joined),
                 signal = self.signals.stop() => Err(signal),
@@ -184,7 +184,7 @@ impl Joining<'_> {
             Ok(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
             Err(signal) => return Ok(Some(self.left(signal))),
         };
-        let text = format!("node 0 ({called}), which shows the output of the workers");
+        let text = format!("node 0 ({leader_address}), which shows the output of the workers");
         self.say(&step("Joined", &text));
         self.pulse.set_ready(true);
         let Link { reader, writer, agent, .. } =
@@ -247,8 +247,11 @@ impl Joining<'_> {
         let MemberOptions { dial, node, .. } = self.member;
         let host = &self.plan.nodes[node.index()].host;
         let nodes = self.plan.nodes.len();
-        let (called, limit) = (dialer.called(), duration(dial.join_limit));
-        format!("job {} at {called} as node {node} of {nodes} ({host}), within {limit}", dial.job)
+        let (leader_address, limit) = (dialer.called(), duration(dial.join_limit));
+        format!(
+            "job {} at {leader_address} as node {node} of {nodes} ({host}), within {limit}",
+            dial.job
+        )
     }
 
     fn agent_words(&self) -> [OsString; 3] {
@@ -266,7 +269,7 @@ impl Joining<'_> {
         let text = fault.to_string();
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
-        let (so, status) = match (self.epoch, fault) {
+        let (consequence, status) = match (self.epoch, fault) {
             // This node took part in the job until node 0 was lost.
             (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
             (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
@@ -274,7 +277,8 @@ impl Joining<'_> {
             }
             (None, _) => ("nothing was started", fault.status()),
         };
-        let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
+        let mut screen =
+            format!("error[{}]: {}; {consequence}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
             (Some(_), JoinFault::NoAnswer(..)) => {
@@ -294,18 +298,18 @@ impl Joining<'_> {
         attached: &mut Attached,
         agent: &mut Option<AgentProcess>,
     ) -> Part {
-        let mut late: Option<Instant> = None;
-        let mut burial = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
+        let mut deadline: Option<Instant> = None;
+        let mut reap_at = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
         loop {
-            let happening = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                wish = self.signals.next() => Happening::Wish(wish),
+                request = self.signals.next() => Happening::Wish(request),
                 news = attached.next() => Happening::News(news),
-                () = sleep_until(late) => Happening::Late,
-                () = sleep_until(burial) => Happening::Burial,
+                () = sleep_until(deadline) => Happening::Late,
+                () = sleep_until(reap_at) => Happening::Burial,
                 never = self.tasks.watch() => match never {},
             };
-            match happening {
+            match event {
                 Happening::News(Some(News::Over(over))) => return Part::Over(over),
                 Happening::News(Some(News::Again)) => return Part::Again,
                 Happening::News(Some(News::Leaving)) => {
@@ -320,20 +324,20 @@ impl Joining<'_> {
                 Happening::News(Some(News::AgentEnded)) => {
                     // Other nodes may still be stopping; then node 0 reports the result or needs
                     // this node again.
-                    late = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
+                    deadline = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
                     if let Some(agent) = agent.take() {
                         attached.agent_ended(self.bury(agent).await);
                     }
                 }
-                Happening::Wish(wish) => {
-                    if !self.pass_on(wish, attached) {
+                Happening::Wish(request) => {
+                    if !self.pass_on(request, attached) {
                         return Part::Left;
                     }
                 }
                 Happening::Burial => {
-                    burial = Some(clock::now() + BURIAL);
-                    let living = agent.as_ref().and_then(AgentProcess::pid);
-                    let known = |pid| living == Some(pid) || self.inherited.contains(&pid);
+                    reap_at = Some(clock::now() + BURIAL);
+                    let agent_pid = agent.as_ref().and_then(AgentProcess::pid);
+                    let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
                     family::bury(known, |_, _| {});
                 }
             }
@@ -351,8 +355,8 @@ impl Joining<'_> {
     }
 
     /// Forwards a request of the user to the job. Returns false if this process is to stop waiting.
-    fn pass_on(&mut self, wish: UserRequest, attached: &Attached) -> bool {
-        match wish {
+    fn pass_on(&mut self, request: UserRequest, attached: &Attached) -> bool {
+        match request {
             UserRequest::Stop(signal) => {
                 if self.requests.note(clock::now()).is_none() {
                     return true;
@@ -400,12 +404,12 @@ impl Joining<'_> {
         end.exit
     }
 
-    async fn bury_leftovers(&mut self, living: Option<Pid>) {
-        let mut grave = OrphanReaper::default();
-        grave.open(self.spared(living));
-        while let Some(at) = grave.look_at() {
+    async fn bury_leftovers(&mut self, agent_pid: Option<Pid>) {
+        let mut reaper = OrphanReaper::default();
+        reaper.open(self.spared(agent_pid));
+        while let Some(at) = reaper.look_at() {
             sleep_until(Some(at)).await;
-            grave.look();
+            reaper.look();
         }
     }
 
@@ -416,7 +420,7 @@ impl Joining<'_> {
             return;
         }
         let limit = self.member.grace + ENDING;
-        let enough = async {
+        let third_signal = async {
             loop {
                 if let UserRequest::Stop(signal) = self.signals.next().await
                     && self.requests.note(clock::now()).is_some()
@@ -430,7 +434,7 @@ impl Joining<'_> {
         };
         let exit = tokio::select! {
             end = agent.bury(limit) => end.exit,
-            () = enough => return,
+            () = third_signal => return,
         };
         if exit != Some(WorkerExit::Code(0)) {
             self.bury_leftovers(None).await;
@@ -438,9 +442,9 @@ impl Joining<'_> {
     }
 
     /// Returns a test for children that must not be ended as leftovers of the job.
-    fn spared(&self, living: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
+    fn spared(&self, agent_pid: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
         let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
-        let agents: Vec<Pid> = living.into_iter().collect();
+        let agents: Vec<Pid> = agent_pid.into_iter().collect();
         move |pid| {
             agents.contains(&pid)
                 || inherited.contains(&pid)

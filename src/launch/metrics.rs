@@ -82,7 +82,7 @@ fn show_job(text: &mut Exposition, job: &JobNumbers, now: Instant) {
         .sample(r#"state="running""#, job.running)
         .sample(r#"state="exited""#, job.exited)
         .sample(r#"state="failed""#, job.failed);
-    let connected = job.nodes.iter().filter(|(_, heard)| heard.is_some()).count();
+    let connected = job.nodes.iter().filter(|(_, last_message)| last_message.is_some()).count();
     text.family("nodes", Kind::Gauge, "Nodes of the job by state.")
         .sample(r#"state="connected""#, connected)
         .sample(r#"state="missing""#, job.nodes.len() - connected);
@@ -91,9 +91,9 @@ fn show_job(text: &mut Exposition, job: &JobNumbers, now: Instant) {
         Kind::Gauge,
         "Time since the last message of a connected node.",
     );
-    let heard = job.nodes.iter().filter_map(|(host, heard)| Some((host, (*heard)?)));
-    for (host, heard) in heard.take(NODES_MAX) {
-        let age = now.saturating_duration_since(heard).as_secs_f64();
+    let last_messages = job.nodes.iter().filter_map(|(host, at)| Some((host, (*at)?)));
+    for (host, at) in last_messages.take(NODES_MAX) {
+        let age = now.saturating_duration_since(at).as_secs_f64();
         ages = ages.sample(&format!("node=\"{}\"", escape_label(host)), Float(age));
     }
 }

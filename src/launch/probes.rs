@@ -65,10 +65,10 @@ impl HealthState {
     }
 
     /// The response to a request. Pure but for the numbers.
-    fn answer(&self, question: &[u8]) -> Answer {
+    fn answer(&self, request: &[u8]) -> Answer {
         let plain =
             |status, text: &str| Answer { status, content_type: PLAIN, text: text.to_owned() };
-        let line = question.split(|byte| *byte == b'\r' || *byte == b'\n').next();
+        let line = request.split(|byte| *byte == b'\r' || *byte == b'\n').next();
         let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
         let mut words = line.split(' ');
         let (method, path, version) = (words.next(), words.next(), words.next());
@@ -101,50 +101,50 @@ impl HealthState {
 /// Starts to serve probes. Must be called inside a runtime.
 pub(super) async fn answer_probes(
     address: Option<SocketAddr>,
-    pulse: &Arc<HealthState>,
+    health: &Arc<HealthState>,
     tasks: &mut Tasks,
 ) -> Result<(), LaunchError> {
     let Some(address) = address else { return Ok(()) };
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| LaunchError::Status { address, error })?;
-    tasks.spawn(serve(listener, Arc::clone(pulse)));
+    tasks.spawn(serve(listener, Arc::clone(health)));
     Ok(())
 }
 
-async fn serve(listener: TcpListener, pulse: Arc<HealthState>) {
-    let mut callers = JoinSet::new();
+async fn serve(listener: TcpListener, health: Arc<HealthState>) {
+    let mut connections = JoinSet::new();
     let mut in_order = VecDeque::new();
     loop {
         tokio::select! {
-            Some(_) = callers.join_next() => {
-                in_order.retain(|caller: &AbortHandle| !caller.is_finished());
+            Some(_) = connections.join_next() => {
+                in_order.retain(|connection: &AbortHandle| !connection.is_finished());
             }
-            called = listener.accept() => {
+            accepted = listener.accept() => {
                 // File descriptors may have run out: the next probe is early enough.
-                let Ok((stream, _)) = called else {
+                let Ok((stream, _)) = accepted else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
                 if in_order.len() == CALLERS_MAX && let Some(first) = in_order.pop_front() {
                     first.abort();
                 }
-                let answered = answer(stream, Arc::clone(&pulse));
-                let answered = async { tokio::time::timeout(QUESTION_MAX, answered).await };
-                in_order.push_back(callers.spawn(answered));
+                let response = answer(stream, Arc::clone(&health));
+                let response = async { tokio::time::timeout(QUESTION_MAX, response).await };
+                in_order.push_back(connections.spawn(response));
             }
         }
     }
 }
 
-async fn answer(mut stream: TcpStream, pulse: Arc<HealthState>) -> io::Result<()> {
-    let mut question = Vec::new();
-    let is_over = |question: &[u8]| question.windows(4).any(|end| end == b"\r\n\r\n");
-    while !is_over(&question) && question.len() < QUESTION_BYTES_MAX {
-        if stream.read_buf(&mut question).await? == 0 {
+async fn answer(mut stream: TcpStream, health: Arc<HealthState>) -> io::Result<()> {
+    let mut request = Vec::new();
+    let is_over = |request: &[u8]| request.windows(4).any(|end| end == b"\r\n\r\n");
+    while !is_over(&request) && request.len() < QUESTION_BYTES_MAX {
+        if stream.read_buf(&mut request).await? == 0 {
             break;
         }
     }
-    let Answer { status, content_type, text } = pulse.answer(&question);
+    let Answer { status, content_type, text } = health.answer(&request);
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",
@@ -152,7 +152,7 @@ async fn answer(mut stream: TcpStream, pulse: Arc<HealthState>) -> io::Result<()
         405 => "Method Not Allowed",
         _ => "Service Unavailable",
     };
-    let body = if question.starts_with(b"HEAD ") { "" } else { text.as_str() };
+    let body = if request.starts_with(b"HEAD ") { "" } else { text.as_str() };
     let head = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
@@ -168,33 +168,33 @@ mod tests {
 
     #[test]
     fn probes_are_answered_and_other_requests_are_refused() {
-        let pulse = HealthState::default();
-        let status = |question: &str| pulse.answer(question.as_bytes()).status;
+        let health = HealthState::default();
+        let status = |request: &str| health.answer(request.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
         assert_eq!(status("GET /readyz?verbose HTTP/1.1\r\n\r\n"), 503);
-        pulse.set_ready(true);
+        health.set_ready(true);
         assert_eq!(status("GET /readyz HTTP/1.1\r\n\r\n"), 200);
         assert_eq!(status("HEAD /livez HTTP/1.0\r\n\r\n"), 200);
         assert_eq!(status("GET /quit HTTP/1.1\r\n\r\n"), 404);
         assert_eq!(status("POST /livez HTTP/1.1\r\n\r\n"), 405);
-        for nonsense in ["", "GET /livez", "\x16\x03\x01", "SSH-2.0-x\r\n"] {
-            assert_eq!(status(nonsense), 400);
+        for invalid in ["", "GET /livez", "\x16\x03\x01", "SSH-2.0-x\r\n"] {
+            assert_eq!(status(invalid), 400);
         }
-        pulse.set_epoch(3);
-        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
+        health.set_epoch(3);
+        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert_eq!(metrics.content_type, "text/plain; version=0.0.4; charset=utf-8");
         assert!(metrics.text.contains("\nremuda_restarts_total 3\n"), "{metrics:?}");
         assert!(!metrics.text.contains("remuda_nodes"), "{metrics:?}");
-        pulse.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
-        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
+        health.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
+        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
         assert!(metrics.contains("\nremuda_workers{state=\"running\"} 5\n"), "{metrics}");
     }
 
     #[test]
     fn probes_are_plain_text() {
-        let pulse = HealthState::default();
+        let health = HealthState::default();
         for path in ["/livez", "/readyz", "/startupz", "/quit"] {
-            let answer = pulse.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+            let answer = health.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
             assert_eq!(answer.content_type, "text/plain; charset=utf-8", "{path}");
         }
     }
@@ -207,17 +207,17 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it has one");
             tokio::spawn(serve(listener, Arc::default()));
-            let mut silent = Vec::new();
+            let mut idle = Vec::new();
             for _ in 0..4 * CALLERS_MAX {
-                silent.push(TcpStream::connect(address).await.expect("it listens"));
+                idle.push(TcpStream::connect(address).await.expect("it listens"));
             }
-            let asked = async {
+            let probe = async {
                 let mut stream = TcpStream::connect(address).await?;
                 stream.write_all(b"GET /livez HTTP/1.1\r\n\r\n").await?;
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer).await.map(|_| answer)
             };
-            let answer = tokio::time::timeout(QUESTION_MAX / 2, asked).await;
+            let answer = tokio::time::timeout(QUESTION_MAX / 2, probe).await;
             let answer = answer.expect("an answer").expect("a whole one");
             assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         });

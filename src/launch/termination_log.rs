@@ -74,14 +74,14 @@ pub fn leave_refusal(file: &TerminationLog, status: Status, text: &str) {
 
 fn write_message(
     file: &TerminationLog,
-    whose: Option<(&str, NodeRank)>,
+    owner: Option<(&str, NodeRank)>,
     status: Status,
     (text, cause): (&str, Option<NodeRank>),
 ) {
     let message = Message {
         version: 1,
-        job: whose.map(|(job, _)| job),
-        node: whose.map(|(_, node)| node.0),
+        job: owner.map(|(job, _)| job),
+        node: owner.map(|(_, node)| node.0),
         status: status.code(),
         cause: cause.map(|cause| cause.0),
         text,

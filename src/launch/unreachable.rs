@@ -31,7 +31,7 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
 }
 
 /// The screen for all faults, sorted by kind.
-pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> String {
+pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, consequence: &str) -> String {
     let number = faults.len();
     let what = match nodes {
         1 => "the host".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     let code = codes::UNREACHABLE;
     let were_reached = faults.iter().all(|(_, fault)| fault.kind.was_reached());
     let problem = if were_reached { "cannot take part" } else { "cannot be reached" };
-    let mut text = format!("error[{code}]: {what} {problem}; {so}\n");
+    let mut text = format!("error[{code}]: {what} {problem}; {consequence}\n");
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }
@@ -50,12 +50,12 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 /// The command that continues without the hosts, with what workers kept.
 pub(super) fn going_on_without(
     hosts: &[&str],
-    way: &ContinueWith,
+    continue_with: &ContinueWith,
     kept: Option<&Path>,
 ) -> Option<String> {
-    let them = if hosts.len() == 1 { "it" } else { "them" };
+    let pronoun = if hosts.len() == 1 { "it" } else { "them" };
     let resume = kept.map(|dir| format!("--resume {}", quoted(dir)));
-    let (how, and) = match way {
+    let (how, conjunction) = match continue_with {
         ContinueWith::Nothing => return None,
         ContinueWith::Hostfile => {
             (format!("remove {} from the hostfile", hosts.join(", ")), ", and use ")
@@ -65,15 +65,15 @@ pub(super) fn going_on_without(
         }
         ContinueWith::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
     };
-    let resume = resume.map_or_else(String::new, |resume| format!("{and}{resume}"));
-    Some(format!("to continue without {them}: {how}{resume}"))
+    let resume = resume.map_or_else(String::new, |resume| format!("{conjunction}{resume}"));
+    Some(format!("to continue without {pronoun}: {how}{resume}"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     let kind = faults[0].1.kind;
     let _ = writeln!(text, "  {}:", kind.title());
-    let said = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
-    let explained: Vec<_> = fold(said()).into_iter().take(EXPLAINED_MAX).collect();
+    let explanations = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
+    let explained: Vec<_> = fold(explanations()).into_iter().take(EXPLAINED_MAX).collect();
     for (hosts, _, words) in &explained {
         let mut lines = words.lines();
         let _ =
@@ -87,7 +87,7 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     }
     // ssh prints the same reason differently for each host, with its address.
     let is_explained = |words| explained.iter().any(|(_, _, others)| *others == words);
-    let rest: Vec<_> = said().filter(|(_, words)| !is_explained(*words)).collect();
+    let rest: Vec<_> = explanations().filter(|(_, words)| !is_explained(*words)).collect();
     if !rest.is_empty() {
         let hosts = fold_set(rest.into_iter().map(|(host, _)| host));
         let _ = writeln!(text, "    the same for {hosts}");

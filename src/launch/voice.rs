@@ -130,13 +130,13 @@ pub(super) fn named(hosts: &[&str]) -> String {
 /// Line for workers that exited with 0 before the others.
 pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
-    let go_on = match count(running, "worker") {
+    let remaining = match count(running, "worker") {
         one if running == 1 => format!("{one} still running"),
         several => format!("{several} still running"),
     };
-    let who = rank_and_others(early);
+    let ranks = rank_and_others(early);
     let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
-    Some(step("Ended", &format!("{who} exited with 0{ran}; {go_on}")))
+    Some(step("Ended", &format!("{ranks} exited with 0{ran}; {remaining}")))
 }
 
 /// Returns `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
@@ -162,8 +162,9 @@ pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
 /// Line for a launcher that was suspended for longer than the lease.
 pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
     let (time, lease) = (duration(time), duration(lease));
-    let so = format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
-    step("Stalled", &format!("launcher was suspended for {time}; {so}"))
+    let consequence =
+        format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
+    step("Stalled", &format!("launcher was suspended for {time}; {consequence}"))
 }
 
 /// Warning for workers that import torch and form no process group: a script that needs its own

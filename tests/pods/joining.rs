@@ -242,8 +242,8 @@ fn a_port_that_is_taken_is_told_before_anybody_waits() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
-        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: give all nodes another `--master_port`; \
-         the two ports behind it are ours\n",
+        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: set another `--master_port` on all nodes; \
+         remuda also uses the two ports after it\n",
         nodes.port + 1
     ));
     drop(held);
