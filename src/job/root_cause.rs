@@ -234,7 +234,7 @@ mod tests {
 
     #[track_caller]
     fn check_blaming(ends: &[WorkerEnd], blamed: &[(u32, u32)], rank: u32) {
-        let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
+        let blamed = blamed.iter().map(|(reporter, peer)| (Rank(*reporter), Rank(*peer))).collect();
         match find(ends, &Failures { blamed, ..Failures::default() }) {
             Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),

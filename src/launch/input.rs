@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn input_without_readers_is_not_read() {
-        let mut input = input(&[b"for somebody else"]);
+        let mut input = input(&[b"for another program"]);
         input.gone(Rank(0));
         input.gone(Rank(1));
         assert!(!has_next(&mut input));

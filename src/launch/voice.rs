@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(after(&mut history, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
         let mut history = History { workers, undead: Vec::new(), stop_asked: None };
-        assert_eq!(after(&mut history, 60), None, "nobody runs any more");
+        assert_eq!(after(&mut history, 60), None, "no worker is running");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Recorded cascades, replayed through the decision that names the cause: the job as a value, fed with
-//! ends and with what the real readers make of recorded words.
+//! Recorded cascades, replayed through the selection of the cause: a job as a value, with recorded exits
+//! and with the evidence that the real parsers find in recorded output.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

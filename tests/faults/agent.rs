@@ -1,4 +1,4 @@
-//! An agent on its own: the test is its launcher, and says what launchers do not.
+//! An agent alone: the test is its launcher and sends messages that no launcher sends.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::support::launch::{REMUDA, command};
 use crate::support::process::{MARK, assert_clean, marked};
 use crate::support::{wait_for, wait_for_or};
 
-/// Of a job that was restarted once.
+/// The epoch of a job that was restarted once.
 const EPOCH: Epoch = Epoch(1);
 
-/// Jobs of this test program.
+/// Number of jobs of this test program so far.
 static JOBS: AtomicU32 = AtomicU32::new(0);
 
 /// An agent whose launcher is the test.
@@ -30,7 +30,7 @@ struct Agent {
     link: ChildStdin,
     decoder: Decoder,
     mark: String,
-    /// The one that it was told of.
+    /// Name of the job in the hello.
     job: String,
 }
 
@@ -52,7 +52,7 @@ impl Agent {
         self.link.write_all(&wire::encode(epoch, message)).expect("it listens");
     }
 
-    /// Reads what it says, all of it in our epoch, until it says what is wanted.
+    /// Reads messages, all of [`EPOCH`], until one satisfies the predicate.
     fn wait_until_it_says(&mut self, wanted: impl Fn(&FromAgent) -> bool) {
         let stdout = self.child.stdout.as_mut().expect("a pipe");
         loop {
@@ -69,7 +69,7 @@ impl Agent {
         }
     }
 
-    /// Until its worker runs.
+    /// Sends the messages that start a job with one worker.
     fn start_job(&mut self, lease_ms: u32) {
         let [hello, prepare, roster, start] = start_of_a_job(lease_ms);
         if let ToAgent::Hello(hello) = &hello {
@@ -90,7 +90,7 @@ impl Agent {
         });
     }
 
-    /// Its exit code, once nothing of it is left.
+    /// The exit code of the agent, once none of its processes is left.
     fn end(mut self) -> Option<i32> {
         let status = wait_for_or(|| "its end".to_owned(), || self.child.try_wait().expect("ours"));
         assert_clean(&self.mark, self.pid());
@@ -111,11 +111,10 @@ fn agent_exits_on_invalid_data() {
     agent.link.write_all(&[0xff; 64]).expect("it listens");
     let mut said = Vec::new();
     agent.child.stdout.take().expect("a pipe").read_to_end(&mut said).expect("its end");
-    assert_eq!((agent.end(), said), (Some(76), vec![]), "nobody is told anything");
+    assert_eq!((agent.end(), said), (Some(76), vec![]), "the agent sends nothing");
 }
 
-/// Words that no launcher of ours says: the answer would be longer than a frame, which is refused with
-/// a panic.
+/// A request that no launcher sends: the answer would be longer than a frame, which panics.
 #[test]
 fn agent_panic_is_reported_and_stops_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
@@ -147,8 +146,8 @@ fn agent_rejects_credit_beyond_sent_output() {
     assert_eq!(agent.end(), Some(76));
 }
 
-/// The shim stands still, so the worker outlives its agent for a while: whoever comes in its place must
-/// not start another beside it.
+/// The shim is suspended, so the worker outlives its agent for a while: a second agent must not start
+/// another worker beside it.
 #[test]
 fn agent_lock_is_released_with_its_shim() {
     let mut first = Agent::start("place", Stdio::inherit());
@@ -186,7 +185,7 @@ fn agent_exits_with_a_stopped_shim() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Whoever reads our words may be as silent as the launcher.
+/// The reader of the agent's standard error may block like the launcher.
 #[test]
 fn agent_with_full_stderr_stops_workers() {
     let (unread, full) = std::io::pipe().expect("a pipe");
@@ -195,7 +194,7 @@ fn agent_with_full_stderr_stops_workers() {
     rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
     let mut agent = Agent::start("unread", full);
     agent.start_job(300);
-    // Now we are silent, and it says so.
+    // The lease expires, because the test sends no heartbeat.
     assert_eq!(agent.end(), Some(75));
     drop(unread);
 }
@@ -308,12 +307,12 @@ fn agent_reports_torch_workers_without_a_connection() {
     std::fs::remove_dir_all(dir).expect("ours");
 }
 
-/// What a launcher says until a worker runs.
+/// Messages of a launcher until a worker runs.
 fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
-        // Agents of one node of one job wait for each other.
+        // Agents for one node of one job wait for each other.
         job: format!("x{}n{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed)),
         node: NodeRank(0),
     };

@@ -35,7 +35,7 @@ impl Gpus {
         None
     }
 
-    /// What a program is started through.
+    /// The command that starts a program in the namespace.
     fn namespace(&self) -> Vec<String> {
         let mut shell = "mount -t tmpfs none /proc/driver".to_owned();
         for (number, uuid) in self.uuids.iter().enumerate() {
@@ -80,7 +80,7 @@ fn gpu_in_use_refuses_a_second_job() {
     first.wait_for_lines("ready", 1);
     let agent = first.the(Role::Agent).pid;
 
-    // Its first host has a GPU that nobody uses.
+    // The GPU of its first host is free.
     let second = gpus.hosts(&[("n0", 1), ("n1", 2)]).sh("touch started");
     let started = second.dir().join("started");
     let dir = second.dir().to_owned();
@@ -107,7 +107,7 @@ fn gpu_is_shared_by_hosts_of_one_job() {
     gpus.hosts(&[("n0", 2), ("n1", 2)]).sh("exit 0").end().code(0);
 }
 
-/// The shim stands still, and so cannot end with its agent.
+/// The shim is suspended, so it cannot exit with its agent.
 #[test]
 fn gpu_lock_is_held_until_agent_and_shim_exit() {
     let Some(gpus) = Gpus::new("gpu_lock_is_held_until_agent_and_shim_exit") else {
@@ -138,7 +138,7 @@ fn gpu_lock_is_held_until_agent_and_shim_exit() {
     gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(0);
 }
 
-/// Also in the pause between two epochs, when no worker lives.
+/// Also in the pause between two epochs, when no worker runs.
 #[test]
 fn gpu_lock_survives_a_restart() {
     let Some(gpus) = Gpus::new("gpu_lock_survives_a_restart") else {

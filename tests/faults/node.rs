@@ -32,7 +32,7 @@ fn lines(outcome: &Outcome) -> Vec<&str> {
     lines
 }
 
-/// Every rank but the first tells it who it is; the first says what it has heard.
+/// Every other rank sends its number to rank 0, which prints the numbers received.
 const MEET: &str = r"
 import os, socket, time
 rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
@@ -94,7 +94,7 @@ fn launched_node_exits_with_its_failure() {
     outcome.says("rank 3 (n1) exited with code 9").says("node 1 of 2, ranks 2-4 of 5");
 }
 
-/// `--save_pid PID`: the runner looks for us in a file that has its own pid in its name.
+/// `--save_pid PID`: the runner reads the launcher's pid from a file with its own pid in its name.
 #[test]
 fn save_pid_writes_the_file_of_the_runner() {
     let runner = std::process::id().to_string();
@@ -119,7 +119,7 @@ fn launched_single_node_needs_no_rank_and_no_address() {
     assert_eq!(outcome.stdout_text(), "0/1\n");
 }
 
-/// Without a rank the name of this machine is looked for.
+/// Without a rank, the hostname of this machine selects the node.
 #[test]
 fn launched_node_is_found_by_its_hostname() {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it has one");
@@ -131,7 +131,7 @@ fn launched_node_is_found_by_its_hostname() {
     assert_eq!(lines(&outcome), ["1 of 3", "2 of 3"]);
 }
 
-/// B76: neither a rank nor a name says which node this is.
+/// B76: neither a rank nor a hostname determines the node.
 #[test]
 fn launched_host_outside_the_world_is_refused() {
     let world = BASE64.encode(WORLD);

@@ -1,4 +1,4 @@
-//! What options promise: exit statuses before a start, arguments, environment, input, records.
+//! Options: exit statuses before a start, arguments, environment, input, run records.
 
 use std::ffi::OsString;
 use std::fs;
@@ -48,7 +48,7 @@ fn missing_script_is_66() {
     outcome.code(66).says("cannot read script `no_such.py`: no such file or directory");
 }
 
-/// What somebody listens on.
+/// A port with a listener.
 fn taken_port() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -87,7 +87,7 @@ fn master_port_is_the_same_on_every_node() {
     assert_eq!(outcome.stdout_text(), format!("127.0.0.1:{port}\n").repeat(2));
 }
 
-/// Of two jobs at once one does not get the usual port; another test's job may have it.
+/// Of two simultaneous jobs, only one gets the default port; the job of another test may have it.
 #[test]
 fn master_port_other_than_the_default_is_noted() {
     let start = |launch: Launch| {
@@ -154,7 +154,7 @@ fn arguments_arrive_byte_for_byte_on_every_node() {
     }
 }
 
-/// More than any limit of the kernel for everything that a program is given together.
+/// Arguments and variables over the kernel's limit for their total size.
 #[test]
 fn oversized_environment_is_refused_before_the_start() {
     let launch = workers(2);
@@ -168,7 +168,7 @@ fn oversized_environment_is_refused_before_the_start() {
     outcome.says("help: raise it with `ulimit -s`, or let the script read a file\n");
 }
 
-/// `--no_ssh`: every node is given the same line, and starts its own workers.
+/// `--no_ssh`: every node gets the same command line and starts its own workers.
 fn alone(node: usize) -> Launch {
     let launch = hosts(&[("n0", 2), ("n1", 3)]).options(["--no_ssh", "--node_rank"]);
     let port = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a port");
@@ -246,7 +246,7 @@ fn closed_stdin_is_end_of_file() {
     hosts(&[("n0", 1), ("n1", 1)]).sh("[ ! -t 0 ] && ! read line").end().code(0);
 }
 
-/// Nobody reads: what waits stays in the pipe, not in our memory.
+/// Input without a reader stays in the pipe, not in the memory of the launcher.
 #[test]
 fn stdin_without_readers_stays_in_the_pipe() {
     let mut job = workers(1).stdin(Stdio::piped()).sh("echo ready; exec sleep 1000").start();
@@ -256,12 +256,12 @@ fn stdin_without_readers_stays_in_the_pipe() {
         let piece = vec![b'x'; 1 << 20];
         (0..64).map_while(|_| stdin.write_all(&piece).ok()).count()
     });
-    // The link is alive and has nothing more to do once a state was told.
+    // The link works and is idle once a state was shown.
     job.signal(rustix::process::Signal::QUIT);
     job.wait_for_error("State");
     job.signal(rustix::process::Signal::TERM);
     let outcome = job.end().code(143);
-    let written = writer.join().expect("it ends when nobody can read");
+    let written = writer.join().expect("it ends when the pipe has no reader");
     assert!(written < 8, "{written} MiB were taken, {outcome:#?}");
 }
 
@@ -449,7 +449,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().expect("it has one").to_string_lossy().into_owned()
 }
 
-/// A pipe with a name.
+/// Creates a named pipe.
 fn fifo(launch: &Launch) -> PathBuf {
     let path = launch.dir().join("fifo");
     assert!(command("mkfifo").arg(&path).status().expect("mkfifo").success());

@@ -1,4 +1,4 @@
-//! The deaths of our own processes: launcher, agent, shim, alone and together.
+//! Processes of remuda that are killed or suspended: launcher, agent, shim, alone and together.
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -8,9 +8,9 @@ use crate::support::process::{MARK, Process, Role, assert_clean, marked};
 use crate::support::proof::skip;
 use crate::support::wait_for;
 
-/// Dies of SIGTERM, and so does what it starts.
+/// SIGTERM ends it and the processes that it starts.
 const POLITE: &str = "sleep 1000 & echo ready; wait";
-/// Takes notice of SIGTERM and lives on.
+/// Handles SIGTERM and continues to run.
 const STUBBORN: &str = "trap ': >\"$TERMED\"' TERM; echo ready; while :; do sleep 0.05; done";
 /// Leaves its parent and its session, and does not end when asked.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP; : >\\\"$FLAG.$RANK\\\"; \
@@ -26,7 +26,7 @@ fn two_hosts() -> Running {
     job
 }
 
-/// The process of this kind that serves `n1`.
+/// The process of this role on `n1`.
 fn of_n1(job: &Running, role: Role) -> Process {
     let agents = job.wait_for_role(Role::Agent, 2);
     let agent = agents.into_iter().find(|agent| agent.command.contains("node=1")).expect("n1");
@@ -79,7 +79,7 @@ fn killed_agent_of_a_single_node_is_the_cause() {
     job.end().code(75).says("the agent on localhost was killed by signal 9 (SIGKILL)");
 }
 
-/// Nobody of the node is left to clean up but the launcher, which inherits everything.
+/// Only the launcher is left to clean up: it inherits all processes of the node.
 #[test]
 fn agent_and_shim_killed_together_leave_nothing() {
     let job = two_hosts();
@@ -135,7 +135,7 @@ fn launcher_and_shim_killed_together_leave_nothing() {
     job.end().killed_by(Signal::KILL);
 }
 
-/// As a batch system does that signals a whole control group.
+/// As a batch system signals a whole control group.
 #[test]
 fn sigterm_to_all_processes_keeps_the_grace() {
     let script = "trap 'echo asked; sleep 0.2; echo done; exit 0' TERM; echo ready; \
@@ -149,7 +149,7 @@ fn sigterm_to_all_processes_keeps_the_grace() {
     job.end().code(143).says("SIGTERM received");
 }
 
-/// The lease is so long that everybody hears of everybody in time on a busy machine, too.
+/// The lease is long enough for heartbeats on a busy machine.
 #[test]
 fn suspended_launcher_loses_its_lease() {
     let launch = workers(1).options(["--grace", "200ms", "--lease", "3s"]);
@@ -159,7 +159,7 @@ fn suspended_launcher_loses_its_lease() {
     job.wait_for_lines("ready", 1);
     job.signal(Signal::STOP);
     wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
-    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    wait_for("the end of all other processes", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
     let outcome = job.end().code(75).says("stopping the workers");
     let outcome = outcome.says("Stalled  launcher was suspended for ");
@@ -168,7 +168,7 @@ fn suspended_launcher_loses_its_lease() {
     );
 }
 
-/// They end as they were asked to, and have not done what they were to do.
+/// Workers that exit with 0 on SIGTERM have not finished their work.
 #[test]
 fn workers_exiting_0_after_a_lost_lease_are_no_success() {
     let launch = workers(2).options(["--lease", "3s"]);
@@ -176,15 +176,15 @@ fn workers_exiting_0_after_a_lost_lease_are_no_success() {
     let job = launch.sh(script).start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::STOP);
-    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    wait_for("the end of all other processes", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
     job.end()
         .code(75)
         .says("received no heartbeat from the launcher for 3.0 s and stopped its workers");
 }
 
-/// Nobody was silent while nobody listened. The clock goes on, which it would not do while a machine
-/// sleeps: this is the harder case.
+/// No process counts as not responding for the time of the suspension. The clock continues, which it
+/// does not while a machine sleeps: this is the harder case.
 #[test]
 fn suspended_machine_keeps_its_job() {
     const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
@@ -229,8 +229,8 @@ fn suspended_agents_are_lost_together() {
     outcome.says("lost too: n").says("to continue without them: --exclude 'n");
 }
 
-/// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of
-/// somebody who looks into the container, say.
+/// A launcher that is process 1 of a container also inherits orphans that do not belong to the job,
+/// such as those of `kubectl exec`.
 #[test]
 fn process_1_stops_only_processes_of_the_job() {
     const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -262,7 +262,7 @@ fn process_1_stops_only_processes_of_the_job() {
         let daemon = |process: &Process| process.command.starts_with("sh -c trap '' TERM HUP");
         (!rest.iter().any(daemon)).then_some(())
     });
-    assert!(adopted(&mark, init.pid).is_some(), "it is none of ours");
+    assert!(adopted(&mark, init.pid).is_some(), "it does not belong to the job");
     init.signal(Signal::INT);
     job.wait_for_error("SIGINT received");
     std::thread::sleep(remuda::job::SAME_REQUEST);

@@ -1,4 +1,4 @@
-//! What workers write: whole, in order, harmless, bounded in memory, and never in their way.
+//! Output of workers: complete, in order, escaped, bounded in memory, and without blocking them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -75,7 +75,7 @@ fn prefix_is_formatted_as_requested() {
     check("{host}.{rank}.{local_rank}.{stream}> ", ["n0.0.0.stdout> hi", "n1.1.0.stdout> hi"]);
 }
 
-/// Everything, whatever the screen did.
+/// Asserts that the log files are complete.
 #[track_caller]
 fn assert_all_kept(logs: &std::path::Path, ranks: usize, expect: &[u8]) {
     for rank in 0..ranks {
@@ -123,7 +123,7 @@ fn blocked_terminal_does_not_block_workers() {
     drop((outcome, screen));
 }
 
-/// A pipe with a name that nobody reads: whoever opens it waits, as on a file server that is gone.
+/// A named pipe without a reader: opening it blocks, as a file server does that is down.
 #[test]
 fn hanging_log_disk_blocks_neither_screen_nor_workers() {
     const LINES: usize = 2_000_000;
@@ -142,7 +142,7 @@ fn hanging_log_disk_blocks_neither_screen_nor_workers() {
     outcome.says(" bytes are missing in the log files: the disk did not respond");
 }
 
-/// The record of the run is on a disk that hangs before the job has ended.
+/// The run record is on a disk that stops responding before the job ends.
 #[test]
 fn hanging_record_disk_does_not_block_the_end() {
     let launch = workers(2).options(["--max_restarts", "1"]);
@@ -156,12 +156,12 @@ fn hanging_record_disk_does_not_block_the_end() {
     fs::write(flag, "").expect("a flag");
     let outcome =
         job.end().code(3).says("warning: cannot write run.json: its disk does not respond\n");
-    // It says what was known when the disk still answered.
+    // The record of the time when the disk still answered.
     assert_eq!(outcome.record()["state"], "running");
 }
 
-/// A file server that does not answer, to begin with: what was asked for by name is refused, after some
-/// patience; without a record a job does without one, and says so.
+/// A file server that never answers: a directory that an option names is refused after a timeout; a
+/// job without a run directory runs without a record and reports that.
 #[test]
 fn hanging_disk_is_reported_before_the_start() {
     const NAME: &str = "hanging_disk_is_reported_before_the_start";
@@ -177,7 +177,7 @@ fn hanging_disk_is_reported_before_the_start() {
     }
 }
 
-/// The same of what a training reads and writes.
+/// The same for the files that `train` reads and writes.
 #[test]
 fn hanging_disk_is_reported_by_train() {
     const NAME: &str = "hanging_disk_is_reported_by_train";
@@ -209,11 +209,12 @@ fn hanging_disk_is_reported_by_train() {
     }
 }
 
-/// A launch in whose mount namespace nobody serves this file system; `None` where there are none.
+/// A launch in a mount namespace with a file system that has no server; `None` where namespaces are
+/// not available.
 fn beside_a_disk_that_hangs(name: &str, launch: Launch) -> Option<(Launch, std::path::PathBuf)> {
     let disk = launch.dir().join("disk");
     fs::create_dir(&disk).expect("a directory");
-    // The kernel waits for an answer as long as somebody holds the descriptor.
+    // The kernel waits for an answer as long as the descriptor is open.
     let mount = format!(
         "exec 9<>/dev/fuse && mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none {} \
          && exec \"$@\"",
@@ -269,7 +270,7 @@ fn long_output_keeps_its_head_and_tail() {
     assert!(kept == [head, note.as_bytes(), tail].concat(), "{} bytes", kept.len());
 }
 
-/// What a worker wrote appears on a terminal, with the terminal's own line ends taken away.
+/// The text that a terminal shows for a launch, without the line ends that the terminal adds.
 fn on_a_terminal(launch: Launch) -> String {
     let (screen, theirs) = terminal::open();
     let job = launch.stdout(theirs.try_clone().expect("a copy")).stderr(theirs).start();
@@ -299,7 +300,7 @@ fn escape_sequences_of_several_workers_are_escaped() {
     );
 }
 
-/// It has the terminal for itself, as under any other launcher.
+/// A single worker has the terminal for itself, as under any other launcher.
 #[test]
 fn escape_sequences_of_a_single_worker_pass() {
     let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
@@ -317,7 +318,7 @@ fn pipe_receives_bytes_unchanged() {
     assert_eq!(outcome.code(0).stdout, b"\x1b[2J\xff\0\n\x1b[2J\xff\0\n");
 }
 
-/// A character comes in two pieces, with a sign of life of the reader in between.
+/// A character is written in two pieces; the second follows after the first was read.
 #[test]
 fn character_split_across_writes_is_whole() {
     let (screen, theirs) = terminal::open();
@@ -367,7 +368,7 @@ fn prove_endless_line() {
     assert_eq!((shown, marks), (bytes, bytes.div_ceil(65_536)));
 }
 
-/// Its last words are in the pipe when a worker ends, and the pipe stays open.
+/// The last output of a worker is in the pipe when the worker exits, and the pipe stays open.
 #[test]
 fn last_output_is_read_with_a_held_pipe_and_blocked_screen() {
     let (screen, theirs) = std::io::pipe().expect("a pipe");
@@ -383,7 +384,8 @@ fn last_output_is_read_with_a_held_pipe_and_blocked_screen() {
     drop((held, screen));
 }
 
-/// Hundreds of thousands of steps: neither memory nor the lease nor the user is the worse for it.
+/// Hundreds of thousands of steps: memory stays bounded, and the lease and the screen are not
+/// affected.
 #[test]
 fn flood_of_steps_keeps_memory_and_lease() {
     let launch = hosts(&[("n0", 2), ("n1", 1)]).options(["--lease", "3s", "--stdin", "all"]);

@@ -1,4 +1,4 @@
-//! Jobs whose workers are started anew after a failure.
+//! Jobs whose workers are restarted after a failure.
 
 use std::fs;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::support::launch::{Launch, Outcome, REMUDA, command, hosts, workers};
 use crate::support::process::{MARK, Role, assert_clean, marked};
 use crate::support::wait_for;
 
-/// Fails in every epoch before this one; says in which it is.
+/// Prints its epoch, and fails in every epoch before this one.
 fn fails_before(epoch: u32, how: &str) -> String {
     format!(
         "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; \
@@ -17,7 +17,7 @@ fn fails_before(epoch: u32, how: &str) -> String {
     )
 }
 
-/// The second of two hosts fails once everybody has spoken; the others wait to be stopped.
+/// Rank 2 fails once every worker has written its file; the others wait to be stopped.
 const RANK_2_FAILS: &str = "touch $D/$TORCHELASTIC_RESTART_COUNT.$RANK; \
     [ $RANK = 2 ] || sleep 1000; \
     while [ $(ls $D/$TORCHELASTIC_RESTART_COUNT.* | wc -l) -lt 4 ]; do sleep 0.02; done; exit 5";
@@ -78,7 +78,7 @@ fn last_failure_is_the_cause_and_each_is_recorded() {
 
 #[test]
 fn epoch_leaves_no_process_in_the_next_one() {
-    // Every worker leaves a daemon; a second epoch that finds one of the first ends with 9.
+    // Every worker leaves a daemon; a worker of the second epoch that finds one exits with 9.
     let script = "echo $$ > $D/$RANK.$TORCHELASTIC_RESTART_COUNT; \
         if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then \
           setsid sh -c 'trap \"\" TERM; echo $$ > $D/daemon.$RANK; sleep 1000' & \
@@ -253,7 +253,7 @@ fn train_after_a_killed_worker_ends_with_the_same_bits() {
     assert!(stderr.contains("restart 1 of 1"), "{stderr}");
     let stdout = String::from_utf8_lossy(&ended.stdout);
     let resumed = stdout.lines().find(|line| line.contains("going on after step"));
-    assert!(resumed.is_some(), "it did not begin anew: {stdout}");
+    assert!(resumed.is_some(), "it did not restart from step 0: {stdout}");
     assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
     assert_clean(&mark, launcher);
     let _ = fs::remove_dir_all(dir);

@@ -1,4 +1,4 @@
-//! Whole screens, byte for byte but for pids, times, places and names of jobs.
+//! Whole screens, byte for byte except pids, times, directories and names of jobs.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::support::launch::{Launch, Outcome, hosts, python, workers};
 use crate::support::process::Role;
 use crate::support::wait_for;
 
-/// What the user saw on standard error.
+/// Compares the standard error of a job with the expected screen.
 #[track_caller]
 fn check(outcome: &Outcome, expect: &str) {
     assert_eq!(redacted(outcome), expect, "\n{}", outcome.stderr);
@@ -23,12 +23,12 @@ fn check_end(launch: Launch, code: i32, expect: &str) {
 fn redacted(outcome: &Outcome) -> String {
     let rules = [
         (r"pid \d+", "pid PID"),
-        // A test beside this one may want for memory.
+        // Another test may run out of memory at the same time.
         (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
         (r"(after|runs for|workers? in) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{8}-\d{6}Z-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
-        // An end may be known before the last words are read.
+        // An exit may be known before the last output is read.
         (r"(  Stopping .*\n)((?:\S+:\d+ +│ .*\n)+)", "$2$1"),
     ];
     let text = outcome.screen().replace(&*outcome.dir().to_string_lossy(), "DIR");
@@ -96,7 +96,7 @@ fn early_exit_is_named() {
     );
 }
 
-/// A program that knows nothing of us hangs, until somebody ends it: then there is the hint.
+/// A program without remuda's runtime hangs until it is stopped; the screen then has the hint.
 #[test]
 fn hanging_job_names_early_exits() {
     let script = "[ $RANK = 0 ] && exit 0; echo ready; exec sleep 1000";
@@ -115,7 +115,7 @@ fn hanging_job_names_early_exits() {
     assert!(screen.ends_with(last), "{screen}");
 }
 
-/// Whoever failed for a reason of its own did not wait for those that had left.
+/// A worker that failed for a reason of its own did not wait for those that had exited.
 #[test]
 fn early_exit_before_another_failure_is_no_hint() {
     let script = "[ $RANK = 1 ] && exit 0; echo ready; read go; echo full >&2; exit 3";
@@ -219,7 +219,7 @@ fn signal_screen() {
 
 #[test]
 fn other_failures_are_counted() {
-    // A barrier, so that all have started: everybody ends on the same event.
+    // A barrier, so that all have started: all exit on the same event.
     let launch = workers(3).option("--quiet");
     let dir = launch.dir().join("here");
     std::fs::create_dir(&dir).expect("a directory");
@@ -269,7 +269,7 @@ fn program_that_cannot_start_screen() {
     std::fs::set_permissions(&script, mode).expect("ours");
     let outcome = launch.option("--quiet").program([script]).end().code(126);
     let screen = redacted(&outcome);
-    // How far the other came before it was stopped is a matter of luck.
+    // The other worker may or may not have started before it was stopped.
     let last = "\n\x20 cannot execute `DIR/script`: exec format error\n\
                 help: a script needs `#!` and its interpreter in the first line\n";
     assert!(screen.contains("could not start; ") && screen.ends_with(last), "{screen}");
@@ -300,7 +300,7 @@ fn timeout_names_running_workers() {
     assert!(screen.contains(error), "{screen}");
 }
 
-/// A script of the environment that does not come to its end.
+/// A `--venv_script` that does not return.
 #[test]
 fn timeout_before_the_start_names_pending_nodes() {
     let launch = hosts(&[("n1", 1), ("n2", 1)]).options(["--timeout", "300ms"]);

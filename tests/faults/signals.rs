@@ -1,4 +1,4 @@
-//! What the user's signals do.
+//! Signals that the user or the system sends to the launcher.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::support::launch::{Launch, Running, hosts, workers};
 use crate::support::process::Role;
 use crate::support::wait_for;
 
-/// Says which signals come; ends itself on none of them.
+/// Prints every signal that it receives; no signal ends it.
 const TELLS: &str = "for s in INT TERM HUP QUIT; do trap \"echo got $s\" $s; done; echo ready; \
      while :; do sleep 0.02; done";
 const POLITE: &str = "echo ready; exec sleep 1000";
 
-/// Started, and every worker runs.
+/// Starts a launch and waits until every worker runs.
 fn ready(launch: Launch, script: &str, workers: usize) -> Running {
     let job = launch.sh(script).start();
     job.wait_for_lines("ready", workers);
@@ -44,7 +44,7 @@ fn second_sigint_kills_workers() {
     job.end().code(130).says("Killing  the remaining processes");
 }
 
-/// `timeout` sends what it gets to its command and then to its whole group, where the command is too.
+/// `timeout` sends a signal to its command and then to its whole group, which contains the command.
 #[test]
 fn signal_sent_twice_by_timeout_is_one_request() {
     let script =
@@ -56,7 +56,7 @@ fn signal_sent_twice_by_timeout_is_one_request() {
     assert_eq!(outcome.stdout_text().matches("saved").count(), 2, "{outcome:#?}");
 }
 
-/// An agent that stands still confirms nothing.
+/// A suspended agent confirms nothing.
 #[test]
 fn third_sigint_exits_and_names_unconfirmed_nodes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
@@ -70,9 +70,9 @@ fn third_sigint_exits_and_names_unconfirmed_nodes() {
     job.wait_for_error("Killing");
     job.signal_again(Signal::INT);
     job.wait_for_error("could not confirm that all processes have exited on: ");
-    // It finds its link closed as soon as it goes on.
+    // It finds its link closed as soon as it continues.
     stopped.signal(Signal::CONT);
-    // The other may have been too slow to be heard.
+    // The answer of the other agent may have been too late.
     let outcome = job.end().code(130);
     assert!(outcome.stderr.ends_with("on: n1\n") || outcome.stderr.ends_with(", n1\n"));
 }
@@ -102,7 +102,7 @@ fn nohup_is_kept_by_launcher_and_workers() {
     for worker in job.wait_for_role(Role::Worker, 2) {
         worker.signal(Signal::HUP);
     }
-    // Both signals have been dealt with once a later one has.
+    // Both signals have been handled once a later one has.
     job.signal(Signal::QUIT);
     job.wait_for_error("State  rank 1");
     job.signal(Signal::TERM);
@@ -122,7 +122,7 @@ fn suspended_job_suspends_its_workers_and_resumes() {
             (stopped.len() == 3).then_some(())
         });
         job.signal(Signal::CONT);
-        wait_for("everybody to go on", || {
+        wait_for("all processes to continue", || {
             job.processes().iter().all(|process| process.state() != Some('T')).then_some(())
         });
     }
@@ -130,7 +130,7 @@ fn suspended_job_suspends_its_workers_and_resumes() {
     job.end().code(0).says("Paused  2 workers").says("Running  2 workers");
 }
 
-/// Standing still is no silence, and no time passes for the job.
+/// A suspended job is not lost, and its timeouts do not count that time.
 #[test]
 fn suspended_job_keeps_its_lease() {
     let launch = workers(1).options(["--lease", "2s", "--stdin", "all"]);
@@ -145,7 +145,7 @@ fn suspended_job_keeps_its_lease() {
     job.end().code(0).does_not_say("silent");
 }
 
-/// Who stands still cannot end when asked.
+/// A suspended worker cannot exit when it is asked to.
 #[test]
 fn suspended_workers_resume_when_the_launcher_is_killed() {
     let launch = workers(1).options(["--grace", "1h"]);
@@ -167,8 +167,8 @@ fn sigquit_shows_every_worker() {
     let script = "[ $RANK = 1 ] && exit 0; echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done";
     let job = ready(launch.env("FLAG", flag.clone()), script, 2);
     wait_for("the end of rank 1", || (job.wait_for_role(Role::Worker, 1).len() == 2).then_some(()));
-    // The launcher may hear of the end a little later than we see it.
-    wait_for("the launcher to tell of rank 1's end", || {
+    // The launcher may receive the exit a little later than the test sees it.
+    wait_for("the launcher to report the exit of rank 1", || {
         job.signal(Signal::QUIT);
         job.stderr().contains("State  rank 1 (n0): exited with code 0\n").then_some(())
     });
@@ -177,7 +177,7 @@ fn sigquit_shows_every_worker() {
     job.end().code(0).says("State  rank 0 (n0): pid ");
 }
 
-/// By somebody else: what the launcher itself stops is told as such.
+/// Suspended by another process than the launcher.
 #[test]
 fn sigquit_shows_suspended_workers() {
     let job = ready(hosts(&[("n0", 1), ("n1", 1)]), POLITE, 2);
@@ -207,7 +207,7 @@ fn user_signals_are_forwarded_to_workers() {
     job.end().code(0);
 }
 
-/// Ctrl-C reaches the whole foreground group of a terminal: our agents and workers are not in it.
+/// Ctrl-C reaches the whole foreground group of a terminal: agents and workers are not in it.
 #[test]
 fn ctrl_c_reaches_only_the_launcher() {
     let job = ready(workers(1), TELLS, 1);
@@ -222,7 +222,7 @@ fn ctrl_c_reaches_only_the_launcher() {
     job.end().code(143);
 }
 
-/// As the kernel tells them: 0 where the leader lives in an outer pid namespace.
+/// Group and session from `/proc`: 0 where the leader is in an outer pid namespace.
 fn group_and_session(pid: Pid) -> (i32, i32) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let mut fields = stat.rsplit_once(") ").expect("the name ends").1.split(' ').skip(2);

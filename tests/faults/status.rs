@@ -1,5 +1,5 @@
 //! The status line: drawn on terminals only, never in the way of a line, gone at the end. The
-//! terminal is real; what it was sent is played back on a screen of our own.
+//! terminal is real; the bytes that it received are replayed on a simulated screen.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::support::launch::{Launch, REMUDA, Running, workers};
 use crate::support::terminal::{self, Recording, play};
 
-/// A job whose two outputs are one terminal of so many columns.
+/// A job with both outputs on one terminal of this width.
 fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
     let (screen, theirs) = terminal::open();
     terminal::set_width(&theirs, columns);
@@ -20,14 +20,14 @@ fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
     (job, Recording::start(screen))
 }
 
-/// What stands on the screen in the end, but for remuda's first and last lines.
+/// The final screen without the first and last lines of remuda.
 fn last_screen(sent: &str) -> Vec<String> {
     const OWN: [&str; 4] = ["Launch  ", "Logs  ", "note: port ", "Finished  "];
     let lines = play(sent, |_| ()).into_iter();
     lines.filter(|line| !OWN.iter().any(|own| line.contains(own))).collect()
 }
 
-/// A trainer that never ends, as a worker: it tells of its steps and prints a line now and then.
+/// A trainer that never ends, as a worker: it reports steps and sometimes prints a line.
 fn trainer(launch: Launch) -> Launch {
     let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 100000000 \
                 --eval_every 50";
@@ -66,8 +66,8 @@ fn last_step(text: &str) -> Option<u64> {
     number.split_once('/')?.0.trim().parse().ok()
 }
 
-/// Lines come as fast as the worker can write them, steps are passed on now and then: the newest stays
-/// below the lines all the time, and an old step below a newer line would be a lie.
+/// The worker writes lines as fast as it can, and steps are forwarded at intervals: the newest step
+/// stays below the lines, and never an older step below a newer line.
 #[test]
 fn status_line_keeps_the_newest_step() {
     let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 2000 \
@@ -129,7 +129,7 @@ fn progress_bar_is_cut_to_the_terminal() {
     assert!(!recording.end().contains("and"));
 }
 
-/// Whatever is drawn, the screen of a failure is the last thing that stands there.
+/// The failure screen is the last text on the screen, also after progress bars.
 #[test]
 fn failure_ends_the_status_line() {
     let script = "printf '\\r50%%'; read go; [ $RANK = 1 ] && exit 7; exec sleep 1000";
@@ -155,7 +155,7 @@ fn prompt_is_not_overwritten() {
     assert_eq!(last_screen(&recording.end()), ["name? hello remuda", ""]);
 }
 
-/// The bytes that a standard error was sent, with a standard output and a kind of terminal.
+/// Checks that standard error receives no status line, with this standard output and terminal.
 #[track_caller]
 fn check_no_status(launch: Launch, term: &str, stdout: Option<OwnedFd>) {
     let (screen, theirs) = terminal::open();
@@ -176,7 +176,7 @@ fn check_no_status(launch: Launch, term: &str, stdout: Option<OwnedFd>) {
 fn status_line_needs_a_terminal() {
     check_no_status(workers(2), "dumb", None);
     check_no_status(workers(2).option("--quiet"), "xterm", None);
-    // Whoever reads the pipe may write to the same terminal.
+    // The reader of the pipe may write to the same terminal.
     let (reader, pipe) = std::io::pipe().expect("a pipe");
     check_no_status(workers(2), "xterm", Some(pipe.into()));
     drop(reader);

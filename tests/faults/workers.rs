@@ -1,4 +1,4 @@
-//! What workers do, and what is left of them.
+//! Workers that fail, exit early, are killed or leave processes behind.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -13,9 +13,9 @@ use crate::support::proof::skip;
 use crate::support::wait_for;
 use crate::trace_ffi::Tracer;
 
-/// A worker that says that it runs and then waits; dies of SIGTERM.
+/// A worker that prints `ready` and then sleeps; SIGTERM ends it.
 const WAITS: &str = "echo ready; exec sleep 1000";
-/// Rank 0 fails as soon as rank 1 runs; a file says so.
+/// Rank 0 fails once rank 1 has created a file.
 fn after_rank_1(fails: &str, rank_1: &str) -> String {
     format!(
         "if [ $RANK = 1 ]; then {rank_1}; fi; until [ -e \"$FLAG\" ]; do sleep 0.01; done; {fails}"
@@ -29,7 +29,7 @@ fn failing(fails: &str, rank_1: &str) -> Launch {
     launch.env("FLAG", flag).sh(&after_rank_1(fails, rank_1))
 }
 
-/// Nobody but us has sent it a signal: that is not what happened.
+/// Only remuda has sent a signal to this worker, so the signal is not its failure.
 #[test]
 fn worker_that_gave_up_is_named() {
     for launch in [
@@ -133,17 +133,17 @@ fn worker_ignoring_sigterm_is_killed_after_grace() {
     assert_eq!(outcome.record()["workers"][1]["signal"], 9);
 }
 
-/// Goes on for ever in a session of its own, deaf to polite signals.
+/// Runs for ever in a session of its own and ignores SIGTERM, SIGHUP and SIGINT.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP INT; : >\\\"$FLAG\\\"; \
      while :; do sleep 0.05; done\" >/dev/null 2>&1 </dev/null &";
 
-/// As if a driver hung in the kernel: we are never told that the process is gone.
+/// As if a driver hung in the kernel: the parent is never notified of the exit.
 #[test]
 fn unkillable_worker_is_reported() {
     let job = failing("exit 3", WAITS).options(["--grace", "100ms"]).start();
     let flag = job.dir().join("flag");
     job.wait_for_lines("ready", 1);
-    // It has said that it runs before it became what waits.
+    // It prints `ready` before it executes `sleep`.
     let waits = || job.processes().into_iter().find(|worker| worker.name == "sleep");
     let undead = wait_for("rank 1", waits).pid;
     let Some(tracer) = Tracer::attach(undead) else {
@@ -177,7 +177,7 @@ fn leftover_daemon_of_a_failure_is_killed() {
     outcome.code(5).says("rank 0 (localhost) exited with code 5");
 }
 
-/// Nothing tells whose it is: no rank in its environment, a session of its own.
+/// A process without a rank in its environment, in a session of its own.
 #[test]
 fn leftover_daemon_without_a_rank_is_killed() {
     let script = "[ $RANK = 1 ] && { read line; exit 0; }; \
@@ -194,7 +194,7 @@ fn leftover_daemon_without_a_rank_is_killed() {
     job.end().code(0);
 }
 
-/// Somebody who is no descendant of the worker holds its standard output.
+/// A process that is no descendant of the worker holds its standard output.
 #[test]
 fn held_output_pipe_does_not_block_the_end() {
     let mut job = workers(1).stdin(Stdio::piped()).sh("echo said; read line; exit 0").start();
@@ -237,7 +237,7 @@ fn fork_chain_of_a_success_does_not_block_the_end() {
     }
 }
 
-/// Whoever ends later has not left it.
+/// Only the worker that started the daemon is reported.
 #[test]
 fn leftover_daemon_is_reported_once_with_its_rank() {
     let launch = workers(2).options(["--grace", "500ms", "--stdin", "1"]).stdin(Stdio::piped());
@@ -292,7 +292,7 @@ fn zombies_are_not_leftovers() {
     job.end().code(143).does_not_say("Leftover");
 }
 
-/// An orphan that ended long ago was buried by the shim, not kept.
+/// The shim reaps orphans when they exit.
 #[test]
 fn orphans_that_exit_are_reaped() {
     let job =
@@ -345,7 +345,7 @@ fn late_crash_does_not_become_the_cause() {
 fn job_of_two_workers_has_five_marked_processes() {
     let job = workers(2).sh(WAITS).start();
     job.wait_for_lines("ready", 2);
-    // Who becomes another program right now has no environment to be known by.
+    // A process is not found by its environment while it executes another program.
     let all = "launcher, agent, shim, two workers";
     wait_for(all, || (job.processes().len() == 5).then_some(()));
     stop(job);

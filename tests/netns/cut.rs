@@ -15,8 +15,8 @@ fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {
     (hosts, running)
 }
 
-/// Cuts a link; the launcher names the node, and the node ends its workers by itself, for the link
-/// stays cut until nothing of the job is left anywhere.
+/// Cuts a link; the launcher names the node, and the node stops its workers by itself, because the link
+/// stays cut until no process of the job is left.
 #[track_caller]
 fn check_lost(cut: impl FnOnce(&Network)) {
     let (hosts, running) = start("2s", &[]);

@@ -1,6 +1,6 @@
-//! Somebody with eight hosts who has never used this before: trains, pulls a cable, kills whatever can be
-//! killed, mistypes a host. Each time there is one screen, it is true, and no host has anything left but
-//! the agent that was sent to it.
+//! The first session of a new user with eight hosts: trains, pulls a cable, kills each process of remuda,
+//! mistypes a host. Each time there is one correct error screen, and only the agent's executable is left
+//! on the hosts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::support::process::Process;
 use crate::support::wait_for_or;
 
 const NAMES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
-/// The host that has bad luck, by its place.
+/// Index of the host with the faults.
 const VICTIM: usize = 4;
-/// More steps than anybody waits for.
+/// A number of steps that no test reaches.
 const ENDLESS: &str = "1000000";
 
 #[test]
@@ -43,7 +43,7 @@ fn newcomer_session_has_one_error_screen_per_fault() {
     place.succeeds();
 }
 
-/// What all jobs have in common.
+/// State that all jobs share.
 struct Place {
     first: Launch,
     hosts: Hosts,
@@ -88,13 +88,13 @@ impl Place {
         job
     }
 
-    /// Kills somebody while a training is under way.
+    /// Kills a process during a training.
     fn kill(&self, who: &str, find: impl Fn(&Running) -> Process) {
         let job = self.start();
         let victim = find(&job);
         victim.signal(Signal::KILL);
         if who == "the janitor" {
-            // Nobody misses it, and whoever goes on clears up.
+            // The job does not need it, and the launcher cleans up.
             job.signal(Signal::INT);
         }
         let outcome = job.end();
@@ -126,7 +126,7 @@ impl Place {
         let outcome = job.end().code(75);
         let said = one_error(&outcome, "[R103]: n5: no heartbeat for 4.0 s");
         assert!(said.contains("help: to continue without it: --exclude 'n5'"), "{outcome:#?}");
-        // A cut link says nothing to whoever waits at its other end; the launcher does.
+        // A cut link does not notify the workers at its other end; the launcher does.
         let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
         assert!(survivor.contains("rank 4 on host `n5` is gone"), "{survivor}");
         self.assert_clean();
@@ -178,7 +178,7 @@ fn find(job: &Running, name: &str, is_it: impl Fn(&Process) -> bool) -> Process 
     found.remove(0)
 }
 
-/// Whether it is a worker of the host that has bad luck.
+/// Whether a process is a worker of the host with the faults.
 fn is_of(job: &Running, process: &Process) -> bool {
     let all = job.processes();
     let shim = all.iter().find(|it| it.pid.as_raw_pid() == process.parent);

@@ -9,7 +9,7 @@ fn slow_link_with_much_output_keeps_heartbeats() {
         return;
     }
     let (hosts, launch) = Hosts::new(&[2]);
-    // What may be on its way unacknowledged at most would hold this link up for 16 s.
+    // The maximum of unacknowledged output would occupy this link for 16 s.
     let launch = launch.options(["--lease", "4s", "--force_multi"]);
     let slowed = launch.dir().join("slowed");
     let launch = launch.option("--env").option(format!("SLOWED={}", slowed.display()));
