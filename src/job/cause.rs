@@ -224,7 +224,7 @@ pub struct Verdict {
     pub stopped: usize,
     /// Nodes that have not confirmed that no process is left.
     pub unconfirmed: Vec<NodeRank>,
-    /// What workers reported.
+    /// Failure reports of the workers.
     pub reports: Box<WorkerReports>,
 }
 

@@ -146,7 +146,7 @@ impl Job {
         }
     }
 
-    /// Handles the timer.
+    /// Ends a pause or a wait for evidence whose time has come, or escalates the stop.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             JobPhase::Resting { until } if until <= now => self.renew(),

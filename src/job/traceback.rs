@@ -7,9 +7,9 @@ use std::borrow::Cow;
 pub struct CodePlace {
     /// The file, as the traceback names it.
     pub file: String,
-    /// The line.
+    /// The line, counted from 1.
     pub line: u32,
-    /// The function.
+    /// Name of the function; empty where the traceback has none.
     pub function: String,
 }
 

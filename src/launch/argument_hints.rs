@@ -36,7 +36,7 @@ pub(super) struct Arguments<'a> {
 enum RefusedWords {
     /// The first word; the rest may be a guess.
     First,
-    /// Every word.
+    /// Every word of the message after the prefix.
     All,
 }
 

@@ -145,6 +145,7 @@ fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), Laun
     if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 
+/// State of a launch: the job, its nodes, and the sources of events.
 pub(super) struct Dispatcher<'a> {
     pub(super) plan: &'a LaunchPlan,
     pub(super) options: &'a Options,

@@ -106,6 +106,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
     status
 }
 
+/// State of a member while it takes part in the job, over all its connections.
 struct Joining<'a> {
     plan: &'a LaunchPlan,
     member: &'a MemberOptions,

@@ -38,10 +38,11 @@ pub(super) struct NodeEvent {
     pub(super) what: NodeMessage,
 }
 
+/// Content of a [`NodeEvent`].
 pub(super) enum NodeMessage {
     /// The ssh login succeeded; an agent will be started.
     LetIn,
-    /// A link exists.
+    /// The link to the node was made.
     Connected,
     /// The node has taken part in every epoch before this one, with another node 0.
     Fresh {

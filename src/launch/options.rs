@@ -16,7 +16,7 @@ use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
 use crate::wire::FileWish;
 
-/// Options of a launch.
+/// Options of a launch that are not part of its plan: names, limits, output, transport.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the job.
@@ -91,7 +91,7 @@ pub struct Options {
 /// The lines that remuda prints around a successful job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Framing {
-    /// None.
+    /// No lines.
     None,
     /// The directory of the logs.
     Start,
@@ -223,7 +223,7 @@ pub enum GpuSharing {
 pub enum StdinTo {
     /// No worker reads standard input.
     Nobody,
-    /// One worker.
+    /// The worker with this rank.
     Rank(Rank),
     /// Every worker reads all of it.
     All,

@@ -95,12 +95,14 @@ fn exit(random: &mut Random) -> WorkerExit {
 /// Exits that agents have reported: the exit, and whether remuda had stopped the worker.
 type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
 
+/// A simulated agent at its end of a link.
 struct Actor {
     reader: LinkReader,
     writer: LinkWriter,
     part: Part,
 }
 
+/// Behaviour and state of a simulated agent.
 struct Part {
     /// `None`: an agent that follows the protocol.
     story: Option<Story>,

@@ -12,7 +12,7 @@ use crate::base::{JobId, NodeRank, Status};
 /// Maximum size of a termination message that Kubernetes keeps.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The termination message.
+/// The termination message: JSON of at most 4096 bytes.
 #[derive(Serialize)]
 struct Message<'a> {
     version: u32,
@@ -22,14 +22,14 @@ struct Message<'a> {
     status: u8,
     /// The node that was the cause of a failure.
     cause: Option<u32>,
-    /// The final screen.
+    /// The final screen, truncated at its end if it is too long.
     text: &'a str,
 }
 
 /// The file from which the kubelet reads how a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationLog {
-    /// Its path.
+    /// Path of the file, usually `/dev/termination-log`.
     pub path: PathBuf,
     /// Whether a missing file is created: true if the user named it. The kubelet creates its own.
     pub is_named: bool,
