@@ -16,7 +16,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// How a launch ended.
 pub(super) struct LaunchEnd {
     pub(super) status: Status,
-    /// The final screen; empty after a success.
+    /// The final screen; empty when there is nothing to report.
     pub(super) text: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,
