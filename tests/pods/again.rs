@@ -42,7 +42,7 @@ fn pod_0_that_is_evicted_is_called_again_by_the_others() {
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
     first.signal(Signal::TERM);
-    drop(first.end().code(143).says("   Leaving  node 0; the others wait for another one"));
+    drop(first.end().code(143).says("   Leaving  node 0; the other nodes wait up to "));
     second.wait_for_error(
         "Lost  the connection to node 0 was lost; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
@@ -129,7 +129,7 @@ fn without_restarts_left_nobody_waits_for_another_node_0() {
     replaced.wait_for_lines("epoch 1", 2);
     replaced.the(Role::Launcher).signal(Signal::KILL);
     drop(replaced.end());
-    second.end().code(75).says("error[R109]: node 0 (127.0.0.1) is gone");
+    second.end().code(75).says("error[R109]: node 0 (127.0.0.1) was lost");
 }
 
 /// Three nodes without a restart: the first two have met, and the third has not come.
