@@ -3,20 +3,20 @@
 //!
 //! | code | fault | what shows it |
 //! |---|---|---|
-//! | F01 | one worker ends with 3 | `tests/faults/workers.rs::an_exit_code_is_the_jobs_and_stops_the_others`, `tests/faults/screens.rs::an_exit_code` |
-//! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::an_early_success_stops_nobody`, `tests/faults/screens.rs::a_rank_that_was_over_too_early_is_named` |
-//! | F03 | a worker is killed | `tests/faults/workers.rs::a_killed_worker_is_137_and_never_success`, `tests/faults/screens.rs::a_signal` |
-//! | F04 | a worker crashes, with a core | `tests/faults/workers.rs::a_crash_names_its_signal_and_whether_there_is_a_core` |
-//! | F05 | a worker is killed for want of memory | `tests/faults/workers.rs::a_worker_killed_for_want_of_memory_is_told_as_such` |
-//! | F06 | all workers crash at once | `tests/faults/workers.rs::all_crash_at_once_and_one_is_named`, `tests/faults/screens.rs::who_failed_too_is_counted` |
-//! | F07 | a worker ignores SIGTERM | `tests/faults/workers.rs::a_worker_that_ignores_term_is_killed_after_the_grace` |
-//! | F08 | a worker cannot be killed | `tests/faults/workers.rs::a_worker_that_outlives_sigkill_is_named_and_not_waited_for` |
-//! | F09 | a worker leaves a daemon behind | `tests/faults/workers.rs::a_daemon_left_behind_by_a_success_is_told_and_killed`, `tests/faults/workers.rs::a_daemon_of_a_failed_worker_is_killed_too`, `tests/faults/workers.rs::a_daemon_that_hides_its_rank_is_killed_at_the_end` |
-//! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::nobody_waits_for_output_that_somebody_else_holds_open`, `tests/faults/workers.rs::a_grandchild_that_holds_the_output_is_told_and_stopped` |
-//! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::a_fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::a_fork_chain_left_behind_by_a_success_does_not_hold_us` |
-//! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_nobodys_business`, `tests/faults/workers.rs::orphans_that_end_are_buried` |
-//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::a_killed_shim_takes_its_node_along`, `tests/faults/screens.rs::a_lost_shim`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
-//! | F14 | the agent is killed | `tests/faults/ours.rs::a_killed_agent_is_named_and_stops_the_other_node`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/faults/screens.rs::a_lost_agent` |
+//! | F01 | one worker ends with 3 | `tests/faults/workers.rs::exit_code_is_the_status_and_stops_other_workers`, `tests/faults/screens.rs::exit_code_screen` |
+//! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::early_success_stops_no_worker`, `tests/faults/screens.rs::early_exit_is_named` |
+//! | F03 | a worker is killed | `tests/faults/workers.rs::killed_worker_is_137`, `tests/faults/screens.rs::signal_screen` |
+//! | F04 | a worker crashes, with a core | `tests/faults/workers.rs::crash_names_its_signal_and_core_dump` |
+//! | F05 | a worker is killed for want of memory | `tests/faults/workers.rs::oom_killed_worker_is_reported` |
+//! | F06 | all workers crash at once | `tests/faults/workers.rs::simultaneous_crashes_name_one_rank`, `tests/faults/screens.rs::other_failures_are_counted` |
+//! | F07 | a worker ignores SIGTERM | `tests/faults/workers.rs::worker_ignoring_sigterm_is_killed_after_grace` |
+//! | F08 | a worker cannot be killed | `tests/faults/workers.rs::unkillable_worker_is_reported` |
+//! | F09 | a worker leaves a daemon behind | `tests/faults/workers.rs::leftover_daemon_of_a_success_is_reported_and_killed`, `tests/faults/workers.rs::leftover_daemon_of_a_failure_is_killed`, `tests/faults/workers.rs::leftover_daemon_without_a_rank_is_killed` |
+//! | F10 | what a worker left behind holds its output open | `tests/faults/workers.rs::held_output_pipe_does_not_block_the_end`, `tests/faults/workers.rs::leftover_holding_the_output_is_reported_and_stopped` |
+//! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::fork_chain_of_a_success_does_not_block_the_end` |
+//! | F12 | zombies that nobody waits for | `tests/faults/workers.rs::zombies_are_not_leftovers`, `tests/faults/workers.rs::orphans_that_exit_are_reaped` |
+//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::killed_shim_stops_its_workers_and_is_the_cause`, `tests/faults/screens.rs::lost_shim_screen`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
+//! | F14 | the agent is killed | `tests/faults/ours.rs::killed_agent_is_the_cause_and_stops_other_nodes`, `tests/faults/ours.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/faults/screens.rs::lost_agent_screen` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
 //! | F16 | the launcher is killed | `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/faults/ours.rs::workers_whose_launcher_was_killed_are_asked_first`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::next_launch_clears_after_killed_launcher_and_janitor` |
 //! | F17 | the launcher stands still | `tests/faults/ours.rs::a_launcher_that_stands_still_loses_its_lease`, `tests/faults/ours.rs::what_ends_well_because_the_lease_was_lost_is_no_success` |
@@ -57,12 +57,12 @@
 //! | F52 | a worker prints escapes and prefixes | `tests/faults/output.rs::a_terminal_obeys_no_worker` |
 //! | F53 | a low limit of open files | `tests/faults/options.rs::a_soft_limit_is_raised`, `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F54 | too few descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
-//! | F55 | no room for a process | `tests/faults/options.rs::a_worker_that_may_not_start_a_thread_says_so`, `src/job/cause.rs::why_a_worker_did_not_start_decides_the_status` |
+//! | F55 | no room for a process | `tests/faults/options.rs::worker_without_threads_reports_an_error`, `src/job/cause.rs::start_failure_selects_exit_status` |
 //! | F56 | output without end, memory with one | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_modules` |
-//! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::a_machine_that_stood_still_as_a_whole_goes_on` |
+//! | F58 | a machine was suspended, and goes on | `tests/faults/ours.rs::suspended_machine_keeps_its_job` |
 //! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
-//! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::a_second_job_on_a_gpu_is_refused_before_anything_starts`, `tests/faults/claims.rs::a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before`, `tests/faults/claims.rs::a_gpu_is_kept_across_a_restart`, `tests/faults/claims.rs::hosts_of_one_job_on_one_machine_share_its_gpus` |
+//! | F68 | two jobs want the same GPUs | `tests/faults/claims.rs::gpu_in_use_refuses_a_second_job`, `tests/faults/claims.rs::gpu_lock_is_held_until_agent_and_shim_exit`, `tests/faults/claims.rs::gpu_lock_survives_a_restart`, `tests/faults/claims.rs::gpu_is_shared_by_hosts_of_one_job` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::replaced_node_0_continues_at_the_next_epoch`, `tests/pods/again.rs::pods_reconnect_after_pod_0_is_evicted`, `tests/pods/again.rs::nodes_reconnect_if_node_0_is_lost_before_the_start` |
 //! | F70 | nodes that are started apart | `tests/pods/joining.rs::missing_node_is_named_on_every_screen` |
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::a_closed_standard_input_is_its_end` |

@@ -224,7 +224,7 @@ pub struct Verdict {
     pub stopped: usize,
     /// Nodes that have not confirmed that no process is left.
     pub unconfirmed: Vec<NodeRank>,
-    /// What workers reported.
+    /// Failure reports of the workers.
     pub reports: Box<WorkerReports>,
 }
 
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_loss_of_a_node_has_its_status() {
+    fn node_loss_selects_exit_status() {
         #[track_caller]
         fn check(loss: NodeLoss, status: u8) {
             assert_eq!(FailureCause::Node { node: NodeRank(0), loss }.status().code(), status);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_worker_did_not_start_decides_the_status() {
+    fn start_failure_selects_exit_status() {
         let status = |step, errno| {
             FailureCause::NotStarted { rank: Rank(0), failure: StartFailure { step, errno } }
                 .status()

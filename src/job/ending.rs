@@ -158,7 +158,7 @@ mod tests {
     use crate::job::{Event, NodeLoss};
 
     #[test]
-    fn who_failed_too_and_who_was_stopped_are_counted_apart() {
+    fn verdict_counts_failed_and_stopped_workers_separately() {
         let now = clock::now();
         let mut job = running(2, now);
         job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_that_does_not_come_is_not_waited_for() {
+    fn evidence_that_is_late_is_ignored() {
         let now = clock::now();
         let (mut job, _) = over(now);
         job.step(now + EVIDENCE_LIMIT / 2, Event::Timer);
@@ -245,7 +245,7 @@ mod tests {
         /// In any order of events: exit 0 only if every worker returned 0, and a job without a
         /// running node has a verdict.
         #[test]
-        fn success_is_never_claimed_wrongly(
+        fn success_needs_code_0_of_every_worker(
             codes in proptest::collection::vec(0u8..3, 4),
             order in proptest::sample::subsequence(vec![0u32, 1, 2, 3], 4),
             signal_at in proptest::option::of(0usize..4),

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_was_cut_short_gives_its_message() {
+    fn truncated_error_file_gives_its_message() {
         let cut = WHOLE.find("row").expect("it is there") + 2;
         let found = parse_error_file(&WHOLE.as_bytes()[..cut]).expect("a message");
         assert_eq!(found.message, "ValueError: bad \"batch\"\nro");
@@ -115,7 +115,7 @@ mod tests {
     proptest::proptest! {
         /// A file may be cut anywhere.
         #[test]
-        fn any_cut_is_read(cut in 0..WHOLE.len()) {
+        fn error_file_truncated_anywhere_is_parsed(cut in 0..WHOLE.len()) {
             let _ = parse_error_file(&WHOLE.as_bytes()[..cut]);
         }
     }

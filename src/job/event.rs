@@ -29,7 +29,7 @@ pub struct Policy {
 /// A signal that is sent before SIGTERM, so that workers can save their state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The signal.
+    /// Number of the signal.
     pub signal: i32,
     /// How long before SIGTERM it is sent.
     pub ahead: Duration,
@@ -73,7 +73,7 @@ pub enum Event {
     /// A node has taken part in every epoch before this one, under a launcher that this one
     /// replaces.
     Fresh {
-        /// This epoch.
+        /// The first epoch in which the node has not taken part.
         epoch: Epoch,
         /// Number of earlier epochs that were not restarts after a failure.
         uncharged: u32,

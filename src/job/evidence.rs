@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn root_of_a_chain_is_kept_where_it_says_more() {
+    fn root_of_a_chain_is_kept_where_it_adds_information() {
         #[track_caller]
         fn check(root: &str, exception: &str, expect: Option<&str>) {
             assert_eq!(root_of(root, exception).as_deref(), expect);

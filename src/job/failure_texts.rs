@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_did_not_come_are_read() {
+    fn missing_ranks_are_parsed() {
         #[track_caller]
         fn check(text: &str, expect: &[u32]) {
             let expect: Vec<Rank> = expect.iter().copied().map(Rank).collect();

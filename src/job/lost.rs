@@ -105,7 +105,7 @@ mod tests {
     use crate::job::{Event, FailureCause};
 
     #[test]
-    fn lost_node_stops_the_others_and_is_the_cause() {
+    fn lost_node_stops_other_nodes_and_is_the_cause() {
         let now = clock::now();
         let mut job = running(2, now);
         let loss = NodeLoss::LinkClosed(None);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_nodes_are_lost_together() {
+    fn nodes_with_expired_leases_are_lost_together() {
         let now = clock::now();
         let mut job = running(3, now);
         let effects = job.step(now, Event::Silent(vec![NodeRank(2), NodeRank(0)]));

@@ -234,7 +234,7 @@ mod tests {
 
     #[track_caller]
     fn check_blaming(ends: &[WorkerEnd], blamed: &[(u32, u32)], rank: u32) {
-        let blamed = blamed.iter().map(|(who, whom)| (Rank(*who), Rank(*whom))).collect();
+        let blamed = blamed.iter().map(|(reporter, peer)| (Rank(*reporter), Rank(*peer))).collect();
         match find(ends, &Failures { blamed, ..Failures::default() }) {
             Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_the_greatest_status_counts_whoever_came_first() {
+    fn greatest_status_counts_in_any_order() {
         let start = clock::now();
         let status = |codes: [(u32, u8); 3]| {
             let ends: Vec<WorkerEnd> = (0..)
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_failure_is_the_cause() {
+    fn earliest_failure_is_the_cause() {
         let now = clock::now();
         check(
             &[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)],
@@ -272,20 +272,20 @@ mod tests {
     }
 
     #[test]
-    fn a_death_by_a_foreign_signal_outranks_an_earlier_exit() {
+    fn foreign_signal_outranks_earlier_exit_code() {
         let now = clock::now();
         check(&[end(2, WorkerExit::Code(1), 1, &[], now), end(0, signal(9), 9, &[15], now)], 0);
     }
 
     #[test]
-    fn a_crash_long_after_the_first_failure_is_not_its_cause() {
+    fn late_crash_is_not_the_cause() {
         let now = clock::now();
         check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 202, &[15], now)], 0);
         check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 201, &[15], now)], 1);
     }
 
     #[test]
-    fn whom_we_stopped_is_never_the_cause() {
+    fn worker_stopped_by_remuda_is_never_the_cause() {
         let now = clock::now();
         check(&[end(1, signal(15), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
         check(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_a_lost_peer_points_to_the_peer() {
+    fn peer_loss_report_points_to_the_peer() {
         let now = clock::now();
         let ends =
             [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_up_and_was_stopped_is_named_with_the_status_of_who_told() {
+    fn worker_that_gave_up_is_named_with_detector_status() {
         let now = clock::now();
         let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
         let blamed = vec![(Rank(1), Rank(2))];
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_blame_each_other_do_not_loop() {
+    fn mutual_peer_loss_reports_do_not_loop() {
         let now = clock::now();
         let ends =
             [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(1), 2, &[], now)];
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_lost_long_after_the_first_failure_is_not_its_cause() {
+    fn node_lost_late_is_not_the_cause() {
         let now = clock::now();
         let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
         let lost = |after_ms| {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_stops_all_and_its_code_is_the_exit_status() {
+    fn first_failure_stops_all_and_sets_exit_status() {
         let now = clock::now();
         let mut job = running(2, now);
         let effects = job.step(now, exit(3, WorkerExit::Code(7), now, &[]));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_whose_end_nobody_told_is_no_success() {
+    fn worker_without_reported_exit_is_no_success() {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, exit(0, WorkerExit::Code(0), now, &[]));

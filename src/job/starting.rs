@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_in_the_place_of_another_begins_after_its_epochs() {
+    fn replacement_launcher_skips_used_epochs() {
         let now = clock::now();
         let mut job = preparing(2);
         assert_eq!(job.step(now, Event::Fresh { epoch: Epoch(3), uncharged: 0 }), []);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_are_let_run_start_where_they_can() {
+    fn independent_workers_start_on_ready_nodes() {
         let now = clock::now();
         let mut job = preparing(3);
         job.policy.failure = OnFailure::LetRun;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_node_is_ready_nothing_starts() {
+    fn independent_workers_need_one_ready_node() {
         let now = clock::now();
         let mut job = preparing(1);
         job.policy.failure = OnFailure::LetRun;

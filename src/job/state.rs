@@ -52,6 +52,7 @@ pub(super) enum NodeState {
     Lost,
 }
 
+/// The phase of a job; each phase contains its deadlines.
 pub(super) enum JobPhase {
     Preparing,
     Running,

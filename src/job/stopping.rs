@@ -146,7 +146,7 @@ impl Job {
         }
     }
 
-    /// Handles the timer.
+    /// Ends a pause or a wait for evidence whose time has come, or escalates the stop.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             JobPhase::Resting { until } if until <= now => self.renew(),
@@ -226,7 +226,7 @@ mod tests {
     use crate::job::{Event, SAME_REQUEST};
 
     #[test]
-    fn a_worker_that_ignores_term_is_killed_after_the_grace() {
+    fn worker_ignoring_sigterm_is_killed_after_grace() {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_becomes_term_at_half_the_grace() {
+    fn sigint_becomes_sigterm_at_half_the_grace() {
         let now = clock::now();
         let mut job = running(1, now);
         let effects = job.step(now, Event::Signal(SIGINT));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_comes_before_term_and_not_before_an_interrupt_or_after_a_failure() {
+    fn warning_signal_precedes_sigterm_only() {
         let now = clock::now();
         let warning = Warning { signal: 10, ahead: 2 * GRACE };
         let warned = || {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_everybody_stood_still_is_no_part_of_the_grace() {
+    fn suspended_time_extends_the_grace() {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, Event::Signal(SIGINT));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_signal_kills_and_a_third_leaves_naming_who_is_not_confirmed() {
+    fn second_signal_kills_and_third_exits() {
         let now = clock::now();
         let mut job = running(2, now);
         job.step(now, Event::Signal(SIGINT));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_signal_during_a_stop_is_passed_on_and_the_second_kills() {
+    fn signal_during_a_stop_is_forwarded_then_kills() {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_at_once_are_one_request_whoever_is_sent_them() {
+    fn simultaneous_signals_to_all_nodes_are_one_request() {
         let now = clock::now();
         let mut job = running(2, now);
         let at = |node| Event::SignalAt(NodeRank(node), SIGTERM);
@@ -325,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn the_time_may_run_out_before_anything_starts() {
+    fn timeout_before_the_start_ends_the_job() {
         let mut job = preparing(2);
         job.step(clock::now(), Event::TimedOut);
         assert_eq!(job.verdict().expect("over").status, Status::Timeout);
     }
 
     #[test]
-    fn what_cannot_be_killed_does_not_hold_us_for_ever() {
+    fn unkillable_worker_does_not_block_the_end() {
         let now = clock::now();
         let mut job = running(1, now);
         job.step(now, Event::TimedOut);

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 pub struct CodePlace {
     /// The file, as the traceback names it.
     pub file: String,
-    /// The line.
+    /// The line, counted from 1.
     pub line: u32,
-    /// The function.
+    /// Name of the function; empty where the traceback has none.
     pub function: String,
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn traceback_of_an_exit_handler_does_not_count() {
+    fn traceback_of_an_exit_handler_is_ignored() {
         for harmless in [
             "Exception ignored in atexit callback <function f>:\n",
             "Exception in thread Thread-1 (run):\n",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_has_a_root() {
+    fn exception_chain_has_a_root() {
         let text = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nRuntimeError: first\n\n\
                     During handling of the above exception, another exception occurred:\n\n\
                     Traceback (most recent call last):\n  File \"a.py\", line 5, in g\nKeyError: 'second'\n";
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn box_of_rich_is_read() {
+    fn traceback_box_of_rich_is_parsed() {
         let text = "╭──── Traceback (most recent call last) ────╮\n│ /x/a.py:3 in main  │\n╰────╯\nValueError: boxed\n";
         assert_eq!(last_traceback(text.as_bytes()).expect("one").exception, "ValueError: boxed");
     }
 
     #[test]
-    fn crash_of_faulthandler_has_a_place() {
+    fn faulthandler_crash_has_a_place() {
         let text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f61 (most recent call first):\n  \
                     File \"/v/lib/python3.11/site-packages/torch/x.py\", line 1 in f\n  File \"a.py\", line 31 in <lambda>\n";
         assert_eq!(crash_place(text.as_bytes()), Some(place("a.py", 31, "<lambda>")));
@@ -268,7 +268,7 @@ mod tests {
     proptest::proptest! {
         /// Any bytes are read without a panic, and the result lies in the text.
         #[test]
-        fn any_bytes_are_read(parts in proptest::collection::vec(0usize..8, 0..24)) {
+        fn any_bytes_are_parsed(parts in proptest::collection::vec(0usize..8, 0..24)) {
             const PIECES: [&str; 8] = [
                 "Traceback (most recent call last):\n", "  File \"a.py\", line 3, in f\n", "E: x\n", "\n",
                 "[rank1]: ", "During handling of the above exception, another exception occurred:\n", "\r", "é",

@@ -36,7 +36,7 @@ pub(super) struct Arguments<'a> {
 enum RefusedWords {
     /// The first word; the rest may be a guess.
     First,
-    /// Every word.
+    /// Every word of the message after the prefix.
     All,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn argument_hints<'a>(
     let is_added = refused.iter().any(|word| Some(name_of(word)) == added) && arguments.is_added();
     let local_rank = is_added.then(|| {
         let added = arguments.added;
-        format!("`{added}` is passed as DeepSpeed does; `--no_local_rank` leaves it out")
+        format!("remuda passes `{added}`, as DeepSpeed does; `--no_local_rank` omits it")
     });
     typed_late.into_iter().chain(local_rank).collect()
 }
@@ -114,9 +114,7 @@ impl Arguments<'_> {
         let value = value.map_or_else(String::new, |value| format!(" {}", value.display()));
         let name = option.split('=').next()?;
         let line = format!("{} {option}{value} {}", self.program(), self.script);
-        Some(format!(
-            "`{name}` is an option of remuda; options of remuda stand before the script: `{line}`"
-        ))
+        Some(format!("`{name}` is an option of remuda and must precede the script: `{line}`"))
     }
 
     /// The command that was typed, such as `remuda run` or `deepspeed`.
@@ -161,7 +159,7 @@ mod tests {
     use super::*;
 
     const LOCAL_RANK: &str =
-        "`--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out";
+        "remuda passes `--local_rank=0`, as DeepSpeed does; `--no_local_rank` omits it";
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
@@ -245,9 +243,8 @@ mod tests {
 
     #[track_caller]
     fn check_typed_late(command: &str, printed: &str, name: &str, line: &str) {
-        let expect = format!(
-            "`{name}` is an option of remuda; options of remuda stand before the script: `{line}`"
-        );
+        let expect =
+            format!("`{name}` is an option of remuda and must precede the script: `{line}`");
         assert_eq!(hints(command, "python -u train.py", printed), [expect], "for `{command}`");
     }
 

@@ -39,7 +39,7 @@ impl PendingNodes {
         let kinds = [
             (&self.called, if self.by_ssh { " to accept the ssh login" } else { "" }),
             (&self.let_in, " to start the agent (after the ssh login)"),
-            (&self.asked, " to say whether the job can start there"),
+            (&self.asked, " to finish preflight checks"),
         ];
         let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
         let since = duration(since);
@@ -52,14 +52,18 @@ impl PendingNodes {
 
     /// Commands that show what delays the first host of each progress.
     pub(super) fn help(&self, options: &Options) -> Vec<String> {
-        let way = |host: &HostName| match &options.transport {
+        let destination = |host: &HostName| match &options.transport {
             Transport::Ssh(ssh) => Some(ssh.way(host)),
             Transport::Local | Transport::Dial(_) => None,
         };
-        let called = self.called.first().and_then(way);
-        let called = called.map(|way| format!("see how far `ssh -v {way} true` comes"));
-        let let_in = self.let_in.first().and_then(way).map(|way| {
-            format!("does `ssh {way} true` end? a start-up file or the home there may hang")
+        let called = self.called.first().and_then(destination);
+        let called = called
+            .map(|destination| format!("`ssh -v {destination} true` shows where the login stops"));
+        let let_in = self.let_in.first().and_then(destination).map(|destination| {
+            format!(
+                "check that `ssh {destination} true` returns; a start-up file or the home directory \
+                 there may hang"
+            )
         });
         let asked = self.asked.first().map(|host| help_of_asked(options, host));
         [called, let_in, asked].into_iter().flatten().collect()
@@ -68,15 +72,15 @@ impl PendingNodes {
 
 /// The command that shows why the checks of a node do not finish.
 pub(super) fn help_of_asked(options: &Options, host: &HostName) -> String {
-    let (look, what) = match &options.venv_script {
-        Some(script) => (format!(". {}", quoted(script)), "`--venv_script`, or a file system,"),
+    let (command, what) = match &options.venv_script {
+        Some(script) => (format!(". {}", quoted(script)), "`--venv_script` or a file system"),
         None => (format!("ls {}", quoted(&options.cwd)), "a file system"),
     };
-    let look = match &options.transport {
-        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&look)),
-        Transport::Local | Transport::Dial(_) => look,
+    let command = match &options.transport {
+        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&command)),
+        Transport::Local | Transport::Dial(_) => command,
     };
-    format!("does `{look}` end? {what} there may hang")
+    format!("check that `{command}` returns; {what} there may hang")
 }
 
 fn folded(hosts: &[HostName]) -> String {
@@ -120,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_folded_by_how_far_we_came() {
+    fn pending_hosts_are_folded_by_stage() {
         let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
         let awaited = PendingNodes {
             called: some(&["n2", "n3", "n5"]),
@@ -137,7 +141,7 @@ mod tests {
         let lines = [
             "   Waiting  for n2, n3, n5 to accept the ssh login, since 20.0 s\n",
             "   Waiting  for n4 to start the agent (after the ssh login), since 20.0 s\n",
-            "   Waiting  for n1 to say whether the job can start there, since 20.0 s\n",
+            "   Waiting  for n1 to finish preflight checks, since 20.0 s\n",
         ];
         assert_eq!(awaited.waiting(Duration::from_secs(20)), lines);
         let called = names((0..100).map(|number| format!("n{}", number * 7)));

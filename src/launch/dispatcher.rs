@@ -51,15 +51,15 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
     check_open_files(plan, &options.transport)?;
     // Until its handlers are installed a signal would end the launcher, and nothing would clean up
     // if the janitor is gone too.
-    let waiting = signals::let_requests_wait();
+    let blocked_signals = signals::let_requests_wait();
     // Before anything that starts a thread: it forks.
-    let reached = match &options.transport {
+    let target = match &options.transport {
         Transport::Local => Reached::By(Connector::Local),
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Without progress messages no hints are printed either.
-            let hears = options.talks || options.framing != Framing::None;
-            let ssh = if hears { ssh } else { ssh.without_hints() };
+            let shows_progress = options.talks || options.framing != Framing::None;
+            let ssh = if shows_progress { ssh } else { ssh.without_hints() };
             Reached::By(Connector::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => Reached::At(dial),
@@ -68,19 +68,23 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
         let mut tasks = Tasks::default();
-        let pulse = Arc::new(HealthState::default());
-        answer_probes(options.keeper.status_addr, &pulse, &mut tasks).await?;
-        match reached {
-            Reached::By(way) => {
-                pulse.set_ready(true);
-                let ended = see_through(plan, options, (&way, pulse), |_| drop(waiting)).await?;
+        let health = Arc::new(HealthState::default());
+        answer_probes(options.keeper.status_addr, &health, &mut tasks).await?;
+        match target {
+            Reached::By(connector) => {
+                health.set_ready(true);
+                let ended =
+                    see_through(plan, options, (&connector, health), |_| drop(blocked_signals))
+                        .await?;
                 let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
                 let LaunchEnd { status, text, cause, .. } = ended;
                 let file = options.keeper.termination_log.as_ref();
                 leave_message(file, (&options.job, own), status, (&text, cause));
                 Ok(status)
             }
-            Reached::At(dial) => gather::see_through(plan, options, (dial, pulse), waiting).await,
+            Reached::At(dial) => {
+                gather::see_through(plan, options, (dial, health), blocked_signals).await
+            }
         }
     });
     // The process does not wait for a name server that does not answer.
@@ -104,19 +108,19 @@ enum Reached<'a> {
     At(&'a DialOptions),
 }
 
-/// Supervises the job from the first link to the final report. `begun` receives the sender of
-/// output.
+/// Supervises the job from the first link to the final report. `on_output_sender` receives the
+/// sender of output.
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    (way, pulse): (&Connector, Arc<HealthState>),
-    begun: impl FnOnce(OutputSender),
+    (connector, health): (&Connector, Arc<HealthState>),
+    on_output_sender: impl FnOnce(OutputSender),
 ) -> Result<LaunchEnd, LaunchError> {
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
-    let mut dispatcher = Dispatcher::start(plan, options, way, (stdout, stderr))?;
-    dispatcher.pulse = pulse;
-    begun(dispatcher.reporter.sender());
+    let mut dispatcher = Dispatcher::start(plan, options, connector, (stdout, stderr))?;
+    dispatcher.pulse = health;
+    on_output_sender(dispatcher.reporter.sender());
     dispatcher.until_the_verdict().await;
     Ok(dispatcher.finish().await)
 }
@@ -132,15 +136,16 @@ fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), Laun
         // The connection, and both ends of the link, each of them twice.
         Transport::Dial(_) => 5,
     };
-    let strangers = match transport {
+    let handshakes = match transport {
         Transport::Local | Transport::Ssh(_) => 0,
         Transport::Dial(_) => HANDSHAKES_MAX as u64,
     };
     let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
-    let (needed, limit) = (links + ranks + strangers + OWN_FDS, fds::raise_limit());
+    let (needed, limit) = (links + ranks + handshakes + OWN_FDS, fds::raise_limit());
     if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 
+/// State of a launch: the job, its nodes, and the sources of events.
 pub(super) struct Dispatcher<'a> {
     pub(super) plan: &'a LaunchPlan,
     pub(super) options: &'a Options,
@@ -208,24 +213,31 @@ impl<'a> Dispatcher<'a> {
     pub(super) fn start(
         plan: &'a LaunchPlan,
         options: &'a Options,
-        way: &'a Connector,
+        connector: &'a Connector,
         (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
         let inherited = family::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
-        let (told, events) = mpsc::channel(EVENTS_MAX);
-        let (shown, consumed) = mpsc::unbounded_channel();
+        let (event_sender, events) = mpsc::channel(EVENTS_MAX);
+        let (consumed_sender, consumed) = mpsc::unbounded_channel();
         let (tell_rested, rested) = mpsc::unbounded_channel();
         let (send_evidence, evidence) = mpsc::unbounded_channel();
         let reporter =
             Reporter::start(&labels(plan), &options.style, stdout, stderr, move |bytes| {
-                let _ = shown.send(bytes);
+                let _ = consumed_sender.send(bytes);
             })?;
         let mut tasks = Tasks::default();
         let (job, output) = (&options.job, reporter.sender());
         let traffic = Arc::default();
-        let caller = Caller { way, job, asked: clock::now(), events: told, output, traffic };
-        let connect = |who| NodeHandle::connect(&caller, who, (0, Epoch(0)), &mut tasks);
+        let caller = Caller {
+            way: connector,
+            job,
+            asked: clock::now(),
+            events: event_sender,
+            output,
+            traffic,
+        };
+        let connect = |node| NodeHandle::connect(&caller, node, (0, Epoch(0)), &mut tasks);
         let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
@@ -233,7 +245,7 @@ impl<'a> Dispatcher<'a> {
             restarts_max: options.restarts_max,
             warning: options.warning,
             on_term: options.keeper.on_term,
-            early_loss: match way {
+            early_loss: match connector {
                 Connector::Dial(..) => OnEarlyLoss::AwaitsAnother,
                 Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndsJob,
                 #[cfg(test)]
@@ -285,8 +297,8 @@ impl<'a> Dispatcher<'a> {
     }
 
     async fn turn(&mut self) {
-        let happening = self.next().await;
-        let event = match happening {
+        let wakeup = self.next().await;
+        let event = match wakeup {
             Happening::Node(event) => self.hear(event),
             Happening::Consumed(((node, link), bytes)) => {
                 let node = &self.nodes[node.index()];
@@ -296,7 +308,7 @@ impl<'a> Dispatcher<'a> {
                 }
                 None
             }
-            Happening::Wish(wish) => self.wish(wish, None),
+            Happening::Wish(request) => self.wish(request, None),
             Happening::Stdin(bytes) => {
                 if bytes.contains(&b'\n') && input::is_terminal() {
                     self.reporter.end_prompt();
@@ -315,8 +327,8 @@ impl<'a> Dispatcher<'a> {
                 Some(Event::TimedOut)
             }
             Happening::Beat => self.beat(),
-            Happening::Stopped(who) => {
-                self.pause.stopped(who);
+            Happening::Stopped(scope) => {
+                self.pause.stopped(scope);
                 None
             }
             Happening::Pause => Some(self.pause()),
@@ -339,14 +351,14 @@ impl<'a> Dispatcher<'a> {
         tokio::select! {
             // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;
-            wish = self.signals.next() => Happening::Wish(wish),
+            request = self.signals.next() => Happening::Wish(request),
             never = self.tasks.watch() => match never {},
             () = sleep_until(self.wake) => Happening::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
             () = sleep_until(self.pause.stop_at()) => Happening::Pause,
             () = sleep_until(Some(self.beat_at)) => Happening::Beat,
             () = sleep_until(self.grave.look_at()) => Happening::Burial,
-            happening = async { tokio::select! {
+            event = async { tokio::select! {
                 Some(event) = self.events.recv() => Happening::Node(event),
                 consumed = self.consumed.recv() => match consumed {
                     Some(consumed) => Happening::Consumed(consumed),
@@ -355,7 +367,7 @@ impl<'a> Dispatcher<'a> {
                 bytes = self.stdin.next() => Happening::Stdin(bytes),
                 Some(()) = self.rested.recv() => Happening::Stopped(PauseScope::Screen),
                 Some(printed) = self.evidence.recv() => Happening::Evidence(printed),
-            } } => happening,
+            } } => event,
         }
     }
 
@@ -384,10 +396,10 @@ impl<'a> Dispatcher<'a> {
                 self.reporter.collect_evidence(ranks, move |printed| drop(answer.send(printed)));
             }
             Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
-            Effect::Renew(cut_off) => self.renew(cut_off),
-            Effect::Replace(gone) => self.replace(&gone),
+            Effect::Renew(disconnected) => self.renew(disconnected),
+            Effect::Replace(lost) => self.replace(&lost),
             Effect::Skip(epoch) => self.skip(epoch),
-            Effect::Killing => self.reporter.say(step("Killing", "what is left")),
+            Effect::Killing => self.reporter.say(step("Killing", "the remaining processes")),
         }
     }
 
@@ -433,7 +445,7 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
         let host = node.host.clone();
         let node_rank = node.node_rank;
         let label = |worker: &WorkerPlan| WorkerLabel {
-            rank: ranks.next().expect("there is always one more"),
+            rank: ranks.next().expect("ranks do not run out"),
             shown: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,

@@ -128,7 +128,7 @@ impl JobReport<'_> {
     /// Title such as `rank 2 (n1) did not take part: ranks 0, 1, 3 timed out waiting for a
     /// collective`.
     pub(super) fn show_missing(&self, missing: &[Rank], reported: FailureClass) -> String {
-        let who = match missing {
+        let ranks = match missing {
             [rank] => format!("rank {} ({})", self.worker(*rank).rank, self.worker(*rank).host),
             ranks => self.show_ranks(ranks),
         };
@@ -136,13 +136,13 @@ impl JobReport<'_> {
         match reported {
             FailureClass::TimedOut if !late.is_empty() => {
                 let late = self.show_ranks(late);
-                format!("{who} did not take part: {late} timed out waiting for a collective")
+                format!("{ranks} did not take part: {late} timed out waiting for a collective")
             }
             FailureClass::LostPeer | FailureClass::TimedOut => {
                 let lost = self.show_ranks(lost);
-                format!("{who} closed connections before it exited: {lost} lost a connection")
+                format!("{ranks} closed connections before it exited: {lost} lost a connection")
             }
-            FailureClass::Own | FailureClass::Stopped => format!("{who} did not take part"),
+            FailureClass::Own | FailureClass::Stopped => format!("{ranks} did not take part"),
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_in_a_row_are_one_range() {
+    fn consecutive_ranks_are_one_range() {
         #[track_caller]
         fn check(ranks: &[u32], expect: &str) {
             assert_eq!(fold_ranks(ranks), expect);

@@ -16,7 +16,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 /// How a launch ended.
 pub(super) struct LaunchEnd {
     pub(super) status: Status,
-    /// The final text.
+    /// The final screen; empty when there is nothing to report.
     pub(super) text: String,
     /// The node that was the cause of a failure.
     pub(super) cause: Option<NodeRank>,
@@ -35,7 +35,7 @@ impl Dispatcher<'_> {
 
     /// Closes the links, waits for the output, reports the result and writes the record.
     pub(super) async fn finish(mut self) -> LaunchEnd {
-        let verdict = self.job.verdict().expect("the loop ended because there is one").clone();
+        let verdict = self.job.verdict().expect("the loop ends with a verdict").clone();
         self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
         self.nodes.iter().filter(|node| node.heard.is_none()).for_each(NodeHandle::hang_up);
@@ -52,7 +52,7 @@ impl Dispatcher<'_> {
         pages.finish();
         self.problems.sort_by_key(|(node, _)| *node);
         self.faults.sort_by_key(|(node, fault)| (fault.kind, *node));
-        let story = verdict::JobReport {
+        let report = verdict::JobReport {
             plan: self.plan,
             options: self.options,
             verdict: &verdict,
@@ -63,11 +63,11 @@ impl Dispatcher<'_> {
             epochs: &self.epochs,
             started: self.started.1,
         };
-        let status = match (story.status(), pages.output_failure()) {
+        let status = match (report.status(), pages.output_failure()) {
             (Status::Success, Some(_)) => Status::Io,
             (status, _) => status,
         };
-        let text = story.last_words(&mut pages);
+        let text = report.last_words(&mut pages);
         if let (Some(log_dir), false) = (&self.options.log_dir, self.begun.is_some()) {
             log_dir.discard();
         }
@@ -76,7 +76,7 @@ impl Dispatcher<'_> {
                 run_dir.discard();
                 String::new()
             }
-            _ => story.write_record(status),
+            _ => report.write_record(status),
         };
         pages.say(&text);
         pages.say(&recorded);
@@ -87,6 +87,6 @@ impl Dispatcher<'_> {
         }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();
-        LaunchEnd { status, text, cause: story.node_of_cause(), may_be_taken_over }
+        LaunchEnd { status, text, cause: report.node_of_cause(), may_be_taken_over }
     }
 }

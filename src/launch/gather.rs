@@ -29,25 +29,25 @@ const FAREWELL_MAX: Duration = Duration::from_secs(2);
 pub(super) async fn see_through(
     plan: &LaunchPlan,
     options: &Options,
-    (dial, pulse): (&DialOptions, Arc<HealthState>),
-    waiting: SignalWatch,
+    (dial, health): (&DialOptions, Arc<HealthState>),
+    blocked_signals: SignalWatch,
 ) -> Result<Status, LaunchError> {
     let file = options.keeper.termination_log.as_ref();
     let mut signals = Signals::listen()?;
-    drop(waiting);
+    drop(blocked_signals);
     let deadline = clock::now() + dial.join_limit;
     let limit = duration(dial.join_limit);
-    let tell = |why: &BindError, since| {
+    let report_wait = |why: &BindError, since| {
         let text = format!(
-            "for this node's own name, since {}, {limit} at most (--join_timeout): {why}",
+            "for the name of this node to resolve, since {}, {limit} at most (--join_timeout): {why}",
             duration(since)
         );
         print_error(&step("Waiting", &text));
     };
     // The name of node 0 may not exist yet. Process 1 is not ended by a signal that it does not
     // handle.
-    let door = tokio::select! {
-        door = BoundListener::open(&dial.address, dial.port, deadline, tell) => door?,
+    let listener = tokio::select! {
+        listener = BoundListener::open(&dial.address, dial.port, deadline, report_wait) => listener?,
         signal = signals.stop() => {
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
@@ -55,17 +55,17 @@ pub(super) async fn see_through(
             return Ok(status);
         }
     };
-    pulse.set_ready(true);
+    health.set_ready(true);
     let mut tasks = Tasks::default();
     let screen: Arc<OnceLock<OutputSender>> = Arc::default();
-    let said_on = Arc::clone(&screen);
-    let say = move |line: String| match said_on.get() {
+    let output = Arc::clone(&screen);
+    let say = move |line: String| match output.get() {
         Some(screen) => screen.say(line),
         None => print_error(&line),
     };
-    let gate = Arc::new(Acceptor::open(door, rules(plan, options, dial), say, &mut tasks)?);
-    let way = Connector::Dial(Arc::clone(&gate), dial.join_limit, dial.local_addr);
-    let job = dispatch(plan, options, (&way, pulse), |sender| {
+    let acceptor = Arc::new(Acceptor::open(listener, rules(plan, options, dial), say, &mut tasks)?);
+    let connector = Connector::Dial(Arc::clone(&acceptor), dial.join_limit, dial.local_addr);
+    let job = dispatch(plan, options, (&connector, health), |sender| {
         // The handlers of the dispatcher now receive signals that arrived before they were
         // installed.
         signals.pass_on();
@@ -79,11 +79,11 @@ pub(super) async fn see_through(
     leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     if may_be_taken_over {
         let limit = duration(dial.join_limit);
-        let text = format!("node 0; the others wait for another one in its place, {limit} at most");
+        let text = format!("node 0; the other nodes wait up to {limit} for its replacement");
         print_error(&step("Leaving", &text));
-        gate.leave();
+        acceptor.leave();
     } else {
-        gate.close(JobOver { status: status.code(), text, cause });
+        acceptor.close(JobOver { status: status.code(), text, cause });
     }
     let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
     Ok(own)

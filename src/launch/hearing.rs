@@ -59,10 +59,10 @@ impl Dispatcher<'_> {
 
     /// Handles a signal that a process of remuda on a node received like one to the launcher.
     fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
-        let wish = UserRequest::of(signal)?;
+        let request = UserRequest::of(signal)?;
         let host = &self.plan.nodes[node.index()].host;
-        self.reporter.say(step("Signal", &format!("{host} was sent {}", signal_name(signal))));
-        self.wish(wish, Some(node))
+        self.reporter.say(step("Signal", &format!("{host} received {}", signal_name(signal))));
+        self.wish(request, Some(node))
     }
 
     /// Handles a node that cannot take part. Where another system starts the nodes, the launcher
@@ -87,13 +87,15 @@ impl Dispatcher<'_> {
     /// Why this message is invalid now. Later code relies on messages that pass: an invalid one
     /// ends only the part of the node that sent it.
     fn objection(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
-        let about = |rank: &Rank| {
+        let check_rank = |rank: &Rank| {
             let worker = self.history.workers.get(rank.index());
             let is_foreign = worker.is_none_or(|worker| worker.node != node);
             is_foreign.then(|| node::foreign(*rank))
         };
-        let so_early =
-            || (!self.job.has_started(node)).then(|| "it ended before it began".to_owned());
+        let before_start = || {
+            (!self.job.has_started(node))
+                .then(|| "protocol error: report about workers that were not started".to_owned())
+        };
         match message {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
                 Some("protocol error: unexpected answer".to_owned())
@@ -102,21 +104,20 @@ impl Dispatcher<'_> {
             FromAgent::Refused(problems) => {
                 problems.is_empty().then(|| "protocol error: refused without a reason".to_owned())
             }
-            FromAgent::StartFailed(failed) => about(&failed.rank).or_else(so_early),
+            FromAgent::StartFailed(failed) => check_rank(&failed.rank).or_else(before_start),
             FromAgent::Started { rank, .. } | FromAgent::Exited { rank, .. } => {
-                about(rank).or_else(so_early)
+                check_rank(rank).or_else(before_start)
             }
             FromAgent::ErrorFile { rank, bytes, .. } => {
                 let is_long = wire::ERROR_FILE_BYTES_MAX < bytes.len();
-                let too_long =
-                    || is_long.then(|| "it sent an error file that is too long".to_owned());
-                about(rank).or_else(so_early).or_else(too_long)
+                let too_long = || is_long.then(|| "protocol error: error file too long".to_owned());
+                check_rank(rank).or_else(before_start).or_else(too_long)
             }
             FromAgent::Leftovers { rank, .. }
             | FromAgent::StdinTaken { rank, .. }
-            | FromAgent::Note { rank, .. } => about(rank),
-            FromAgent::Suspended(ranks) => ranks.iter().find_map(about),
-            FromAgent::Idle { .. } => so_early(),
+            | FromAgent::Note { rank, .. } => check_rank(rank),
+            FromAgent::Suspended(ranks) => ranks.iter().find_map(check_rank),
+            FromAgent::Idle { .. } => before_start(),
             FromAgent::Examined(_) | FromAgent::Dialed(_) => {
                 Some("protocol error: unexpected answer".to_owned())
             }
@@ -139,17 +140,19 @@ impl Dispatcher<'_> {
         let listen =
             orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
         if found.master.is_none() {
-            return Some("it is node 0 and found no port".to_owned());
+            return Some("protocol error: node 0 sent no master port".to_owned());
         }
-        (listen.store && found.store.is_none()).then(|| "it is node 0 and has no store".to_owned())
+        (listen.store && found.store.is_none())
+            .then(|| "protocol error: node 0 sent no store address".to_owned())
     }
 
     fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
         match message {
             FromAgent::Hello(hello) if hello.version != wire::VERSION => {
-                let (theirs, ours) = (hello.version, wire::VERSION);
+                let (agent_version, own_version) = (hello.version, wire::VERSION);
                 let why = format!(
-                    "it is build {} and speaks version {theirs}, we speak {ours}",
+                    "its protocol version is {agent_version} (build {}), that of this launcher is \
+                     {own_version}",
                     hello.build
                 );
                 self.lose(node, NodeLoss::Garbled(why))

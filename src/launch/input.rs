@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_reader_sets_the_pace_while_it_lives() {
+    fn input_waits_for_the_slowest_running_reader() {
         let piece = vec![0; UNREAD_BYTES_MAX as usize];
         let mut input = input(&[&piece, &piece, &piece, b""]);
         assert!(has_next(&mut input));
@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn without_readers_nothing_is_read() {
-        let mut input = input(&[b"for somebody else"]);
+    fn input_without_readers_is_not_read() {
+        let mut input = input(&[b"for another program"]);
         input.gone(Rank(0));
         input.gone(Rank(1));
         assert!(!has_next(&mut input));

@@ -16,6 +16,7 @@ use super::probes::{HealthState, answer_probes};
 use super::signals::{Signals, UserRequest};
 use super::termination_log::leave_message;
 use super::verdict::show_refusal;
+use super::voice;
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::job::{OnTerm, Requests};
@@ -79,13 +80,13 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
     }
     heap::share();
     signals::hear_of_children();
-    let waiting = signals::let_requests_wait();
+    let blocked_signals = signals::let_requests_wait();
     family::become_subreaper();
     let inherited = family::children_of(rustix::process::getpid());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
-        let mut joining = Joining {
+        let mut member_loop = Joining {
             plan,
             member,
             inherited,
@@ -97,14 +98,15 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
             requests: Requests::default(),
             tasks: Tasks::default(),
         };
-        drop(waiting);
-        joining.run().await
+        drop(blocked_signals);
+        member_loop.run().await
     });
     // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
     status
 }
 
+/// State of a member while it takes part in the job, over all its connections.
 struct Joining<'a> {
     plan: &'a LaunchPlan,
     member: &'a MemberOptions,
@@ -162,17 +164,17 @@ impl Joining<'_> {
     async fn take_part_once(&mut self) -> Result<Option<Status>, LaunchError> {
         let dialer = self.dialer();
         self.say(&step("Joining", &self.introduction(&dialer)));
-        let called = dialer.called();
+        let leader_address = dialer.called();
         let joined = {
             let limit = duration(self.member.dial.join_limit);
-            let tell = |why: &str, since| {
+            let report_wait = |why: &str, since| {
                 let since = duration(since);
                 let text = format!(
-                    "for node 0 ({called}), since {since}, {limit} at most (--join_timeout): {why}"
+                    "for node 0 ({leader_address}), since {since}, {limit} at most (--join_timeout): {why}"
                 );
                 say(&step("Waiting", &text), self.member.paint);
             };
-            let join = dialer.join(self.member.dial.join_limit, tell);
+            let join = dialer.join(self.member.dial.join_limit, report_wait);
             tokio::select! {
                 joined = join => Ok(joined),
                 signal = self.signals.stop() => Err(signal),
@@ -183,7 +185,7 @@ impl Joining<'_> {
             Ok(Err(fault)) => return Ok(Some(self.not_joined(&fault))),
             Err(signal) => return Ok(Some(self.left(signal))),
         };
-        let text = format!("node 0 ({called}), which shows what workers write");
+        let text = format!("node 0 ({leader_address}), which shows the output of the workers");
         self.say(&step("Joined", &text));
         self.pulse.set_ready(true);
         let Link { reader, writer, agent, .. } =
@@ -197,7 +199,8 @@ impl Joining<'_> {
             self.see_off(agent, matches!(part, Part::Left)).await;
         }
         if self.may_join_again(&part) {
-            let text = format!("to node 0 was lost; reconnecting for epoch {}", self.fresh());
+            let attempt = voice::attempt_explained(self.fresh());
+            let text = format!("to node 0 was lost; reconnecting for {attempt}");
             self.say(&step("Lost", &format!("the connection {text}")));
             return Ok(None);
         }
@@ -245,8 +248,11 @@ impl Joining<'_> {
         let MemberOptions { dial, node, .. } = self.member;
         let host = &self.plan.nodes[node.index()].host;
         let nodes = self.plan.nodes.len();
-        let (called, limit) = (dialer.called(), duration(dial.join_limit));
-        format!("job {} at {called} as node {node} of {nodes} ({host}), within {limit}", dial.job)
+        let (leader_address, limit) = (dialer.called(), duration(dial.join_limit));
+        format!(
+            "job {} at {leader_address} as node {node} of {nodes} ({host}), within {limit}",
+            dial.job
+        )
     }
 
     fn agent_words(&self) -> [OsString; 3] {
@@ -264,7 +270,7 @@ impl Joining<'_> {
         let text = fault.to_string();
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default();
-        let (so, status) = match (self.epoch, fault) {
+        let (consequence, status) = match (self.epoch, fault) {
             // This node took part in the job until node 0 was lost.
             (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
             (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
@@ -272,11 +278,12 @@ impl Joining<'_> {
             }
             (None, _) => ("nothing was started", fault.status()),
         };
-        let mut screen = format!("error[{}]: {}; {so}\n", codes::NOT_JOINED, neutral(title));
+        let mut screen =
+            format!("error[{}]: {}; {consequence}\n", codes::NOT_JOINED, neutral(title));
         screen += &neutral_lines(lines);
         let help = match (self.epoch, fault) {
             (Some(_), JoinFault::NoAnswer(..)) => {
-                "why it ended is on node 0's own screen".to_owned()
+                "the screen of node 0 shows why it exited".to_owned()
             }
             (_, fault) => fault.help(),
         };
@@ -292,18 +299,18 @@ impl Joining<'_> {
         attached: &mut Attached,
         agent: &mut Option<AgentProcess>,
     ) -> Part {
-        let mut late: Option<Instant> = None;
-        let mut burial = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
+        let mut deadline: Option<Instant> = None;
+        let mut reap_at = grave::is_everybodys_parent().then(|| clock::now() + BURIAL);
         loop {
-            let happening = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                wish = self.signals.next() => Happening::Wish(wish),
+                request = self.signals.next() => Happening::Wish(request),
                 news = attached.next() => Happening::News(news),
-                () = sleep_until(late) => Happening::Late,
-                () = sleep_until(burial) => Happening::Burial,
+                () = sleep_until(deadline) => Happening::Late,
+                () = sleep_until(reap_at) => Happening::Burial,
                 never = self.tasks.watch() => match never {},
             };
-            match happening {
+            match event {
                 Happening::News(Some(News::Over(over))) => return Part::Over(over),
                 Happening::News(Some(News::Again)) => return Part::Again,
                 Happening::News(Some(News::Leaving)) => {
@@ -318,20 +325,20 @@ impl Joining<'_> {
                 Happening::News(Some(News::AgentEnded)) => {
                     // Other nodes may still be stopping; then node 0 reports the result or needs
                     // this node again.
-                    late = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
+                    deadline = Some(clock::now() + self.member.lease + self.member.grace + ENDING);
                     if let Some(agent) = agent.take() {
                         attached.agent_ended(self.bury(agent).await);
                     }
                 }
-                Happening::Wish(wish) => {
-                    if !self.pass_on(wish, attached) {
+                Happening::Wish(request) => {
+                    if !self.pass_on(request, attached) {
                         return Part::Left;
                     }
                 }
                 Happening::Burial => {
-                    burial = Some(clock::now() + BURIAL);
-                    let living = agent.as_ref().and_then(AgentProcess::pid);
-                    let known = |pid| living == Some(pid) || self.inherited.contains(&pid);
+                    reap_at = Some(clock::now() + BURIAL);
+                    let agent_pid = agent.as_ref().and_then(AgentProcess::pid);
+                    let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
                     family::bury(known, |_, _| {});
                 }
             }
@@ -349,8 +356,8 @@ impl Joining<'_> {
     }
 
     /// Forwards a request of the user to the job. Returns false if this process is to stop waiting.
-    fn pass_on(&mut self, wish: UserRequest, attached: &Attached) -> bool {
-        match wish {
+    fn pass_on(&mut self, request: UserRequest, attached: &Attached) -> bool {
+        match request {
             UserRequest::Stop(signal) => {
                 if self.requests.note(clock::now()).is_none() {
                     return true;
@@ -359,14 +366,15 @@ impl Joining<'_> {
                 let name = signal_name(signal);
                 match self.stops.len() {
                     1 if signal == libc::SIGTERM && self.may_leave() => {
-                        let text = format!("the job, which goes on without us: {name} received");
+                        let text =
+                            format!("the job, which continues without this node: {name} received");
                         self.say(&step("Leaving", &format!("{text}; again to kill now")));
                     }
                     1 => {
                         let text = format!("the job: {name} received; again to kill now");
                         self.say(&step("Stopping", &text));
                     }
-                    2 => self.say(&step("Killing", "what is left")),
+                    2 => self.say(&step("Killing", "the remaining processes")),
                     _ => return false,
                 }
                 attached.signal(signal);
@@ -375,10 +383,13 @@ impl Joining<'_> {
             UserRequest::Tell => {
                 let workers = self.plan.nodes[self.member.node.index()].workers.len();
                 let text = format!("{} of node {}", count(workers, "worker"), self.member.node);
-                self.say(&step("State", &format!("{text}; node 0 tells how each is doing")));
+                self.say(&step(
+                    "State",
+                    &format!("{text}; SIGQUIT on node 0 shows the state of each"),
+                ));
             }
             UserRequest::Suspend => {
-                self.say("note: Ctrl-Z stops a job at node 0, not here\n");
+                self.say("note: only Ctrl-Z on node 0 suspends the job\n");
             }
         }
         true
@@ -394,12 +405,12 @@ impl Joining<'_> {
         end.exit
     }
 
-    async fn bury_leftovers(&mut self, living: Option<Pid>) {
-        let mut grave = OrphanReaper::default();
-        grave.open(self.spared(living));
-        while let Some(at) = grave.look_at() {
+    async fn bury_leftovers(&mut self, agent_pid: Option<Pid>) {
+        let mut reaper = OrphanReaper::default();
+        reaper.open(self.spared(agent_pid));
+        while let Some(at) = reaper.look_at() {
             sleep_until(Some(at)).await;
-            grave.look();
+            reaper.look();
         }
     }
 
@@ -410,7 +421,7 @@ impl Joining<'_> {
             return;
         }
         let limit = self.member.grace + ENDING;
-        let enough = async {
+        let third_signal = async {
             loop {
                 if let UserRequest::Stop(signal) = self.signals.next().await
                     && self.requests.note(clock::now()).is_some()
@@ -424,7 +435,7 @@ impl Joining<'_> {
         };
         let exit = tokio::select! {
             end = agent.bury(limit) => end.exit,
-            () = enough => return,
+            () = third_signal => return,
         };
         if exit != Some(WorkerExit::Code(0)) {
             self.bury_leftovers(None).await;
@@ -432,9 +443,9 @@ impl Joining<'_> {
     }
 
     /// Returns a test for children that must not be ended as leftovers of the job.
-    fn spared(&self, living: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
+    fn spared(&self, agent_pid: Option<Pid>) -> impl Fn(Pid) -> bool + Send + 'static {
         let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
-        let agents: Vec<Pid> = living.into_iter().collect();
+        let agents: Vec<Pid> = agent_pid.into_iter().collect();
         move |pid| {
             agents.contains(&pid)
                 || inherited.contains(&pid)
@@ -447,7 +458,7 @@ impl Joining<'_> {
             Part::Over(JobOver { status, text, cause }) => {
                 let text = neutral_lines(text.lines());
                 if text.is_empty() {
-                    self.say(&step("Ended", "the job, with 0"));
+                    self.say(&step("Ended", "the job, with status 0"));
                 } else {
                     say(&text, self.member.paint);
                 }
@@ -472,7 +483,7 @@ impl Joining<'_> {
     /// The status after the user stopped this node: no failure, so only the signal is reported.
     fn left(&self, signal: i32) -> Status {
         let status = Status::Interrupted(signal);
-        let text = format!("left the job, asked by {}\n", signal_name(signal));
+        let text = format!("left the job: {} received\n", signal_name(signal));
         self.member.leave_message(status, &text, Some(self.member.node));
         status
     }
@@ -483,12 +494,12 @@ impl Joining<'_> {
         let pid = process::id();
         Failure {
             code: codes::LEADER_LOST,
-            title: format!("node 0 ({host}) is gone; the workers of this node were stopped"),
+            title: format!("node 0 ({host}) was lost; the workers of this node were stopped"),
             facts: vec![format!(
                 "its connection closed without a final status   {}:{}   pid {pid} here",
                 dial.address, dial.port
             )],
-            help: vec!["what happened there is told on its own screen".to_owned()],
+            help: vec!["the screen of node 0 shows the cause".to_owned()],
             ..Failure::default()
         }
     }

@@ -29,21 +29,21 @@ impl Dispatcher<'_> {
         self.say_early(now);
         self.say_waiting(now);
         self.give_up_late(now);
-        let (mut silent, mut quiet) = (Vec::new(), Vec::new());
+        let (mut expired, mut late) = (Vec::new(), Vec::new());
         for (place, node) in (0..).map(NodeRank).zip(&self.nodes) {
             let Some(heard) = node.heard.filter(|_| !node.lost) else { continue };
-            let silence = now.saturating_duration_since(heard);
-            if self.options.lease < silence {
-                silent.push(place);
-            } else if SILENCE_WARNING < silence {
-                quiet.push((self.plan.nodes[place.index()].host.as_str(), silence));
+            let since_message = now.saturating_duration_since(heard);
+            if self.options.lease < since_message {
+                expired.push(place);
+            } else if SILENCE_WARNING < since_message {
+                late.push((self.plan.nodes[place.index()].host.as_str(), since_message));
             }
         }
-        if let Some(line) = voice::silent(&quiet) {
+        if let Some(line) = voice::silent(&late) {
             self.reporter.say(line);
         }
-        silent.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
-        (!silent.is_empty()).then_some(Event::Silent(silent))
+        expired.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
+        (!expired.is_empty()).then_some(Event::Silent(expired))
     }
 
     /// Handles a suspension of the launcher: no node counts as silent for that time, because

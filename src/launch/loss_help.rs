@@ -19,16 +19,19 @@ pub(super) fn help_of_lost(
         | NodeLoss::Garbled(_)
         | NodeLoss::Leaves => None,
         NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
-            "is {host} up, and the network to it? `--lease TIME` allows a longer silence"
+            "check that {host} is running and reachable; `--lease TIME` allows longer gaps between \
+             heartbeats"
         )),
         NodeLoss::ShimFrozen => Some(format!(
             "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
              allows a longer stop"
         )),
         NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
-            Some(format!("if no user killed it, the kernel may have: see `dmesg` on {host}"))
+            Some(format!("if no user killed it, check `dmesg` on {host} for the OOM killer"))
         }
-        NodeLoss::LinkClosed(None) => Some(format!("is {host} up? see `uptime` and `dmesg` there")),
+        NodeLoss::LinkClosed(None) => {
+            Some(format!("check that {host} is running; see `uptime` and `dmesg` there"))
+        }
     }
 }
 
@@ -41,12 +44,12 @@ fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
         NodeLoss::Silent
         | NodeLoss::ShimFrozen
         | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => {
-            "; `--lease TIME` allows a longer silence"
+            "; `--lease TIME` allows longer gaps between heartbeats"
         }
         NodeLoss::LinkClosed(_) | NodeLoss::ShimDied => "; `OOMKilled` means its memory limit",
     };
     Some(format!(
         "`kubectl get pods` lists {host}; `kubectl describe pod NAME` and `kubectl logs NAME --previous` \
-         show why it ended{why}"
+         show why it exited{why}"
     ))
 }

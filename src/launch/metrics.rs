@@ -62,8 +62,8 @@ pub(super) fn show_metrics(
     now: Instant,
 ) -> String {
     let mut text = Exposition::default();
-    text.family("up", Kind::Gauge, "1: the process of this node runs.").sample("", 1);
-    text.family("ready", Kind::Gauge, "1 if this node is a part of the job.")
+    text.family("up", Kind::Gauge, "1 while the remuda process of this node runs.").sample("", 1);
+    text.family("ready", Kind::Gauge, "1 if this node has joined the job.")
         .sample("", u8::from(is_ready));
     text.family("restarts_total", Kind::Counter, "Restarts of the workers of the job.")
         .sample("", restarts);
@@ -76,13 +76,13 @@ pub(super) fn show_metrics(
 
 fn show_job(text: &mut Exposition, job: &JobNumbers, now: Instant) {
     let started = job.started.as_secs_f64();
-    text.family("job_start_time_seconds", Kind::Gauge, "When node 0 began, since 1970.")
+    text.family("job_start_time_seconds", Kind::Gauge, "Start of the job as Unix time.")
         .sample("", Float(started));
     text.family("workers", Kind::Gauge, "Workers of the job by state.")
         .sample(r#"state="running""#, job.running)
         .sample(r#"state="exited""#, job.exited)
         .sample(r#"state="failed""#, job.failed);
-    let connected = job.nodes.iter().filter(|(_, heard)| heard.is_some()).count();
+    let connected = job.nodes.iter().filter(|(_, last_message)| last_message.is_some()).count();
     text.family("nodes", Kind::Gauge, "Nodes of the job by state.")
         .sample(r#"state="connected""#, connected)
         .sample(r#"state="missing""#, job.nodes.len() - connected);
@@ -91,9 +91,9 @@ fn show_job(text: &mut Exposition, job: &JobNumbers, now: Instant) {
         Kind::Gauge,
         "Time since the last message of a connected node.",
     );
-    let heard = job.nodes.iter().filter_map(|(host, heard)| Some((host, (*heard)?)));
-    for (host, heard) in heard.take(NODES_MAX) {
-        let age = now.saturating_duration_since(heard).as_secs_f64();
+    let last_messages = job.nodes.iter().filter_map(|(host, at)| Some((host, (*at)?)));
+    for (host, at) in last_messages.take(NODES_MAX) {
+        let age = now.saturating_duration_since(at).as_secs_f64();
         ages = ages.sample(&format!("node=\"{}\"", escape_label(host)), Float(age));
     }
 }
@@ -111,14 +111,14 @@ fn show_traffic(text: &mut Exposition, traffic: &LinkTraffic, now: Instant) {
     text.family("last_step_age_seconds", Kind::Gauge, "Time since workers reported a step.")
         .sample("", Float(age));
     if let Some(steps) = step.steps {
-        text.family("steps_planned", Kind::Gauge, "Training steps that there will be.")
+        text.family("steps_planned", Kind::Gauge, "Total number of training steps.")
             .sample("", steps);
     }
     if let Some(loss) = step.loss {
         text.family("loss", Kind::Gauge, "Loss of the last step.").sample("", Float(loss));
     }
     if let Some(speed) = step.tokens_per_s {
-        text.family("tokens_per_second", Kind::Gauge, "Speed of all workers.")
+        text.family("tokens_per_second", Kind::Gauge, "Tokens per second of all workers.")
             .sample("", Float(speed));
     }
 }
@@ -182,12 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_of_a_member_say_what_it_knows() {
+    fn metrics_of_a_member_cover_its_own_state() {
         let expect = "\
-# HELP remuda_up 1: the process of this node runs.
+# HELP remuda_up 1 while the remuda process of this node runs.
 # TYPE remuda_up gauge
 remuda_up 1
-# HELP remuda_ready 1 if this node is a part of the job.
+# HELP remuda_ready 1 if this node has joined the job.
 # TYPE remuda_ready gauge
 remuda_ready 0
 # HELP remuda_restarts_total Restarts of the workers of the job.

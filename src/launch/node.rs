@@ -38,10 +38,11 @@ pub(super) struct NodeEvent {
     pub(super) what: NodeMessage,
 }
 
+/// Content of a [`NodeEvent`].
 pub(super) enum NodeMessage {
     /// The ssh login succeeded; an agent will be started.
     LetIn,
-    /// A link exists.
+    /// The link to the node was made.
     Connected,
     /// The node has taken part in every epoch before this one, with another node 0.
     Fresh {
@@ -176,30 +177,30 @@ impl NodeHandle {
         (link, since): (u32, Epoch),
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
-        let (to_agent, told) = mpsc::unbounded_channel();
+        let (to_agent, queue) = mpsc::unbounded_channel();
         let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let traffic = Arc::clone(&caller.traffic);
         let own_epoch = Arc::clone(&epoch);
         let ends = Ends { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
         let (agent, task) = match caller.way {
-            Connector::Dial(gate, limit, _) if node != NodeRank(0) => {
+            Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
                 let until = (caller.asked + *limit, *limit);
-                (None, tasks.spawn(serve_joined(Arc::clone(gate), until, ends, told)))
+                (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
             }
             Connector::Local | Connector::Dial(..) => {
-                let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
-                let link = connect_local(&words.map(Into::into), caller.local_addr())?;
-                (link.agent.pid(), tasks.spawn(serve(link, ends, told)))
+                let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
+                let link = connect_local(&args.map(Into::into), caller.local_addr())?;
+                (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
             }
             Connector::Ssh(ssh) => {
                 let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
-                (None, tasks.spawn(serve_remote(ssh, (host, job), ends, told)))
+                (None, tasks.spawn(serve_remote(ssh, (host, job), ends, queue)))
             }
             #[cfg(test)]
             Connector::Played(links) => {
                 let link = links.lock().expect("no panic while held")[node.index()].take();
-                (None, tasks.spawn(serve_new(link.expect("one for each node"), ends, told)))
+                (None, tasks.spawn(serve_new(link.expect("one for each node"), ends, queue)))
             }
         };
         let node_handle = Self {
@@ -297,17 +298,17 @@ impl NodeHandle {
     /// estimate: a time up to 1 s in the future keeps its order, a later one becomes the present.
     pub(super) fn instant(&self, at_us: u64) -> Instant {
         let (now, now_us) = (clock::now(), clock::machine_us());
-        let ours_us = self.clock.to_ours(at_us);
-        let age = Duration::from_micros(now_us.saturating_sub(ours_us));
-        let ahead = Duration::from_micros(ours_us.saturating_sub(now_us));
+        let own_us = self.clock.to_ours(at_us);
+        let age = Duration::from_micros(now_us.saturating_sub(own_us));
+        let ahead = Duration::from_micros(own_us.saturating_sub(now_us));
         let past = now.checked_sub(age).unwrap_or(now);
         if ahead < AHEAD_MAX { past + ahead } else { now }
     }
 }
 
-async fn write(writer: LinkWriter, mut told: Words) {
-    while let Some(word) = told.recv().await {
-        let written = match word {
+async fn write(writer: LinkWriter, mut queue: Words) {
+    while let Some(frame) = queue.recv().await {
+        let written = match frame {
             Word::Own(frame) => writer.write_all(&frame, &[]).await,
             Word::Shared(frame) => writer.write_all(&frame, &[]).await,
         };
@@ -317,16 +318,16 @@ async fn write(writer: LinkWriter, mut told: Words) {
     }
 }
 
-async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, told: Words) {
+async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, queue: Words) {
     let (output, name) = (ends.output.clone(), host.clone());
-    let hear = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
-    let (who, let_in) = ((&job, ends.node), ends.tell(NodeMessage::LetIn));
-    let connected = ssh.connect(&host, who, Box::new(hear), let_in).await;
+    let show_line = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
+    let (node, on_login) = ((&job, ends.node), ends.tell(NodeMessage::LetIn));
+    let connected = ssh.connect(&host, node, Box::new(show_line), on_login).await;
     if let Some(hint) = ssh.take_hint() {
         ends.output.say(format!("note: {hint}\n"));
     }
     match connected {
-        Ok(link) => serve_new(link, ends, told).await,
+        Ok(link) => serve_new(link, ends, queue).await,
         Err(fault) => ends.tell(NodeMessage::Unreachable(fault)).await,
     }
 }
@@ -334,62 +335,63 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
 /// Waits for a node that another system starts until an instant, which lies the given limit after
 /// the nodes were asked, and serves it.
 async fn serve_joined(
-    gate: Arc<Acceptor>,
+    acceptor: Arc<Acceptor>,
     (until, limit): (Instant, Duration),
     ends: Ends,
-    told: Words,
+    queue: Words,
 ) {
-    let joined = match tokio::time::timeout_at(until.into(), gate.wait_for(ends.node)).await {
+    let joined = match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
         Ok(Some(Ok(joined))) => joined,
-        Ok(Some(Err(unfit))) => return ends.tell(NodeMessage::Unreachable(unfit)).await,
+        Ok(Some(Err(fault))) => return ends.tell(NodeMessage::Unreachable(fault)).await,
         Ok(None) | Err(_) => {
-            let absent = absent(&gate, &ends, limit).await;
-            return ends.tell(NodeMessage::Unreachable(absent)).await;
+            let fault = absent(&acceptor, &ends, limit).await;
+            return ends.tell(NodeMessage::Unreachable(fault)).await;
         }
     };
     let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
     if Epoch(0) < epoch {
         ends.tell(NodeMessage::Fresh { epoch, uncharged }).await;
     }
-    let signalled = ends.clone();
-    let pass_on = async {
+    let signal_ends = ends.clone();
+    let forward_signals = async {
         while let Some(signal) = signals.recv().await {
-            signalled.tell(NodeMessage::Signalled(signal)).await;
+            signal_ends.tell(NodeMessage::Signalled(signal)).await;
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = serve_new(link, ends, told) => {}
-        () = pass_on => {}
+        () = serve_new(link, ends, queue) => {}
+        () = forward_signals => {}
     }
 }
 
 /// The fault of a node that did not join in time: rejected connections with another key prove the
 /// reason.
-async fn absent(gate: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
+async fn absent(acceptor: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
     let (node, limit) = (ends.node, duration(limit));
-    let mut words = format!("node {node} did not join within {limit}");
+    let mut message = format!("node {node} did not join within {limit} (--join_timeout)");
     if 0 < ends.link {
-        words += "; its first connection was lost";
+        message += "; its first connection was lost";
     }
-    let Some(impostors) = gate.impostors(node).await else {
-        return Fault::new(FaultKind::Absent, words);
+    let Some(rejected) = acceptor.impostors(node).await else {
+        return Fault::new(FaultKind::Absent, message);
     };
-    let own = gate.own_key();
-    let words = format!(
-        "node {node} did not join within {limit} (--join_timeout): {impostors}; node 0's has the {own}"
+    let own_key = acceptor.own_key();
+    let message = format!(
+        "node {node} did not join within {limit} (--join_timeout): {rejected}; the key of node 0 has \
+         the {own_key}"
     );
-    Fault::new(FaultKind::OtherKey, words)
+    Fault::new(FaultKind::OtherKey, message)
 }
 
 /// Serves a link that was made after the start.
-async fn serve_new(link: Link, ends: Ends, told: Words) {
+async fn serve_new(link: Link, ends: Ends, queue: Words) {
     ends.tell(NodeMessage::Connected).await;
-    serve(link, ends, told).await;
+    serve(link, ends, queue).await;
 }
 
 /// Writes and reads until the link ends, and reaps the process at its other end.
-async fn serve(link: Link, ends: Ends, told: Words) {
+async fn serve(link: Link, ends: Ends, queue: Words) {
     let Link { reader, writer, agent, early, .. } = link;
     let read = async {
         let end = relay(&reader, &early, &ends).await;
@@ -400,12 +402,12 @@ async fn serve(link: Link, ends: Ends, told: Words) {
         };
         ends.tell(what).await;
     };
-    tokio::join!(write(writer, told), read);
+    tokio::join!(write(writer, queue), read);
 }
 
 /// The reason for rejecting a message about a worker of another node.
 pub(super) fn foreign(rank: Rank) -> String {
-    format!("it speaks of rank {rank}, which is not its own")
+    format!("protocol error: report about rank {rank} of another node")
 }
 
 /// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's

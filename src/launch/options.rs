@@ -16,7 +16,7 @@ use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
 use crate::wire::FileWish;
 
-/// Options of a launch.
+/// Options of a launch that are not part of its plan: names, limits, output, transport.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of the job.
@@ -91,7 +91,7 @@ pub struct Options {
 /// The lines that remuda prints around a successful job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Framing {
-    /// None.
+    /// No lines.
     None,
     /// The directory of the logs.
     Start,
@@ -223,7 +223,7 @@ pub enum GpuSharing {
 pub enum StdinTo {
     /// No worker reads standard input.
     Nobody,
-    /// One worker.
+    /// The worker with this rank.
     Rank(Rank),
     /// Every worker reads all of it.
     All,
@@ -298,13 +298,13 @@ impl LaunchError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
-            Self::Status { .. } => Some("give another `--status_addr`, an address of this pod"),
-            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => {
-                Some("`--master_addr` is an address or a name of node 0, the same on every node")
-            }
-            Self::Bind(BindError::Taken { .. }) => {
-                Some("give all nodes another `--master_port`; the two ports behind it are ours")
-            }
+            Self::Status { .. } => Some("set `--status_addr` to an address of this pod"),
+            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => Some(
+                "set `--master_addr` to an address or a name of node 0, the same on every node",
+            ),
+            Self::Bind(BindError::Taken { .. }) => Some(
+                "set another `--master_port` on all nodes; remuda also uses the two ports after it",
+            ),
         }
     }
 }

@@ -37,18 +37,18 @@ enum State {
 
 impl Pause {
     /// Starts the wait for these; returns false if it has been started already.
-    pub(super) fn ask(&mut self, now: Instant, whom: impl Iterator<Item = PauseScope>) -> bool {
+    pub(super) fn ask(&mut self, now: Instant, scopes: impl Iterator<Item = PauseScope>) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
-            self.state = State::Asked { since: now, waiting: whom.collect() };
+            self.state = State::Asked { since: now, waiting: scopes.collect() };
         }
         is_new
     }
 
     /// Notes that one of them has stopped, or is gone.
-    pub(super) fn stopped(&mut self, who: PauseScope) {
+    pub(super) fn stopped(&mut self, scope: PauseScope) {
         if let State::Asked { waiting, .. } = &mut self.state {
-            waiting.remove(&who);
+            waiting.remove(&scope);
         }
     }
 
@@ -62,9 +62,9 @@ impl Pause {
     }
 
     /// Notes that the launcher was continued after this time.
-    pub(super) fn resumed(&mut self, stood_still: Duration) {
+    pub(super) fn resumed(&mut self, suspended: Duration) {
         self.state = State::Running;
-        self.total += stood_still;
+        self.total += suspended;
     }
 
     /// Total time of all suspensions.
@@ -79,7 +79,7 @@ mod tests {
     use crate::base::clock;
 
     #[test]
-    fn we_stop_when_all_have_or_after_a_while() {
+    fn launcher_suspends_after_its_workers_or_after_wait_max() {
         let (mut pause, now) = (Pause::default(), clock::now());
         assert_eq!(pause.stop_at(), None);
         let all =
@@ -87,8 +87,8 @@ mod tests {
         assert!(pause.ask(now, all.into_iter()));
         assert!(!pause.ask(now, all.into_iter()), "a second Ctrl-Z is no news");
         assert_eq!(pause.stop_at(), Some(now + WAIT_MAX));
-        for who in all {
-            pause.stopped(who);
+        for scope in all {
+            pause.stopped(scope);
         }
         assert_eq!(pause.stop_at(), Some(now));
         pause.resumed(Duration::from_secs(5));

@@ -65,28 +65,28 @@ impl HealthState {
     }
 
     /// The response to a request. Pure but for the numbers.
-    fn answer(&self, question: &[u8]) -> Answer {
+    fn answer(&self, request: &[u8]) -> Answer {
         let plain =
             |status, text: &str| Answer { status, content_type: PLAIN, text: text.to_owned() };
-        let line = question.split(|byte| *byte == b'\r' || *byte == b'\n').next();
+        let line = request.split(|byte| *byte == b'\r' || *byte == b'\n').next();
         let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
         let mut words = line.split(' ');
         let (method, path, version) = (words.next(), words.next(), words.next());
         if !version.is_some_and(|version| version.starts_with("HTTP/1.")) {
-            return plain(400, "this is a status port\n");
+            return plain(400, "expected an HTTP/1 request\n");
         }
         if !matches!(method, Some("GET" | "HEAD")) {
-            return plain(405, "nothing can be changed here\n");
+            return plain(405, "only GET and HEAD are supported\n");
         }
         match path.map(|path| path.split('?').next().unwrap_or_default()) {
             // The response itself is the check: the event loop of the job sends it.
             Some("/livez" | "/startupz") => plain(200, "ok\n"),
             Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
-            Some("/readyz") => plain(503, "not yet a part of the job\n"),
+            Some("/readyz") => plain(503, "this node has not joined the job\n"),
             Some("/metrics") => {
                 Answer { status: 200, content_type: EXPOSITION, text: self.metrics() }
             }
-            _ => plain(404, "there are /livez, /readyz and /metrics\n"),
+            _ => plain(404, "not found; see /livez, /readyz and /metrics\n"),
         }
     }
 
@@ -101,50 +101,50 @@ impl HealthState {
 /// Starts to serve probes. Must be called inside a runtime.
 pub(super) async fn answer_probes(
     address: Option<SocketAddr>,
-    pulse: &Arc<HealthState>,
+    health: &Arc<HealthState>,
     tasks: &mut Tasks,
 ) -> Result<(), LaunchError> {
     let Some(address) = address else { return Ok(()) };
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| LaunchError::Status { address, error })?;
-    tasks.spawn(serve(listener, Arc::clone(pulse)));
+    tasks.spawn(serve(listener, Arc::clone(health)));
     Ok(())
 }
 
-async fn serve(listener: TcpListener, pulse: Arc<HealthState>) {
-    let mut callers = JoinSet::new();
+async fn serve(listener: TcpListener, health: Arc<HealthState>) {
+    let mut connections = JoinSet::new();
     let mut in_order = VecDeque::new();
     loop {
         tokio::select! {
-            Some(_) = callers.join_next() => {
-                in_order.retain(|caller: &AbortHandle| !caller.is_finished());
+            Some(_) = connections.join_next() => {
+                in_order.retain(|connection: &AbortHandle| !connection.is_finished());
             }
-            called = listener.accept() => {
+            accepted = listener.accept() => {
                 // File descriptors may have run out: the next probe is early enough.
-                let Ok((stream, _)) = called else {
+                let Ok((stream, _)) = accepted else {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
                 if in_order.len() == CALLERS_MAX && let Some(first) = in_order.pop_front() {
                     first.abort();
                 }
-                let answered = answer(stream, Arc::clone(&pulse));
-                let answered = async { tokio::time::timeout(QUESTION_MAX, answered).await };
-                in_order.push_back(callers.spawn(answered));
+                let response = answer(stream, Arc::clone(&health));
+                let response = async { tokio::time::timeout(QUESTION_MAX, response).await };
+                in_order.push_back(connections.spawn(response));
             }
         }
     }
 }
 
-async fn answer(mut stream: TcpStream, pulse: Arc<HealthState>) -> io::Result<()> {
-    let mut question = Vec::new();
-    let is_over = |question: &[u8]| question.windows(4).any(|end| end == b"\r\n\r\n");
-    while !is_over(&question) && question.len() < QUESTION_BYTES_MAX {
-        if stream.read_buf(&mut question).await? == 0 {
+async fn answer(mut stream: TcpStream, health: Arc<HealthState>) -> io::Result<()> {
+    let mut request = Vec::new();
+    let is_over = |request: &[u8]| request.windows(4).any(|end| end == b"\r\n\r\n");
+    while !is_over(&request) && request.len() < QUESTION_BYTES_MAX {
+        if stream.read_buf(&mut request).await? == 0 {
             break;
         }
     }
-    let Answer { status, content_type, text } = pulse.answer(&question);
+    let Answer { status, content_type, text } = health.answer(&request);
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",
@@ -152,7 +152,7 @@ async fn answer(mut stream: TcpStream, pulse: Arc<HealthState>) -> io::Result<()
         405 => "Method Not Allowed",
         _ => "Service Unavailable",
     };
-    let body = if question.starts_with(b"HEAD ") { "" } else { text.as_str() };
+    let body = if request.starts_with(b"HEAD ") { "" } else { text.as_str() };
     let head = format!(
         "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
@@ -167,57 +167,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_answered_and_everything_else_is_told_what_there_is() {
-        let pulse = HealthState::default();
-        let status = |question: &str| pulse.answer(question.as_bytes()).status;
+    fn probes_are_answered_and_other_requests_are_refused() {
+        let health = HealthState::default();
+        let status = |request: &str| health.answer(request.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
         assert_eq!(status("GET /readyz?verbose HTTP/1.1\r\n\r\n"), 503);
-        pulse.set_ready(true);
+        health.set_ready(true);
         assert_eq!(status("GET /readyz HTTP/1.1\r\n\r\n"), 200);
         assert_eq!(status("HEAD /livez HTTP/1.0\r\n\r\n"), 200);
         assert_eq!(status("GET /quit HTTP/1.1\r\n\r\n"), 404);
         assert_eq!(status("POST /livez HTTP/1.1\r\n\r\n"), 405);
-        for nonsense in ["", "GET /livez", "\x16\x03\x01", "SSH-2.0-x\r\n"] {
-            assert_eq!(status(nonsense), 400);
+        for invalid in ["", "GET /livez", "\x16\x03\x01", "SSH-2.0-x\r\n"] {
+            assert_eq!(status(invalid), 400);
         }
-        pulse.set_epoch(3);
-        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
+        health.set_epoch(3);
+        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert_eq!(metrics.content_type, "text/plain; version=0.0.4; charset=utf-8");
         assert!(metrics.text.contains("\nremuda_restarts_total 3\n"), "{metrics:?}");
         assert!(!metrics.text.contains("remuda_nodes"), "{metrics:?}");
-        pulse.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
-        let metrics = pulse.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
+        health.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
+        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
         assert!(metrics.contains("\nremuda_workers{state=\"running\"} 5\n"), "{metrics}");
     }
 
     #[test]
     fn probes_are_plain_text() {
-        let pulse = HealthState::default();
+        let health = HealthState::default();
         for path in ["/livez", "/readyz", "/startupz", "/quit"] {
-            let answer = pulse.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+            let answer = health.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
             assert_eq!(answer.content_type, "text/plain; charset=utf-8", "{path}");
         }
     }
 
     /// Idle connections are closed before their time limit when new ones arrive.
     #[test]
-    fn silence_keeps_nobody_from_being_answered() {
+    fn idle_connections_do_not_block_probes() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("it has one");
             tokio::spawn(serve(listener, Arc::default()));
-            let mut silent = Vec::new();
+            let mut idle = Vec::new();
             for _ in 0..4 * CALLERS_MAX {
-                silent.push(TcpStream::connect(address).await.expect("it listens"));
+                idle.push(TcpStream::connect(address).await.expect("it listens"));
             }
-            let asked = async {
+            let probe = async {
                 let mut stream = TcpStream::connect(address).await?;
                 stream.write_all(b"GET /livez HTTP/1.1\r\n\r\n").await?;
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer).await.map(|_| answer)
             };
-            let answer = tokio::time::timeout(QUESTION_MAX / 2, asked).await;
+            let answer = tokio::time::timeout(QUESTION_MAX / 2, probe).await;
             let answer = answer.expect("an answer").expect("a whole one");
             assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         });

@@ -25,7 +25,7 @@ impl Dispatcher<'_> {
 
     /// Reports why an epoch ended, and that another one follows.
     pub(super) fn rest(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
-        let story = JobReport {
+        let report = JobReport {
             plan: self.plan,
             options: self.options,
             verdict,
@@ -36,17 +36,20 @@ impl Dispatcher<'_> {
             epochs: &[],
             started: self.started.1,
         };
-        let cause = story.cause();
-        let what = verdict.cause.as_ref().map(|cause| story.what_happened(cause));
-        let what = what.unwrap_or_default();
-        let leaves = |cause: &FailureCause| {
+        let cause = report.cause();
+        let headline = verdict.cause.as_ref().map(|cause| report.what_happened(cause));
+        let headline = headline.unwrap_or_default();
+        let is_eviction = |cause: &FailureCause| {
             matches!(cause, FailureCause::Node { loss: NodeLoss::Leaves, .. })
         };
-        let line = if verdict.cause.as_ref().is_some_and(leaves) {
-            voice::replacing(&what, next, pause)
+        let line = if verdict.cause.as_ref().is_some_and(is_eviction) {
+            let is_first = self.job.uncharged() == 1;
+            let attempt =
+                if is_first { voice::attempt_explained(next) } else { voice::attempt(next) };
+            voice::replacing(&headline, &attempt, pause)
         } else {
             let charged = next.0 - self.job.uncharged();
-            voice::restarting(&what, charged, self.options.restarts_max, pause)
+            voice::restarting(&headline, charged, self.options.restarts_max, pause)
         };
         self.reporter.say(line);
         self.keep_error_files();
@@ -61,15 +64,15 @@ impl Dispatcher<'_> {
     }
 
     /// Asks all nodes again whether they can start; lost ones are connected to first.
-    pub(super) fn renew(&mut self, cut_off: Vec<NodeRank>) {
+    pub(super) fn renew(&mut self, disconnected: Vec<NodeRank>) {
         if self.grave.look_at().is_some() {
-            self.renewal = Some(cut_off);
+            self.renewal = Some(disconnected);
             return;
         }
         let epoch = self.job.epoch();
         self.ask_anew(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {
-            if cut_off.contains(&place) {
+            if disconnected.contains(&place) {
                 self.reach_again(place, epoch);
             } else {
                 self.nodes[place.index()].renew(epoch);
@@ -80,25 +83,26 @@ impl Dispatcher<'_> {
 
     /// Waits for replacements of nodes that were lost before they started anything, as long as for
     /// nodes that have not joined yet.
-    pub(super) fn replace(&mut self, gone: &[NodeRank]) {
-        let hosts = gone.iter().map(|place| self.plan.nodes[place.index()].host.as_str());
+    pub(super) fn replace(&mut self, lost: &[NodeRank]) {
+        let hosts = lost.iter().map(|place| self.plan.nodes[place.index()].host.as_str());
         let hosts: Vec<_> = hosts.collect();
         let waited = clock::now() - self.caller.asked;
         self.reporter.say(voice::gone_early(&hosts, self.caller.limit().saturating_sub(waited)));
-        for place in gone {
+        for place in lost {
             self.found[place.index()] = None;
         }
         match &mut self.renewal {
             // All nodes will be asked once the processes that were left here are reaped.
-            Some(cut_off) => cut_off.extend(gone),
-            None => gone.iter().for_each(|place| self.reach_again(*place, self.job.epoch())),
+            Some(disconnected) => disconnected.extend(lost),
+            None => lost.iter().for_each(|place| self.reach_again(*place, self.job.epoch())),
         }
     }
 
     /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
     /// replaces.
     pub(super) fn skip(&mut self, epoch: Epoch) {
-        let which = format!("at epoch {epoch}, after the epochs of the previous node 0");
+        let attempt = voice::attempt_explained(epoch);
+        let which = format!("at {attempt}, after the attempts under the previous node 0");
         self.reporter.say(step("Resuming", &which));
         self.ask_anew(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {
@@ -123,11 +127,13 @@ impl Dispatcher<'_> {
         if old.agent().is_none() && old.lost {
             old.hang_up();
         }
-        let who = orders::callees(self.plan).nth(place.index()).expect("it was called before");
-        match NodeHandle::connect(&self.caller, who, (link, epoch), &mut self.tasks) {
-            Ok(node) => self.nodes[place.index()] = node,
+        let node = orders::callees(self.plan)
+            .nth(place.index())
+            .expect("every node was connected to before");
+        match NodeHandle::connect(&self.caller, node, (link, epoch), &mut self.tasks) {
+            Ok(handle) => self.nodes[place.index()] = handle,
             Err(error) => {
-                let message = format!("no agent can be started: {}", reason(&error));
+                let message = format!("cannot start an agent: {}", reason(&error));
                 self.problems.push((place, Problem::new(Status::OsLimit, message)));
                 self.step(Event::Refused(place));
             }

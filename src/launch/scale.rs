@@ -95,12 +95,14 @@ fn exit(random: &mut Random) -> WorkerExit {
 /// Exits that agents have reported: the exit, and whether remuda had stopped the worker.
 type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
 
+/// A simulated agent at its end of a link.
 struct Actor {
     reader: LinkReader,
     writer: LinkWriter,
     part: Part,
 }
 
+/// Behaviour and state of a simulated agent.
 struct Part {
     /// `None`: an agent that follows the protocol.
     story: Option<Story>,
@@ -114,7 +116,7 @@ impl Actor {
     async fn play(mut self) {
         let mut decoder = Decoder::default();
         loop {
-            match decoder.message().expect("the launcher speaks") {
+            match decoder.message().expect("the launcher sends valid frames") {
                 Some(ToAgent::Bye) => return,
                 Some(message) => {
                     if !self.answer(message).await {
@@ -299,24 +301,27 @@ fn options() -> Options {
 }
 
 /// Creates links, the simulated agents at their other ends, and the record of what these report.
-fn stage(nodes: u32, told: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>, Said) {
+fn stage(nodes: u32, scenario: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>, Said) {
     let said = Said::default();
-    let (mut links, mut cast) = (Vec::new(), Vec::new());
+    let (mut links, mut agents) = (Vec::new(), Vec::new());
     for node in 0..nodes {
-        let (ours, theirs) = fds::stream_pair().expect("descriptors");
-        let (reader, writer) = ends(ours);
+        let (launcher_end, agent_end) = fds::stream_pair().expect("descriptors");
+        let (reader, writer) = ends(launcher_end);
         let (early, arrival) = (Vec::new(), Arrival::default());
         let agent = AgentProcess::Played;
         links.push(Some(Link { reader, writer, agent, early, arrival }));
-        let story = (node == at).then(|| told.clone());
+        let story = (node == at).then(|| scenario.clone());
         // Some workers have exited with 0 before anything fails.
-        let ends_well = match told {
+        let ends_well = match scenario {
             Story::AllEndWell => true,
             _ => node != at && node % 5 == 0,
         };
-        cast.push((theirs, Part { story, ends_well, said: Arc::clone(&said), living: Vec::new() }));
+        agents.push((
+            agent_end,
+            Part { story, ends_well, said: Arc::clone(&said), living: Vec::new() },
+        ));
     }
-    (Connector::Played(Mutex::new(links)), cast, said)
+    (Connector::Played(Mutex::new(links)), agents, said)
 }
 
 /// Creates both halves of a link; must be called inside the runtime that polls them.
@@ -326,11 +331,11 @@ fn ends(fd: OwnedFd) -> (LinkReader, LinkWriter) {
 }
 
 /// Runs the agents on a thread of their own, so that the launcher's CPU time can be measured apart.
-fn play(cast: Vec<(OwnedFd, Part)>) -> JoinHandle<()> {
+fn play(agents: Vec<(OwnedFd, Part)>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         runtime().block_on(async {
             let mut playing = tokio::task::JoinSet::new();
-            for (link, part) in cast {
+            for (link, part) in agents {
                 let (reader, writer) = ends(link);
                 playing.spawn(Actor { reader, writer, part }.play());
             }
@@ -351,13 +356,13 @@ struct Ended {
     said: BTreeMap<Rank, (WorkerExit, bool)>,
 }
 
-async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
+async fn perform(nodes: u32, scenario: &Story, at: u32) -> Ended {
     let (plan, options) = (plan_of(nodes), options());
-    let (way, cast, said) = stage(nodes, told, at);
-    let playing = play(cast);
+    let (connector, agents, reported) = stage(nodes, scenario, at);
+    let playing = play(agents);
     let nowhere = || fds::null().expect("a descriptor");
     let mut dispatcher =
-        Dispatcher::start(&plan, &options, &way, (nowhere(), nowhere())).expect("it starts");
+        Dispatcher::start(&plan, &options, &connector, (nowhere(), nowhere())).expect("it starts");
     dispatcher.until_the_verdict().await;
     let verdict = dispatcher.job.verdict().expect("it has ended").clone();
     let workers = (0..).map(Rank).zip(&dispatcher.history.workers);
@@ -367,9 +372,9 @@ async fn perform(nodes: u32, told: &Story, at: u32) -> Ended {
     });
     let exits = exits.collect();
     let status = dispatcher.finish().await.status;
-    drop(way);
-    playing.join().expect("actors play to the end");
-    let said = said.lock().expect("no panic while held").clone();
+    drop(connector);
+    playing.join().expect("the simulated agents do not panic");
+    let said = reported.lock().expect("no panic while held").clone();
     Ended { verdict, status, exits, said }
 }
 
@@ -381,11 +386,11 @@ fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
     (*worker, *exit)
 }
 
-fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
-    assert_eq!(ended.exits, ended.said, "every end is known, and no other");
+fn judge(ended: &Ended, nodes: u32, scenario: &Story, at: u32) {
+    assert_eq!(ended.exits, ended.said, "exactly the reported exits are known");
     let ranks = |node: u32| (node * WORKERS..(node + 1) * WORKERS).map(Rank);
     let cause = ended.verdict.cause.as_ref();
-    match told {
+    match scenario {
         Story::AllEndWell => {
             assert_eq!((ended.status, cause), (Status::Success, None));
             assert!(ended.exits.values().all(|end| *end == (WorkerExit::Code(0), false)));
@@ -402,7 +407,7 @@ fn judge(ended: &Ended, nodes: u32, told: &Story, at: u32) {
         Story::LinkEnds | Story::Garbage | Story::Lies(_) => {
             let Some(FailureCause::Node { node, loss }) = cause else { panic!("{cause:?}") };
             assert_eq!(*node, NodeRank(at));
-            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(told, Story::LinkEnds));
+            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(scenario, Story::LinkEnds));
             assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));
             assert_eq!(ended.exits.len() as u32, (nodes - 1) * WORKERS);
         }
@@ -434,14 +439,14 @@ fn prove_scale() {
     let room = (fds::raise_limit().saturating_sub(100) / FDS_PER_NODE) as u32;
     for case in 0..proof_cases(3) {
         let nodes = SIZES[case % SIZES.len()].min(room);
-        let (told, at) = (story(&mut random), random.below(nodes as usize) as u32);
-        print_error(&format!("case {case}: {nodes} nodes, node {at}: {told:?}"));
+        let (scenario, at) = (story(&mut random), random.below(nodes as usize) as u32);
+        print_error(&format!("case {case}: {nodes} nodes, node {at}: {scenario:?}"));
         let (before_us, before_kb) = (busy_us(), resident_kb());
-        let ended = runtime().block_on(perform(nodes, &told, at));
+        let ended = runtime().block_on(perform(nodes, &scenario, at));
         let us = busy_us().saturating_sub(before_us) / u64::from(nodes);
         // The agents of this process are included; memory that was in use before is not.
         let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
         print_error(&format!("; a node: {us} µs of the launcher, {kb} kB more\n"));
-        judge(&ended, nodes, &told, at);
+        judge(&ended, nodes, &scenario, at);
     }
 }

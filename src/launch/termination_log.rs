@@ -12,7 +12,7 @@ use crate::base::{JobId, NodeRank, Status};
 /// Maximum size of a termination message that Kubernetes keeps.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The termination message.
+/// The termination message: JSON of at most 4096 bytes.
 #[derive(Serialize)]
 struct Message<'a> {
     version: u32,
@@ -22,14 +22,14 @@ struct Message<'a> {
     status: u8,
     /// The node that was the cause of a failure.
     cause: Option<u32>,
-    /// The final screen.
+    /// The final screen, truncated at its end if it is too long.
     text: &'a str,
 }
 
 /// The file from which the kubelet reads how a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminationLog {
-    /// Its path.
+    /// Path of the file, usually `/dev/termination-log`.
     pub path: PathBuf,
     /// Whether a missing file is created: true if the user named it. The kubelet creates its own.
     pub is_named: bool,
@@ -74,14 +74,14 @@ pub fn leave_refusal(file: &TerminationLog, status: Status, text: &str) {
 
 fn write_message(
     file: &TerminationLog,
-    whose: Option<(&str, NodeRank)>,
+    owner: Option<(&str, NodeRank)>,
     status: Status,
     (text, cause): (&str, Option<NodeRank>),
 ) {
     let message = Message {
         version: 1,
-        job: whose.map(|(job, _)| job),
-        node: whose.map(|(_, node)| node.0),
+        job: owner.map(|(job, _)| job),
+        node: owner.map(|(_, node)| node.0),
         status: status.code(),
         cause: cause.map(|cause| cause.0),
         text,
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_has_the_beginning_of_a_long_text_and_fits() {
+    fn termination_message_is_truncated_to_fit() {
         for text in ["short", &"\u{1}é\n".repeat(5000), &"x".repeat(5000), &"\u{7}".repeat(9000)] {
             let message =
                 Message { version: 1, job: Some("a"), node: Some(3), status: 7, cause: None, text };

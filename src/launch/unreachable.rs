@@ -31,7 +31,7 @@ pub(super) fn status(kinds: impl Iterator<Item = FaultKind>) -> Status {
 }
 
 /// The screen for all faults, sorted by kind.
-pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> String {
+pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, consequence: &str) -> String {
     let number = faults.len();
     let what = match nodes {
         1 => "the host".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
     let code = codes::UNREACHABLE;
     let were_reached = faults.iter().all(|(_, fault)| fault.kind.was_reached());
     let problem = if were_reached { "cannot take part" } else { "cannot be reached" };
-    let mut text = format!("error[{code}]: {what} {problem}; {so}\n");
+    let mut text = format!("error[{code}]: {what} {problem}; {consequence}\n");
     for of_kind in faults.chunk_by(|(_, a), (_, b)| a.kind == b.kind) {
         show_kind(&mut text, of_kind);
     }
@@ -50,30 +50,30 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, so: &str) -> Strin
 /// The command that continues without the hosts, with what workers kept.
 pub(super) fn going_on_without(
     hosts: &[&str],
-    way: &ContinueWith,
+    continue_with: &ContinueWith,
     kept: Option<&Path>,
 ) -> Option<String> {
-    let them = if hosts.len() == 1 { "it" } else { "them" };
+    let pronoun = if hosts.len() == 1 { "it" } else { "them" };
     let resume = kept.map(|dir| format!("--resume {}", quoted(dir)));
-    let (how, and) = match way {
+    let (how, conjunction) = match continue_with {
         ContinueWith::Nothing => return None,
         ContinueWith::Hostfile => {
-            (format!("take {} out of the hostfile", hosts.join(", ")), ", and give ")
+            (format!("remove {} from the hostfile", hosts.join(", ")), ", and use ")
         }
         ContinueWith::Exclude(left) if left.is_empty() => {
             (format!("--exclude '{}'", hosts.join("@")), " ")
         }
         ContinueWith::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
     };
-    let resume = resume.map_or_else(String::new, |resume| format!("{and}{resume}"));
-    Some(format!("to go on without {them}: {how}{resume}"))
+    let resume = resume.map_or_else(String::new, |resume| format!("{conjunction}{resume}"));
+    Some(format!("to continue without {pronoun}: {how}{resume}"))
 }
 
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     let kind = faults[0].1.kind;
     let _ = writeln!(text, "  {}:", kind.title());
-    let said = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
-    let explained: Vec<_> = fold(said()).into_iter().take(EXPLAINED_MAX).collect();
+    let explanations = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
+    let explained: Vec<_> = fold(explanations()).into_iter().take(EXPLAINED_MAX).collect();
     for (hosts, _, words) in &explained {
         let mut lines = words.lines();
         let _ =
@@ -87,7 +87,7 @@ fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     }
     // ssh prints the same reason differently for each host, with its address.
     let is_explained = |words| explained.iter().any(|(_, _, others)| *others == words);
-    let rest: Vec<_> = said().filter(|(_, words)| !is_explained(*words)).collect();
+    let rest: Vec<_> = explanations().filter(|(_, words)| !is_explained(*words)).collect();
     if !rest.is_empty() {
         let hosts = fold_set(rest.into_iter().map(|(host, _)| host));
         let _ = writeln!(text, "    the same for {hosts}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bad_hosts_are_on_one_screen_by_kind() {
+    fn unreachable_hosts_are_grouped_by_kind() {
         let refused =
             fault(FaultKind::Refused, "ssh: connect to host n1 port 22: Connection refused");
         let denied = fault(FaultKind::Denied, "a@n4: Permission denied (publickey).");
@@ -125,27 +125,27 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
     }
 
     #[test]
-    fn what_is_left_out_is_added_to_what_was_and_chosen_hosts_leave_by_the_file() {
+    fn exclude_hint_extends_earlier_exclusions() {
         let check = |hosts: &[&str], way: ContinueWith, expect: Option<&str>| {
             assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
         };
         let exclude = |left: &str| ContinueWith::Exclude(left.to_owned());
-        check(&["n1"], exclude(""), Some("to go on without it: --exclude 'n1'"));
+        check(&["n1"], exclude(""), Some("to continue without it: --exclude 'n1'"));
         let hosts = ["n1", "n4"];
-        check(&hosts, exclude(""), Some("to go on without them: --exclude 'n1@n4'"));
-        check(&hosts, exclude("n2:0"), Some("to go on without them: --exclude 'n2:0@n1@n4'"));
-        let out = "to go on without them: take n1, n4 out of the hostfile";
+        check(&hosts, exclude(""), Some("to continue without them: --exclude 'n1@n4'"));
+        check(&hosts, exclude("n2:0"), Some("to continue without them: --exclude 'n2:0@n1@n4'"));
+        let out = "to continue without them: remove n1, n4 from the hostfile";
         check(&hosts, ContinueWith::Hostfile, Some(out));
         check(&hosts, ContinueWith::Nothing, None);
         let kept = |way| going_on_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way");
         let resume = "--resume 'my runs'";
-        assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and give {resume}"));
-        let excluded = format!("to go on without them: --exclude 'n1@n4' {resume}");
+        assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and use {resume}"));
+        let excluded = format!("to continue without them: --exclude 'n1@n4' {resume}");
         assert_eq!(kept(exclude("")), excluded);
     }
 
     #[test]
-    fn many_hosts_with_one_reason_are_named_in_one_line() {
+    fn hosts_with_one_reason_are_one_line() {
         let other = fault(FaultKind::OtherArch, "it is aarch64, we are x86_64");
         let faults: Vec<_> = (0..40).map(|host| (format!("n{host}"), &other)).collect();
         let expected = "\
@@ -158,7 +158,7 @@ error[R107]: 40 of 40 hosts cannot take part; nothing was started
     }
 
     #[test]
-    fn many_hosts_that_ssh_tells_apart_are_folded_behind_the_first() {
+    fn hosts_with_similar_ssh_errors_are_folded() {
         let refused = |host| {
             fault(FaultKind::Refused, &format!("ssh: connect to host {host}: Connection refused"))
         };
@@ -177,7 +177,7 @@ error[R107]: 40 of 40 hosts cannot be reached; nothing was started
     }
 
     #[test]
-    fn an_unreachable_host_outranks_one_that_does_not_let_us_in() {
+    fn unreachable_status_outranks_permission_denied() {
         let kinds = |kinds: &[FaultKind]| status(kinds.iter().copied());
         assert_eq!(kinds(&[FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::HostKeyChanged, FaultKind::Denied]), Status::Permission);

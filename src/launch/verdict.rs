@@ -67,8 +67,8 @@ pub(super) fn show_refusal<'a>(
         let (message, help) = reason;
         let _ = writeln!(text, "  {hosts}: {}", neutral(message));
         // Advice that applies to several reasons is printed once.
-        let is_said = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
-        if let Some(help) = help.filter(|_| !is_said) {
+        let is_shown_next = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
+        if let Some(help) = help.filter(|_| !is_shown_next) {
             let _ = writeln!(text, "help: {}", neutral(help));
         }
     }
@@ -159,19 +159,20 @@ impl JobReport<'_> {
             // Indices of the workers here, which are not their ranks where one node is started
             // alone.
             let places = (0..).map(Rank).zip(&self.history.workers);
-            let said: Vec<_> = places
+            let outputs: Vec<_> = places
                 .filter_map(|(at, worker)| {
                     Some((worker.host.as_str(), pages.gathered(at, stream)?))
                 })
                 .collect();
-            for (host, gathered) in said.iter().filter(|(_, said)| 0 < said.lost_bytes()) {
+            for (host, gathered) in outputs.iter().filter(|(_, output)| 0 < output.lost_bytes()) {
                 let bytes = gathered.lost_bytes();
                 let _ = writeln!(
                     lost,
-                    "note: the last {bytes} bytes of {host} are not shown; see them all with --no_gather"
+                    "note: the last {bytes} bytes of {host} are not shown; `--no_gather` shows all of them"
                 );
             }
-            let texts: Vec<_> = said.iter().map(|(host, said)| (*host, said.text())).collect();
+            let texts: Vec<_> =
+                outputs.iter().map(|(host, output)| (*host, output.text())).collect();
             let shown = show_gathered(&texts);
             pages.show(stream, &shown);
         }
@@ -242,10 +243,10 @@ impl JobReport<'_> {
     fn show_problems(&self) -> String {
         let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
-        let so = self.not_begun();
+        let consequence = self.not_begun();
         let what = match self.plan.nodes.len() {
             1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
-            all => format!("{} of {all} nodes cannot take part; {so}", nodes.len()),
+            all => format!("{} of {all} nodes cannot take part; {consequence}", nodes.len()),
         };
         let host = |node: NodeRank| self.plan.nodes[node.index()].host.as_str();
         let problems = self.problems.iter().map(|(node, problem)| (host(*node), problem));
@@ -306,20 +307,22 @@ impl JobReport<'_> {
                 )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
-            NodeLoss::LinkClosed(None) => format!("the link to the agent on {host} ended"),
+            NodeLoss::LinkClosed(None) => format!("the connection to the agent on {host} closed"),
             NodeLoss::Silent => {
-                format!("{host}: nothing heard for {}", duration(self.options.lease))
+                format!("{host}: no heartbeat for {}", duration(self.options.lease))
             }
             NodeLoss::ShimDied => {
-                format!("remuda-shim on {host}, the parent of its workers, died; they were killed")
+                format!(
+                    "remuda-shim on {host}, the parent of its workers, exited; they were killed"
+                )
             }
             NodeLoss::ShimFrozen => format!(
                 "remuda-shim on {host}, the parent of its workers, did not answer for {} (--lease); it \
                  and its workers were killed",
                 duration(self.options.lease)
             ),
-            NodeLoss::Garbled(why) => format!("the agent on {host} cannot be understood: {why}"),
-            NodeLoss::Leaves => format!("{host} was asked to end by SIGTERM"),
+            NodeLoss::Garbled(why) => format!("the agent on {host} sent invalid data: {why}"),
+            NodeLoss::Leaves => format!("{host} received SIGTERM"),
         }
     }
 
@@ -415,7 +418,7 @@ impl JobReport<'_> {
     fn earlier(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = count(restarts, "restart");
-        Some(format!("after {what}; run.json tells the cause of each"))
+        Some(format!("after {what}; run.json has the cause of each"))
     }
 
     fn worker_failed(&self, rank: Rank, title: String, pages: &OutputRouter) -> Failure {
@@ -441,11 +444,11 @@ impl JobReport<'_> {
         // A worker that failed for a reason of its own did not wait for those that had exited.
         let ended = worker.ended.as_ref().filter(|_| worker.lost_peer || self.was_left_alone());
         let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
-        let said = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(self.argument_hints(worker, said));
+        let lines = last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(self.argument_hints(worker, lines));
         let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
-        let said = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), said));
+        let lines = last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines));
         Failure {
             code: codes::WORKER_FAILED,
             title,
@@ -460,21 +463,21 @@ impl JobReport<'_> {
     fn worker_gave_up(
         &self,
         rank: Rank,
-        told: Rank,
+        detector: Rank,
         title: String,
         pages: &OutputRouter,
     ) -> Failure {
         let mut failure = self.worker_failed(rank, title, pages);
-        let peer = self.worker(told);
+        let peer = self.worker(detector);
         let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
         failure.facts.push(format!(
             "rank {} ({}) {exit} after it detected this failure; this rank was then stopped by remuda",
             peer.rank, peer.host
         ));
         if failure.last_lines.is_none() {
-            failure.last_lines = pages.last_lines(told);
+            failure.last_lines = pages.last_lines(detector);
             let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-            failure.log = pages.log_path(told, stream);
+            failure.log = pages.log_path(detector, stream);
         }
         failure
     }
@@ -491,10 +494,10 @@ impl JobReport<'_> {
         let Some(first) = early.first().filter(|_| !was_alone) else {
             return Vec::new();
         };
-        let who = voice::rank_and_others(&early);
+        let ranks = voice::rank_and_others(&early);
         let ran = after(first);
         vec![format!(
-            "{who} exited with 0{ran} while other ranks were still running; collectives need all ranks"
+            "{ranks} exited with 0{ran} while other ranks were still running; collectives need all ranks"
         )]
     }
 
@@ -502,7 +505,7 @@ impl JobReport<'_> {
     fn argument_hints<'b>(
         &self,
         worker: &WorkerHistory,
-        said: impl Iterator<Item = &'b Vec<u8>>,
+        lines: impl Iterator<Item = &'b Vec<u8>>,
     ) -> Vec<String> {
         let workers = &self.plan.nodes[worker.node.index()].workers;
         let Some(plan) = workers.iter().find(|plan| plan.rank == worker.rank) else {
@@ -521,25 +524,25 @@ impl JobReport<'_> {
             added: &format!("--local_rank={}", worker.local_rank),
             flags: &(self.options.flags)(),
         };
-        argument_hints(arguments, said)
+        argument_hints(arguments, lines)
     }
 
     fn not_started(&self, failure: StartFailure, title: String) -> Failure {
         let reason = reason(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.program.display();
         let what = match failure.step {
-            StartStep::Fork => format!("no process could be made: {reason}"),
+            StartStep::Fork => format!("cannot create a process: {reason}"),
             StartStep::Chdir => {
                 format!("cannot enter `{}`: {reason}", self.options.cwd.display())
             }
-            StartStep::Setup => format!("its descriptors could not be set up: {reason}"),
+            StartStep::Setup => format!("cannot set up its file descriptors: {reason}"),
             StartStep::Exec => format!("cannot execute `{program}`: {reason}"),
         };
         let help = match failure.errno {
             libc::ENOEXEC => {
                 vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
             }
-            libc::EAGAIN => vec!["see `ulimit -u` and the pids limit of the cgroup".to_owned()],
+            libc::EAGAIN => vec!["check `ulimit -u` and the pids limit of the cgroup".to_owned()],
             _ => Vec::new(),
         };
         Failure {
@@ -595,14 +598,14 @@ impl JobReport<'_> {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
         let workers = |number| count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
-        let undead = self.undead_workers();
+        let unkillable = self.undead_workers();
         let ends = match (self.verdict.also_failed, self.verdict.stopped) {
             (0, 0) if self.epochs.is_empty() => return self.not_begun().to_owned(),
-            (0, 0) if 0 < undead => {
-                return format!("{} still running after SIGKILL", workers(undead));
+            (0, 0) if 0 < unkillable => {
+                return format!("{} still running after SIGKILL", workers(unkillable));
             }
             (0, 0) if !self.verdict.unconfirmed.is_empty() => {
-                format!("the end of the {other}s is not confirmed")
+                format!("the exit of the {other}s is not confirmed")
             }
             (0, 0) => format!("no {other} had to be stopped"),
             (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
@@ -611,7 +614,11 @@ impl JobReport<'_> {
                 format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
             }
         };
-        if undead == 0 { ends } else { format!("{ends}, {undead} still running after SIGKILL") }
+        if unkillable == 0 {
+            ends
+        } else {
+            format!("{ends}, {unkillable} still running after SIGKILL")
+        }
     }
 
     /// Number of workers that were still running after SIGKILL, so that their exit is unknown.
@@ -628,7 +635,7 @@ impl JobReport<'_> {
         for (node, process) in &self.history.undead {
             let _ = writeln!(
                 text,
-                "warning: pid {} ({}) on {} did not die after SIGKILL",
+                "warning: pid {} ({}) on {} is still running after SIGKILL",
                 process.pid,
                 neutral(&process.name),
                 self.host(*node)

@@ -64,10 +64,23 @@ pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Durat
     step("Restart", &text)
 }
 
-/// Line for a restart in which another node replaces a leaving one.
-pub(super) fn replacing(what: &str, next: Epoch, pause: Duration) -> String {
+/// An epoch as users count it: the first start is attempt 1.
+pub(super) fn attempt(epoch: Epoch) -> String {
+    format!("attempt {}", epoch.0 + 1)
+}
+
+/// The same where a user reads the number of an attempt for the first time.
+pub(super) fn attempt_explained(epoch: Epoch) -> String {
+    match epoch {
+        Epoch(0) => "attempt 1 (the first start)".to_owned(),
+        later => format!("{} (attempt 1 was the first start)", attempt(later)),
+    }
+}
+
+/// Line for a restart in which another node replaces a leaving one; `attempt` names the next epoch.
+pub(super) fn replacing(what: &str, attempt: &str, pause: Duration) -> String {
     let pause = duration(pause);
-    step("Restart", &format!("{what}; epoch {next} has another one in its place, in {pause}"))
+    step("Restart", &format!("{what}; {attempt} starts in {pause} with a replacement"))
 }
 
 /// Note with the port of rank 0, if it is neither the one that was requested nor the default.
@@ -117,13 +130,13 @@ pub(super) fn named(hosts: &[&str]) -> String {
 /// Line for workers that exited with 0 before the others.
 pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
-    let go_on = match count(running, "worker") {
-        one if running == 1 => format!("{one} goes on"),
-        several => format!("{several} go on"),
+    let remaining = match count(running, "worker") {
+        one if running == 1 => format!("{one} still running"),
+        several => format!("{several} still running"),
     };
-    let who = rank_and_others(early);
+    let ranks = rank_and_others(early);
     let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
-    Some(step("Ended", &format!("{who} exited with 0{ran}; {go_on}")))
+    Some(step("Ended", &format!("{ranks} exited with 0{ran}; {remaining}")))
 }
 
 /// Returns `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
@@ -142,15 +155,16 @@ pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
 pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
     let longest = nodes.iter().map(|(_, silence)| *silence).max()?;
     let hosts: Vec<_> = nodes.iter().map(|(host, _)| *host).collect();
-    let text = format!("{}: nothing heard for {}", named(&hosts), duration(longest));
+    let text = format!("{}: no heartbeat for {}", named(&hosts), duration(longest));
     Some(step("Waiting", &text))
 }
 
 /// Line for a launcher that was suspended for longer than the lease.
 pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
     let (time, lease) = (duration(time), duration(lease));
-    let so = format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
-    step("Stalled", &format!("launcher was suspended for {time}; {so}"))
+    let consequence =
+        format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
+    step("Stalled", &format!("launcher was suspended for {time}; {consequence}"))
 }
 
 /// Warning for workers that import torch and form no process group: a script that needs its own
@@ -195,7 +209,7 @@ mod tests {
     use crate::launch::history::{History, WorkerOutcome};
 
     #[test]
-    fn workers_without_a_group_are_warned_of() {
+    fn workers_without_a_process_group_cause_a_warning() {
         let text = ungrouped(4, "n1:29500\x1b[2J", 60);
         let expect = "warning: 4 workers import torch, but none has connected to \
                       MASTER_ADDR:MASTER_PORT (n1:29500";
@@ -204,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_stopped_and_why() {
+    fn stopping_line_has_count_and_reason() {
         let grace = Duration::from_secs(10);
         let say = |reason, others| stopping(reason, others, grace).unwrap_or_default();
         assert_eq!(say(StopReason::Failure, 0), "");
@@ -219,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_early_is_told_once_and_only_while_others_run() {
+    fn early_exits_are_reported_once_while_others_run() {
         let start = crate::base::clock::now();
         let worker = |rank: u32, ended: Option<u64>| WorkerHistory {
             rank: Rank(rank),
@@ -244,24 +258,23 @@ mod tests {
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
         let mut history = History { workers, undead: Vec::new(), stop_asked: None };
         assert_eq!(after(&mut history, 12), None);
-        let line =
-            "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker goes on\n";
+        let line = "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker still running\n";
         assert_eq!(after(&mut history, 14).as_deref(), Some(line));
         assert_eq!(after(&mut history, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
         let mut history = History { workers, undead: Vec::new(), stop_asked: None };
-        assert_eq!(after(&mut history, 60), None, "nobody runs any more");
+        assert_eq!(after(&mut history, 60), None, "no worker is running");
     }
 
     #[test]
-    fn good_end_names_its_workers_and_restarts() {
+    fn finished_line_counts_workers_and_restarts() {
         let time = Duration::from_secs(21);
         assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21.0 s\n");
         assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21.0 s, after 2 restarts\n");
     }
 
     #[test]
-    fn names_of_leftovers_cannot_draw() {
+    fn leftover_names_are_escaped() {
         let process = Leftover { pid: 7, name: "\x1b[2Jx".to_owned() };
         let line = leftovers(Rank(1), &[process]);
         assert_eq!(line, "  Leftover  rank 1 left 1 process behind: \\x1b[2Jx (pid 7); stopping\n");

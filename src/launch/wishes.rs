@@ -12,8 +12,8 @@ use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     /// Handles a request that the launcher, or a process of remuda on a node, received.
-    pub(super) fn wish(&mut self, wish: UserRequest, at: Option<NodeRank>) -> Option<Event> {
-        match wish {
+    pub(super) fn wish(&mut self, request: UserRequest, at: Option<NodeRank>) -> Option<Event> {
+        match request {
             UserRequest::Stop(signal) => Some(match at {
                 None => {
                     self.reporter.expect_echo();
@@ -45,10 +45,11 @@ impl Dispatcher<'_> {
             return;
         }
         self.tell_all(&ToAgent::Pause);
-        self.reporter.say(step("Paused", &format!("{}; `fg` goes on", self.count_workers())));
-        let rested = self.tell_rested.clone();
+        self.reporter
+            .say(step("Paused", &format!("{}; `fg` resumes the job", self.count_workers())));
+        let screen_idle = self.tell_rested.clone();
         self.reporter.rest(move || {
-            let _ = rested.send(());
+            let _ = screen_idle.send(());
         });
     }
 

@@ -18,7 +18,7 @@ fn cascade(launch: Launch, mode: &str) -> Outcome {
 }
 
 #[test]
-fn rank_that_leaves_slowly_is_named_by_its_error_file() {
+fn slow_exit_is_named_by_its_error_file() {
     let outcome = cascade(workers(3), "recorded").code(1);
     let title = "error[R101]: rank 2 (localhost) failed: RuntimeError: CUDA out of memory. Tried to allocate \
                  2.00 GiB\n";
@@ -39,7 +39,7 @@ fn rank_that_leaves_slowly_is_named_by_its_error_file() {
 }
 
 #[test]
-fn rank_that_leaves_slowly_is_named_by_its_traceback() {
+fn slow_exit_is_named_by_its_traceback() {
     let outcome = cascade(workers(3), "printed").code(1);
     let outcome =
         outcome.says("error[R101]: rank 2 (localhost) failed: RuntimeError: CUDA out of memory.");
@@ -53,7 +53,7 @@ fn malformed_error_file_leaves_the_traceback() {
 }
 
 #[test]
-fn rank_that_hangs_is_named_before_those_that_time_out() {
+fn hanging_rank_outranks_timeouts_of_others() {
     let outcome = cascade(workers(3), "hang").code(1);
     let title = "error[R101]: rank 2 (localhost) did not take part: ranks 0, 1 timed out waiting for a \
                  collective; ";
@@ -64,13 +64,13 @@ fn rank_that_hangs_is_named_before_those_that_time_out() {
 }
 
 #[test]
-fn rank_that_is_killed_is_named_with_its_signal() {
+fn killed_rank_is_named_with_its_signal() {
     let title = "error[R101]: rank 2 (localhost) was killed by signal 9 (SIGKILL) after ";
     drop(cascade(workers(3), "killed").code(137).says(title));
 }
 
 #[test]
-fn rank_that_exits_is_named_with_its_code() {
+fn exited_rank_is_named_with_its_code() {
     let title = "error[R101]: rank 2 (localhost) exited with code 5 after ";
     drop(cascade(workers(3), "exit").code(5).says(title));
 }
@@ -88,7 +88,7 @@ fn traceback_at_the_end_of_the_screen_is_not_repeated() {
 }
 
 #[test]
-fn exception_that_led_to_another_is_named_too() {
+fn root_exception_of_a_chain_is_shown() {
     let launch = python(1).option("--no_local_rank");
     let script = launch.dir().join("chain.py");
     let text = "try:\n    raise OSError('disk is full')\nexcept OSError as error:\n    raise RuntimeError('cannot save') from error\n";
@@ -119,7 +119,7 @@ fn error_files_of_agents_are_removed() {
 }
 
 #[test]
-fn error_file_of_a_restart_is_its_own() {
+fn error_file_is_kept_per_restart() {
     let script = "printf '{\"message\": {\"message\": \"E: epoch %s\"}}' $TORCHELASTIC_RESTART_COUNT \
                   >\"$TORCHELASTIC_ERROR_FILE\"; exit 1";
     let outcome = workers(1).option("--max_restarts=1").sh(script).end().code(1);
@@ -133,7 +133,7 @@ fn error_file_of_a_restart_is_its_own() {
 }
 
 #[test]
-fn error_file_that_the_user_chose_is_left_alone() {
+fn error_file_chosen_by_the_user_is_not_replaced() {
     let launch = workers(1);
     let chosen = launch.dir().join("chosen.json");
     let launch =

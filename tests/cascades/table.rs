@@ -1,5 +1,5 @@
-//! Recorded cascades, replayed through the decision that names the cause: the job as a value, fed with
-//! ends and with what the real readers make of recorded words.
+//! Recorded cascades, replayed through the selection of the cause: a job as a value, with recorded exits
+//! and with the evidence that the real parsers find in recorded output.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -194,7 +194,7 @@ fn cascade_of_gloo_names_its_origin() {
 }
 
 #[test]
-fn hang_is_named_before_those_that_timed_out() {
+fn hang_outranks_timeouts_of_others() {
     let late = |at| exits(1, at).prints(words::GLOO_TIMED_OUT, at - 20);
     check("hang in a collective", &[late(3000), late(3050), stopped(3060)], &Missing(vec![2]), 1);
     check(
@@ -309,7 +309,7 @@ fn cascade_of_frameworks_names_its_origin() {
 }
 
 #[test]
-fn death_of_the_store_names_rank_0() {
+fn loss_of_the_store_names_rank_0() {
     let store = |at| exits(1, at).prints(words::STORE_CLOSED, at - 20);
     check("rank 0 exits", &[exits(9, 1000), store(1300), store(1350)], &Named(0), 9);
     check("rank 0 is killed", &[dies(9, 1400), store(1300), store(1350)], &Named(0), 137);
@@ -323,7 +323,7 @@ fn death_of_the_store_names_rank_0() {
 }
 
 #[test]
-fn failures_of_their_own_compete_by_time() {
+fn own_failures_compete_by_time() {
     let lost = |at| exits(1, at).prints(words::GLOO_CLOSED, at - 20);
     check(
         "two ranks fail by themselves; the one that exits later failed first",
@@ -407,7 +407,7 @@ proptest::proptest! {
     /// A rank that printed its own exception is named whatever the order in which ranks end, as long as
     /// all others report that they lost a peer.
     #[test]
-    fn order_of_ends_does_not_matter(
+    fn order_of_exits_does_not_matter(
         ends in proptest::collection::vec(100u64..10_000, 2..9),
         culprit in 0usize..8,
         is_stopped in proptest::bool::ANY,

@@ -15,10 +15,10 @@ fn cascade(test: &str, mode: &str) -> Option<Outcome> {
 const OOM: &str = "failed: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n";
 
 #[test]
-fn torch_rank_that_leaves_slowly_is_named() {
-    // The order in which the others end is a matter of luck.
+fn torch_slow_exit_is_named() {
+    // The order in which the others exit is random.
     for _ in 0..3 {
-        let Some(outcome) = cascade("torch_rank_that_leaves_slowly_is_named", "slow") else {
+        let Some(outcome) = cascade("torch_slow_exit_is_named", "slow") else {
             return;
         };
         let outcome = outcome.code(1).says(&format!("error[R101]: rank 2 (localhost) {OOM}"));
@@ -67,7 +67,7 @@ fn torch_data_loader_that_is_killed_is_named() {
     drop(outcome.code(1).says(title));
 }
 
-/// No `@record`, so that the traceback alone tells it. DeepSpeed compiles for minutes when it is first
+/// No `@record`, so that only the traceback shows the failure. DeepSpeed compiles for minutes when it is first
 /// used: `scripts/integrations` runs it.
 fn framework(test: &str, mode: &str) {
     let Some(python) = python_with_torch(test) else { return };

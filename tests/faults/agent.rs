@@ -1,4 +1,4 @@
-//! An agent on its own: the test is its launcher, and says what launchers do not.
+//! An agent alone: the test is its launcher and sends messages that no launcher sends.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::support::launch::{REMUDA, command};
 use crate::support::process::{MARK, assert_clean, marked};
 use crate::support::{wait_for, wait_for_or};
 
-/// Of a job that was restarted once.
+/// The epoch of a job that was restarted once.
 const EPOCH: Epoch = Epoch(1);
 
-/// Jobs of this test program.
+/// Number of jobs of this test program so far.
 static JOBS: AtomicU32 = AtomicU32::new(0);
 
 /// An agent whose launcher is the test.
@@ -30,7 +30,7 @@ struct Agent {
     link: ChildStdin,
     decoder: Decoder,
     mark: String,
-    /// The one that it was told of.
+    /// Name of the job in the hello.
     job: String,
 }
 
@@ -52,7 +52,7 @@ impl Agent {
         self.link.write_all(&wire::encode(epoch, message)).expect("it listens");
     }
 
-    /// Reads what it says, all of it in our epoch, until it says what is wanted.
+    /// Reads messages, all of [`EPOCH`], until one satisfies the predicate.
     fn wait_until_it_says(&mut self, wanted: impl Fn(&FromAgent) -> bool) {
         let stdout = self.child.stdout.as_mut().expect("a pipe");
         loop {
@@ -69,7 +69,7 @@ impl Agent {
         }
     }
 
-    /// Until its worker runs.
+    /// Sends the messages that start a job with one worker.
     fn start_job(&mut self, lease_ms: u32) {
         let [hello, prepare, roster, start] = start_of_a_job(lease_ms);
         if let ToAgent::Hello(hello) = &hello {
@@ -90,7 +90,7 @@ impl Agent {
         });
     }
 
-    /// Its exit code, once nothing of it is left.
+    /// The exit code of the agent, once none of its processes is left.
     fn end(mut self) -> Option<i32> {
         let status = wait_for_or(|| "its end".to_owned(), || self.child.try_wait().expect("ours"));
         assert_clean(&self.mark, self.pid());
@@ -106,18 +106,17 @@ impl Agent {
 }
 
 #[test]
-fn an_agent_that_hears_nonsense_ends() {
+fn agent_exits_on_invalid_data() {
     let mut agent = Agent::start("nonsense", Stdio::inherit());
     agent.link.write_all(&[0xff; 64]).expect("it listens");
     let mut said = Vec::new();
     agent.child.stdout.take().expect("a pipe").read_to_end(&mut said).expect("its end");
-    assert_eq!((agent.end(), said), (Some(76), vec![]), "nobody is told anything");
+    assert_eq!((agent.end(), said), (Some(76), vec![]), "the agent sends nothing");
 }
 
-/// Words that no launcher of ours says: the answer would be longer than a frame, which is refused with
-/// a panic.
+/// A request that no launcher sends: the answer would be longer than a frame, which panics.
 #[test]
-fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
+fn agent_panic_is_reported_and_stops_workers() {
     let mut agent = Agent::start("panic", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -136,7 +135,7 @@ fn an_agent_that_panics_says_whose_bug_it_is_and_stops_its_workers() {
 }
 
 #[test]
-fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
+fn agent_rejects_credit_beyond_sent_output() {
     let mut agent = Agent::start("consumed", Stdio::piped());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -147,10 +146,10 @@ fn a_launcher_that_counts_more_output_than_was_sent_is_not_understood() {
     assert_eq!(agent.end(), Some(76));
 }
 
-/// The shim stands still, so the worker outlives its agent for a while: whoever comes in its place must
-/// not start another beside it.
+/// The shim is suspended, so the worker outlives its agent for a while: a second agent must not start
+/// another worker beside it.
 #[test]
-fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
+fn agent_lock_is_released_with_its_shim() {
     let mut first = Agent::start("place", Stdio::inherit());
     first.start_job(60_000);
     first.wait_for_worker();
@@ -172,7 +171,7 @@ fn the_place_of_an_agent_is_free_when_its_shim_is_gone_too() {
 }
 
 #[test]
-fn agent_ends_although_its_shim_is_stopped() {
+fn agent_exits_with_a_stopped_shim() {
     let agent = Agent::start("stopped", Stdio::inherit());
     let shim = wait_for("its shim", || {
         let all = marked(&agent.mark, agent.pid());
@@ -186,22 +185,22 @@ fn agent_ends_although_its_shim_is_stopped() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// Whoever reads our words may be as silent as the launcher.
+/// The reader of the agent's standard error may block like the launcher.
 #[test]
-fn an_agent_whose_words_nobody_reads_acts_all_the_same() {
+fn agent_with_full_stderr_stops_workers() {
     let (unread, full) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&full, true).expect("a pipe");
     while rustix::io::write(&full, b"full").is_ok() {}
     rustix::io::ioctl_fionbio(&full, false).expect("a pipe");
     let mut agent = Agent::start("unread", full);
     agent.start_job(300);
-    // Now we are silent, and it says so.
+    // The lease expires, because the test sends no heartbeat.
     assert_eq!(agent.end(), Some(75));
     drop(unread);
 }
 
 #[test]
-fn what_was_said_in_an_earlier_epoch_is_not_heard() {
+fn agent_ignores_messages_of_earlier_epochs() {
     let mut agent = Agent::start("earlier", Stdio::inherit());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -219,7 +218,7 @@ fn what_was_said_in_an_earlier_epoch_is_not_heard() {
 }
 
 #[test]
-fn a_launcher_of_an_epoch_that_has_not_begun_is_as_good_as_gone() {
+fn agent_rejects_messages_of_later_epochs() {
     let mut agent = Agent::start("later", Stdio::inherit());
     agent.start_job(60_000);
     agent.wait_for_worker();
@@ -308,12 +307,12 @@ fn agent_reports_torch_workers_without_a_connection() {
     std::fs::remove_dir_all(dir).expect("ours");
 }
 
-/// What a launcher says until a worker runs.
+/// Messages of a launcher until a worker runs.
 fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
     let hello = LauncherHello {
         version: wire::VERSION,
         build: String::new(),
-        // Agents of one node of one job wait for each other.
+        // Agents for one node of one job wait for each other.
         job: format!("x{}n{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed)),
         node: NodeRank(0),
     };

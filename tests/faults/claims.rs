@@ -35,7 +35,7 @@ impl Gpus {
         None
     }
 
-    /// What a program is started through.
+    /// The command that starts a program in the namespace.
     fn namespace(&self) -> Vec<String> {
         let mut shell = "mount -t tmpfs none /proc/driver".to_owned();
         for (number, uuid) in self.uuids.iter().enumerate() {
@@ -72,15 +72,15 @@ impl Drop for Gpus {
 const WAITS: &str = "echo ready; exec sleep 1000";
 
 #[test]
-fn a_second_job_on_a_gpu_is_refused_before_anything_starts() {
-    let Some(gpus) = Gpus::new("a_second_job_on_a_gpu_is_refused_before_anything_starts") else {
+fn gpu_in_use_refuses_a_second_job() {
+    let Some(gpus) = Gpus::new("gpu_in_use_refuses_a_second_job") else {
         return;
     };
     let first = gpus.hosts(&[("n0", 2)]).options(["--include", "n0:1"]).sh(WAITS).start();
     first.wait_for_lines("ready", 1);
     let agent = first.the(Role::Agent).pid;
 
-    // Its first host has a GPU that nobody uses.
+    // The GPU of its first host is free.
     let second = gpus.hosts(&[("n0", 1), ("n1", 2)]).sh("touch started");
     let started = second.dir().join("started");
     let dir = second.dir().to_owned();
@@ -100,17 +100,17 @@ fn a_second_job_on_a_gpu_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn hosts_of_one_job_on_one_machine_share_its_gpus() {
-    let Some(gpus) = Gpus::new("hosts_of_one_job_on_one_machine_share_its_gpus") else {
+fn gpu_is_shared_by_hosts_of_one_job() {
+    let Some(gpus) = Gpus::new("gpu_is_shared_by_hosts_of_one_job") else {
         return;
     };
     gpus.hosts(&[("n0", 2), ("n1", 2)]).sh("exit 0").end().code(0);
 }
 
-/// The shim stands still, and so cannot end with its agent.
+/// The shim is suspended, so it cannot exit with its agent.
 #[test]
-fn a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before() {
-    let Some(gpus) = Gpus::new("a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before") else {
+fn gpu_lock_is_held_until_agent_and_shim_exit() {
+    let Some(gpus) = Gpus::new("gpu_lock_is_held_until_agent_and_shim_exit") else {
         return;
     };
     let first = gpus.hosts(&[("n0", 1)]).sh(WAITS).start();
@@ -138,10 +138,10 @@ fn a_gpu_is_free_when_agent_and_shim_are_gone_and_not_before() {
     gpus.hosts(&[("n0", 1)]).sh("exit 0").end().code(0);
 }
 
-/// Also in the pause between two epochs, when no worker lives.
+/// Also in the pause between two epochs, when no worker runs.
 #[test]
-fn a_gpu_is_kept_across_a_restart() {
-    let Some(gpus) = Gpus::new("a_gpu_is_kept_across_a_restart") else {
+fn gpu_lock_survives_a_restart() {
+    let Some(gpus) = Gpus::new("gpu_lock_survives_a_restart") else {
         return;
     };
     let script = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3; echo again; exec sleep 1000";

@@ -67,7 +67,7 @@ fn stopped_shim_cannot_outlast_a_timeout() {
 }
 
 #[test]
-fn stopped_shim_passes_a_signal_on() {
+fn stopped_shim_forwards_a_signal() {
     let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let job = workers(2).options(["--lease", "1h"]).sh(script).start();
     job.wait_for_lines("ready", 2);

@@ -32,7 +32,7 @@ fn lines(outcome: &Outcome) -> Vec<&str> {
     lines
 }
 
-/// Every rank but the first tells it who it is; the first says what it has heard.
+/// Every other rank sends its number to rank 0, which prints the numbers received.
 const MEET: &str = r"
 import os, socket, time
 rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
@@ -62,7 +62,7 @@ fn met(rank: &str, port: u16) -> Running {
 }
 
 #[test]
-fn nodes_that_are_launched_one_by_one_meet() {
+fn launched_nodes_connect_to_each_other() {
     let port = port();
     let second = met("1", port);
     let first = met("0", port);
@@ -72,7 +72,7 @@ fn nodes_that_are_launched_one_by_one_meet() {
 }
 
 #[test]
-fn a_node_is_told_what_deepspeed_tells_it() {
+fn launched_node_gets_the_variables_of_deepspeed() {
     let script = "import os, sys\nnames = 'RANK LOCAL_RANK WORLD_SIZE LOCAL_SIZE CROSS_RANK CROSS_SIZE \
                   CUDA_VISIBLE_DEVICES MASTER_ADDR MASTER_PORT'\n\
                   print(*[os.environ[name] for name in names.split()], *sys.argv[1:])\n";
@@ -88,15 +88,15 @@ fn a_node_is_told_what_deepspeed_tells_it() {
 }
 
 #[test]
-fn a_failure_of_a_launched_node_is_its_status_and_stops_the_node() {
+fn launched_node_exits_with_its_failure() {
     let launch = node("1", port()).options(["--no_python", "--no_local_rank"]);
     let outcome = launch.sh("[ $RANK = 3 ] && exit 9; exec sleep 1000").end().code(9);
     outcome.says("rank 3 (n1) exited with code 9").says("node 1 of 2, ranks 2-4 of 5");
 }
 
-/// `--save_pid PID`: the runner looks for us in a file that has its own pid in its name.
+/// `--save_pid PID`: the runner reads the launcher's pid from a file with its own pid in its name.
 #[test]
-fn the_pid_of_a_launched_node_stands_where_its_runner_looks() {
+fn save_pid_writes_the_file_of_the_runner() {
     let runner = std::process::id().to_string();
     let launch = node("0", port()).options(["--no_python", "--no_local_rank"]);
     let launch = launch.options(["--save_pid", &runner]);
@@ -111,7 +111,7 @@ fn the_pid_of_a_launched_node_stands_where_its_runner_looks() {
 }
 
 #[test]
-fn one_node_needs_no_rank_and_no_address() {
+fn launched_single_node_needs_no_rank_and_no_address() {
     let world = BASE64.encode(r#"{"localhost": [0]}"#);
     let launch = Launch::new().command("launch").options(["--accelerator", "cpu", "--world_info"]);
     let outcome = launch.option(world).options(["--no_python", "--no_local_rank"]);
@@ -119,9 +119,9 @@ fn one_node_needs_no_rank_and_no_address() {
     assert_eq!(outcome.stdout_text(), "0/1\n");
 }
 
-/// Without a rank the name of this machine is looked for.
+/// Without a rank, the hostname of this machine selects the node.
 #[test]
-fn a_node_may_be_found_by_its_name() {
+fn launched_node_is_found_by_its_hostname() {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it has one");
     let world = format!(r#"{{"elsewhere": [0], "{}": [0, 1]}}"#, name.trim());
     let launch = Launch::new().command("launch").options(["--accelerator", "cpu", "--no_python"]);
@@ -131,9 +131,9 @@ fn a_node_may_be_found_by_its_name() {
     assert_eq!(lines(&outcome), ["1 of 3", "2 of 3"]);
 }
 
-/// B76: neither a rank nor a name says which node this is.
+/// B76: neither a rank nor a hostname determines the node.
 #[test]
-fn a_machine_that_is_not_in_the_world_is_told_so() {
+fn launched_host_outside_the_world_is_refused() {
     let world = BASE64.encode(WORLD);
     let launch = Launch::new().command("launch").options(["--world_info", &world]);
     let outcome = launch.sh("exit 0").end().code(2);

@@ -1,4 +1,4 @@
-//! What options promise: exit statuses before a start, arguments, environment, input, records.
+//! Options: exit statuses before a start, arguments, environment, input, run records.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,7 @@ fn check_refused(launch: Launch, code: i32, says: &str) {
 }
 
 #[test]
-fn what_cannot_start_is_told_before_anything_starts() {
+fn missing_program_is_refused_before_the_start() {
     check_refused(workers(2).program(["no-such-program"]), 127, "`no-such-program` is not in PATH");
     check_refused(workers(2).program(["./no/such"]), 127, "program `./no/such` does not exist");
     check_refused(workers(2).program(["/etc/passwd"]), 126, "`/etc/passwd` cannot be executed");
@@ -33,7 +33,7 @@ fn what_cannot_start_is_told_before_anything_starts() {
 }
 
 #[test]
-fn a_script_without_an_interpreter_is_126() {
+fn script_without_an_interpreter_is_126() {
     let launch = workers(2);
     let script = launch.dir().join("script");
     fs::write(&script, "echo no interpreter\n").expect("a file");
@@ -43,12 +43,12 @@ fn a_script_without_an_interpreter_is_126() {
 }
 
 #[test]
-fn a_missing_script_is_66() {
+fn missing_script_is_66() {
     let outcome = crate::support::launch::python(2).program(["no_such.py"]).end();
     outcome.code(66).says("cannot read script `no_such.py`: no such file or directory");
 }
 
-/// What somebody listens on.
+/// A port with a listener.
 fn taken_port() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -56,7 +56,7 @@ fn taken_port() -> (TcpListener, String) {
 }
 
 #[test]
-fn a_master_port_that_is_taken_is_an_error_before_anything_starts() {
+fn master_port_in_use_is_refused_before_the_start() {
     let (_listener, port) = taken_port();
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--master_port", &port]);
     let outcome = launch.sh("echo started").end().code(78);
@@ -69,7 +69,7 @@ fn a_master_port_that_is_taken_is_an_error_before_anything_starts() {
 }
 
 #[test]
-fn a_job_that_is_refused_leaves_no_record_and_one_that_began_does() {
+fn run_record_exists_only_for_started_jobs() {
     let runs = |launch: Launch, code| launch.end().code(code).runs();
     assert!(runs(workers(2).program(["no-such-program"]), 127).is_empty());
     let script = python(1).program(["no-such-script.py"]);
@@ -79,7 +79,7 @@ fn a_job_that_is_refused_leaves_no_record_and_one_that_began_does() {
 }
 
 #[test]
-fn a_master_port_that_is_free_is_everybodys() {
+fn master_port_is_the_same_on_every_node() {
     let (listener, port) = taken_port();
     drop(listener);
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--master_port", &port, "--prefix", ""]);
@@ -87,9 +87,9 @@ fn a_master_port_that_is_free_is_everybodys() {
     assert_eq!(outcome.stdout_text(), format!("127.0.0.1:{port}\n").repeat(2));
 }
 
-/// Of two jobs at once one does not get the usual port; another test's job may have it.
+/// Of two simultaneous jobs, only one gets the default port; the job of another test may have it.
 #[test]
-fn a_port_that_is_not_the_usual_one_is_said_aloud() {
+fn master_port_other_than_the_default_is_noted() {
     let start = |launch: Launch| {
         let job = launch.sh("echo port $MASTER_PORT; exec sleep 1000").start();
         job.wait_for_lines("port ", 1);
@@ -154,9 +154,9 @@ fn arguments_arrive_byte_for_byte_on_every_node() {
     }
 }
 
-/// More than any limit of the kernel for everything that a program is given together.
+/// Arguments and variables over the kernel's limit for their total size.
 #[test]
-fn variables_and_arguments_that_no_program_can_take_are_refused_before_anything_starts() {
+fn oversized_environment_is_refused_before_the_start() {
     let launch = workers(2);
     let dir = fs::canonicalize(launch.dir()).expect("there");
     let value = "x".repeat(100_000);
@@ -168,7 +168,7 @@ fn variables_and_arguments_that_no_program_can_take_are_refused_before_anything_
     outcome.says("help: raise it with `ulimit -s`, or let the script read a file\n");
 }
 
-/// `--no_ssh`: every node is given the same line, and starts its own workers.
+/// `--no_ssh`: every node gets the same command line and starts its own workers.
 fn alone(node: usize) -> Launch {
     let launch = hosts(&[("n0", 2), ("n1", 3)]).options(["--no_ssh", "--node_rank"]);
     let port = TcpListener::bind("127.0.0.1:0").and_then(|held| held.local_addr()).expect("a port");
@@ -177,7 +177,7 @@ fn alone(node: usize) -> Launch {
 }
 
 #[test]
-fn nodes_that_are_started_one_by_one_know_their_ranks() {
+fn no_ssh_nodes_know_their_ranks() {
     let script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $CROSS_RANK $LOCAL_SIZE $MASTER_ADDR";
     let said = |node| {
         let outcome = alone(node).options(["--prefix", "{rank}:"]).sh(script).end().code(0);
@@ -191,7 +191,7 @@ fn nodes_that_are_started_one_by_one_know_their_ranks() {
 }
 
 #[test]
-fn a_failure_on_a_node_that_was_started_alone_names_its_rank_in_the_job() {
+fn no_ssh_failure_names_the_global_rank() {
     let script = "[ $RANK = 3 ] && exit 9; exec sleep 1000";
     let outcome = alone(1).sh(script).end().code(9).says("rank 3 (n1) exited with code 9");
     assert_eq!(outcome.record()["cause"]["rank"], 3);
@@ -203,7 +203,7 @@ fn a_failure_on_a_node_that_was_started_alone_names_its_rank_in_the_job() {
 }
 
 #[test]
-fn the_environment_arrives_byte_for_byte() {
+fn environment_arrives_byte_for_byte() {
     let value = OsString::from_vec(b"a b\n\xff'\"$".to_vec());
     let mut given = OsString::from("GIVEN=");
     given.push(&value);
@@ -230,7 +230,7 @@ fn check_stdin(count: usize, option: &[&str], expect: &[&str]) {
 }
 
 #[test]
-fn standard_input_goes_to_whom_it_should() {
+fn stdin_is_forwarded_to_the_selected_ranks() {
     check_stdin(1, &[], &["0:hello"]);
     check_stdin(1, &["--stdin", "none"], &["0:"]);
     check_stdin(3, &[], &["0:", "1:", "2:"]);
@@ -240,15 +240,15 @@ fn standard_input_goes_to_whom_it_should() {
 }
 
 #[test]
-fn a_closed_standard_input_is_its_end() {
+fn closed_stdin_is_end_of_file() {
     workers(1).under("exec <&-").sh("read line; echo $?").end().code(0);
     workers(2).under("exec <&- >&- 2>&-").sh("exit 6").end().code(6);
     hosts(&[("n0", 1), ("n1", 1)]).sh("[ ! -t 0 ] && ! read line").end().code(0);
 }
 
-/// Nobody reads: what waits stays in the pipe, not in our memory.
+/// Input without a reader stays in the pipe, not in the memory of the launcher.
 #[test]
-fn input_that_nobody_reads_is_left_where_it_is() {
+fn stdin_without_readers_stays_in_the_pipe() {
     let mut job = workers(1).stdin(Stdio::piped()).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 1);
     let mut stdin = job.take_stdin();
@@ -256,17 +256,17 @@ fn input_that_nobody_reads_is_left_where_it_is() {
         let piece = vec![b'x'; 1 << 20];
         (0..64).map_while(|_| stdin.write_all(&piece).ok()).count()
     });
-    // The link is alive and has nothing more to do once a state was told.
+    // The link works and is idle once a state was shown.
     job.signal(rustix::process::Signal::QUIT);
     job.wait_for_error("State");
     job.signal(rustix::process::Signal::TERM);
     let outcome = job.end().code(143);
-    let written = writer.join().expect("it ends when nobody can read");
+    let written = writer.join().expect("it ends when the pipe has no reader");
     assert!(written < 8, "{written} MiB were taken, {outcome:#?}");
 }
 
 #[test]
-fn much_input_arrives_whole_although_the_reader_is_slow() {
+fn stdin_reaches_a_slow_reader_whole() {
     let launch = workers(2).options(["--stdin", "all"]).stdin(Stdio::piped());
     let mut job = launch.sh("[ $RANK = 1 ] && head -c 10 >/dev/null && exit; cat | wc -c").start();
     job.take_stdin().write_all(&vec![b'x'; 5_000_000]).expect("it reads");
@@ -349,7 +349,7 @@ fn small_commands_do_not_evict_the_runs_of_jobs() {
 }
 
 #[test]
-fn the_directory_of_a_job_that_still_runs_is_kept() {
+fn run_directory_of_a_running_job_is_kept() {
     let job = workers(1).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 1);
     let runs = job.dir().join("runs");
@@ -367,7 +367,7 @@ fn the_directory_of_a_job_that_still_runs_is_kept() {
 }
 
 #[test]
-fn record_of_a_killed_launcher_says_lost_after_the_next_command() {
+fn run_record_of_a_killed_launcher_becomes_lost() {
     let job = workers(1).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 1);
     let runs = job.dir().join("runs");
@@ -386,7 +386,7 @@ fn record_of_a_killed_launcher_says_lost_after_the_next_command() {
 }
 
 #[test]
-fn a_record_says_what_was_typed_and_where() {
+fn run_record_has_command_and_directory() {
     let launch = workers(1).options(["--env", "MY_TOKEN=secret"]);
     let dir = fs::canonicalize(launch.dir()).expect("there");
     let outcome = launch.cwd(&dir).sh("exit 0").end().code(0);
@@ -402,13 +402,13 @@ fn a_record_says_what_was_typed_and_where() {
 }
 
 #[test]
-fn a_run_directory_that_cannot_be_made_is_73() {
+fn run_directory_that_cannot_be_created_is_73() {
     let launch = workers(1).options(["--run_dir", "/proc/none"]);
     launch.sh("exit 0").end().code(73).says("cannot make the run directory");
 }
 
 #[test]
-fn everything_is_kept_in_the_log_directory() {
+fn log_directory_has_all_output() {
     let launch = workers(2);
     let logs = launch.dir().join("logs");
     let script = "echo out $RANK; echo err $RANK >&2";
@@ -449,7 +449,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().expect("it has one").to_string_lossy().into_owned()
 }
 
-/// A pipe with a name.
+/// Creates a named pipe.
 fn fifo(launch: &Launch) -> PathBuf {
     let path = launch.dir().join("fifo");
     assert!(command("mkfifo").arg(&path).status().expect("mkfifo").success());
@@ -497,7 +497,7 @@ fn fifo_with_a_writer_is_a_hostfile() {
 }
 
 #[test]
-fn workers_run_in_our_working_directory() {
+fn workers_run_in_the_working_directory_of_the_launcher() {
     let launch = workers(1);
     let dir = fs::canonicalize(launch.dir()).expect("there");
     let outcome = launch.cwd(&dir).sh("pwd").end().code(0);
@@ -515,7 +515,7 @@ fn descriptors_are_checked_before_anything_starts() {
 }
 
 #[test]
-fn a_soft_limit_is_raised() {
+fn soft_limit_of_descriptors_is_raised() {
     workers(8).under("ulimit -Sn 64").sh("exit 0").end().code(0);
 }
 
@@ -532,7 +532,7 @@ fn workers_are_the_only_children_of_the_shim() {
 
 /// A stack that no address space holds: the system refuses every thread of the workers.
 #[test]
-fn a_worker_that_may_not_start_a_thread_says_so() {
+fn worker_without_threads_reports_an_error() {
     let launch = workers(2).options(["--quiet", "--env", "RUST_MIN_STACK=140737488355328"]);
     let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
     outcome.says("error[M011]: cannot start the thread that watches: ").does_not_say("panicked");

@@ -1,4 +1,4 @@
-//! The deaths of our own processes: launcher, agent, shim, alone and together.
+//! Processes of remuda that are killed or suspended: launcher, agent, shim, alone and together.
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -8,9 +8,9 @@ use crate::support::process::{MARK, Process, Role, assert_clean, marked};
 use crate::support::proof::skip;
 use crate::support::wait_for;
 
-/// Dies of SIGTERM, and so does what it starts.
+/// SIGTERM ends it and the processes that it starts.
 const POLITE: &str = "sleep 1000 & echo ready; wait";
-/// Takes notice of SIGTERM and lives on.
+/// Handles SIGTERM and continues to run.
 const STUBBORN: &str = "trap ': >\"$TERMED\"' TERM; echo ready; while :; do sleep 0.05; done";
 /// Leaves its parent and its session, and does not end when asked.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP; : >\\\"$FLAG.$RANK\\\"; \
@@ -26,7 +26,7 @@ fn two_hosts() -> Running {
     job
 }
 
-/// The process of this kind that serves `n1`.
+/// The process of this role on `n1`.
 fn of_n1(job: &Running, role: Role) -> Process {
     let agents = job.wait_for_role(Role::Agent, 2);
     let agent = agents.into_iter().find(|agent| agent.command.contains("node=1")).expect("n1");
@@ -41,7 +41,7 @@ fn of_n1(job: &Running, role: Role) -> Process {
 }
 
 #[test]
-fn our_processes_can_be_recognised() {
+fn processes_of_remuda_have_their_own_names() {
     let job = two_hosts();
     assert!(of_n1(&job, Role::Agent).command.contains("remuda agent job="));
     assert_eq!(of_n1(&job, Role::Agent).name, "remuda-agent");
@@ -51,20 +51,20 @@ fn our_processes_can_be_recognised() {
 }
 
 #[test]
-fn a_killed_shim_takes_its_node_along() {
+fn killed_shim_stops_its_workers_and_is_the_cause() {
     let job = two_hosts();
     of_n1(&job, Role::Shim).signal(Signal::KILL);
     let outcome = job
         .end()
         .code(75)
-        .says("remuda-shim on n1, the parent of its workers, died; they were killed");
+        .says("remuda-shim on n1, the parent of its workers, exited; they were killed");
     let record = outcome.says("lost with it: ranks 2-3").record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n1");
 }
 
 #[test]
-fn a_killed_agent_is_named_and_stops_the_other_node() {
+fn killed_agent_is_the_cause_and_stops_other_nodes() {
     let job = two_hosts();
     of_n1(&job, Role::Agent).signal(Signal::KILL);
     let outcome = job.end().code(75).says("the agent on n1 was killed by signal 9 (SIGKILL)");
@@ -72,14 +72,14 @@ fn a_killed_agent_is_named_and_stops_the_other_node() {
 }
 
 #[test]
-fn a_killed_agent_of_a_single_node_is_named() {
+fn killed_agent_of_a_single_node_is_the_cause() {
     let job = workers(1).sh(POLITE).start();
     job.wait_for_lines("ready", 1);
     job.the(Role::Agent).signal(Signal::KILL);
     job.end().code(75).says("the agent on localhost was killed by signal 9 (SIGKILL)");
 }
 
-/// Nobody of the node is left to clean up but the launcher, which inherits everything.
+/// Only the launcher is left to clean up: it inherits all processes of the node.
 #[test]
 fn agent_and_shim_killed_together_leave_nothing() {
     let job = two_hosts();
@@ -93,7 +93,7 @@ fn agent_and_shim_killed_together_leave_nothing() {
 }
 
 #[test]
-fn a_killed_launcher_leaves_nothing() {
+fn killed_launcher_leaves_nothing() {
     let job = two_hosts();
     job.signal(Signal::KILL);
     let outcome = job.end().killed_by(Signal::KILL);
@@ -103,7 +103,7 @@ fn a_killed_launcher_leaves_nothing() {
 }
 
 #[test]
-fn workers_whose_launcher_was_killed_are_asked_first() {
+fn killed_launcher_lets_workers_receive_sigterm_first() {
     let launch = workers(1).options(["--grace", "300ms"]);
     let termed = launch.dir().join("termed");
     let job = launch.env("TERMED", termed.clone()).sh(STUBBORN).start();
@@ -135,9 +135,9 @@ fn launcher_and_shim_killed_together_leave_nothing() {
     job.end().killed_by(Signal::KILL);
 }
 
-/// As a batch system does that signals a whole control group.
+/// As a batch system signals a whole control group.
 #[test]
-fn a_term_to_everybody_at_once_still_grants_the_grace() {
+fn sigterm_to_all_processes_keeps_the_grace() {
     let script = "trap 'echo asked; sleep 0.2; echo done; exit 0' TERM; echo ready; \
          while :; do sleep 0.01; done";
     let job = hosts(&[("n0", 1), ("n1", 1)]).sh(script).start();
@@ -149,9 +149,9 @@ fn a_term_to_everybody_at_once_still_grants_the_grace() {
     job.end().code(143).says("SIGTERM received");
 }
 
-/// The lease is so long that everybody hears of everybody in time on a busy machine, too.
+/// The lease is long enough for heartbeats on a busy machine.
 #[test]
-fn a_launcher_that_stands_still_loses_its_lease() {
+fn suspended_launcher_loses_its_lease() {
     let launch = workers(1).options(["--grace", "200ms", "--lease", "3s"]);
     let termed = launch.dir().join("termed");
     let script = format!("(while :; do echo flood; done) & {STUBBORN}");
@@ -159,7 +159,7 @@ fn a_launcher_that_stands_still_loses_its_lease() {
     job.wait_for_lines("ready", 1);
     job.signal(Signal::STOP);
     wait_for("SIGTERM at the worker", || termed.exists().then_some(()));
-    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    wait_for("the end of all other processes", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
     let outcome = job.end().code(75).says("stopping the workers");
     let outcome = outcome.says("Stalled  launcher was suspended for ");
@@ -168,25 +168,25 @@ fn a_launcher_that_stands_still_loses_its_lease() {
     );
 }
 
-/// They end as they were asked to, and have not done what they were to do.
+/// Workers that exit with 0 on SIGTERM have not finished their work.
 #[test]
-fn what_ends_well_because_the_lease_was_lost_is_no_success() {
+fn workers_exiting_0_after_a_lost_lease_are_no_success() {
     let launch = workers(2).options(["--lease", "3s"]);
     let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let job = launch.sh(script).start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::STOP);
-    wait_for("the end of everybody else", || (job.processes().len() == 1).then_some(()));
+    wait_for("the end of all other processes", || (job.processes().len() == 1).then_some(()));
     job.signal(Signal::CONT);
     job.end()
         .code(75)
         .says("received no heartbeat from the launcher for 3.0 s and stopped its workers");
 }
 
-/// Nobody was silent while nobody listened. The clock goes on, which it would not do while a machine
-/// sleeps: this is the harder case.
+/// No process counts as not responding for the time of the suspension. The clock continues, which it
+/// does not while a machine sleeps: this is the harder case.
 #[test]
-fn a_machine_that_stood_still_as_a_whole_goes_on() {
+fn suspended_machine_keeps_its_job() {
     const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "2s"]);
     let flag = launch.dir().join("flag");
@@ -208,16 +208,16 @@ fn a_machine_that_stood_still_as_a_whole_goes_on() {
 }
 
 #[test]
-fn an_agent_that_stands_still_is_lost_after_the_lease() {
+fn suspended_agent_is_lost_after_the_lease() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "500ms"]);
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 2);
     of_n1(&job, Role::Agent).signal(Signal::STOP);
-    job.end().code(75).says("n1: nothing heard for 500 ms");
+    job.end().code(75).says("n1: no heartbeat for 500 ms");
 }
 
 #[test]
-fn agents_that_stand_still_together_are_lost_together() {
+fn suspended_agents_are_lost_together() {
     let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "500ms"]);
     let job = launch.sh(POLITE).start();
     job.wait_for_lines("ready", 3);
@@ -225,18 +225,18 @@ fn agents_that_stand_still_together_are_lost_together() {
     for agent in &agents[..2] {
         agent.signal(Signal::STOP);
     }
-    let outcome = job.end().code(75).says(": nothing heard for 500 ms");
-    outcome.says("lost too: n").says("to go on without them: --exclude 'n");
+    let outcome = job.end().code(75).says(": no heartbeat for 500 ms");
+    outcome.says("lost too: n").says("to continue without them: --exclude 'n");
 }
 
-/// A launcher that is process 1 (in a container) inherits orphans that are none of its own: of
-/// somebody who looks into the container, say.
+/// A launcher that is process 1 of a container also inherits orphans that do not belong to the job,
+/// such as those of `kubectl exec`.
 #[test]
-fn process_1_ends_what_is_the_jobs_and_nothing_else() {
+fn process_1_stops_only_processes_of_the_job() {
     const NAMESPACE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let made = command(NAMESPACE[0]).args(&NAMESPACE[1..]).arg("true").status();
     if !made.is_ok_and(|status| status.success()) {
-        return skip("pid namespaces", "process_1_ends_what_is_the_jobs_and_nothing_else");
+        return skip("pid namespaces", "process_1_stops_only_processes_of_the_job");
     }
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]).through(&NAMESPACE);
     let flag = launch.dir().join("flag");
@@ -262,7 +262,7 @@ fn process_1_ends_what_is_the_jobs_and_nothing_else() {
         let daemon = |process: &Process| process.command.starts_with("sh -c trap '' TERM HUP");
         (!rest.iter().any(daemon)).then_some(())
     });
-    assert!(adopted(&mark, init.pid).is_some(), "it is none of ours");
+    assert!(adopted(&mark, init.pid).is_some(), "it does not belong to the job");
     init.signal(Signal::INT);
     job.wait_for_error("SIGINT received");
     std::thread::sleep(remuda::job::SAME_REQUEST);

@@ -1,4 +1,4 @@
-//! What workers write: whole, in order, harmless, bounded in memory, and never in their way.
+//! Output of workers: complete, in order, escaped, bounded in memory, and without blocking them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ use crate::support::terminal::Recording;
 use crate::support::{terminal, wait_for};
 
 #[test]
-fn lines_of_many_workers_are_never_torn() {
+fn lines_of_many_workers_stay_whole() {
     const LINES: usize = 20_000;
     let script = format!("seq -f \"rank $RANK line %.0f and some more words\" {LINES}");
     let outcome = hosts(&[("n0", 4), ("n1", 4)]).sh(&script).end().code(0);
@@ -45,7 +45,7 @@ fn sorted(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn a_line_longer_than_the_limit_is_continued() {
+fn line_over_the_limit_is_continued() {
     let script = "[ $RANK = 1 ] && exit 0; head -c 200000 /dev/zero | tr '\\0' x; echo; echo end";
     let outcome = workers(2).sh(script).end().code(0);
     let lines: Vec<_> = outcome.stdout_text().lines().collect();
@@ -56,7 +56,7 @@ fn a_line_longer_than_the_limit_is_continued() {
 }
 
 #[test]
-fn of_a_progress_bar_the_last_state_stays() {
+fn progress_bar_keeps_its_last_state() {
     let script = "printf '1%%\\r2%%\\r3%%\\n'; printf 'unended'";
     let outcome = workers(2).options(["--prefix", "{rank} "]).sh(script).end().code(0);
     assert_eq!(sorted(&outcome), ["0 3%", "0 unended", "1 3%", "1 unended"]);
@@ -65,7 +65,7 @@ fn of_a_progress_bar_the_last_state_stays() {
 }
 
 #[test]
-fn a_prefix_is_what_was_asked_for() {
+fn prefix_is_formatted_as_requested() {
     let check = |prefix: &str, expect: [&str; 2]| {
         let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--prefix", prefix]);
         let outcome = launch.sh("echo hi").end().code(0);
@@ -75,7 +75,7 @@ fn a_prefix_is_what_was_asked_for() {
     check("{host}.{rank}.{local_rank}.{stream}> ", ["n0.0.0.stdout> hi", "n1.1.0.stdout> hi"]);
 }
 
-/// Everything, whatever the screen did.
+/// Asserts that the log files are complete.
 #[track_caller]
 fn assert_all_kept(logs: &std::path::Path, ranks: usize, expect: &[u8]) {
     for rank in 0..ranks {
@@ -97,7 +97,7 @@ fn number_before(outcome: &Outcome, text: &str) -> usize {
 }
 
 #[test]
-fn a_screen_that_stands_still_costs_lines_that_are_counted() {
+fn blocked_screen_drops_lines_and_counts_them() {
     const LINES: usize = 1_000_000;
     let (screen, theirs) = std::io::pipe().expect("a pipe");
     let launch = workers(2).stdout(OwnedFd::from(theirs));
@@ -112,7 +112,7 @@ fn a_screen_that_stands_still_costs_lines_that_are_counted() {
 }
 
 #[test]
-fn a_terminal_that_stands_still_holds_up_no_worker() {
+fn blocked_terminal_does_not_block_workers() {
     const LINES: usize = 1_000_000;
     let (screen, theirs) = terminal::open();
     let launch = workers(2).stdout(theirs);
@@ -123,9 +123,9 @@ fn a_terminal_that_stands_still_holds_up_no_worker() {
     drop((outcome, screen));
 }
 
-/// A pipe with a name that nobody reads: whoever opens it waits, as on a file server that is gone.
+/// A named pipe without a reader: opening it blocks, as a file server does that is down.
 #[test]
-fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
+fn hanging_log_disk_blocks_neither_screen_nor_workers() {
     const LINES: usize = 2_000_000;
     let launch = workers(2);
     let (logs, flag) = (launch.dir().join("logs"), launch.dir().join("flag"));
@@ -142,9 +142,9 @@ fn a_log_disk_that_hangs_holds_up_neither_screen_nor_workers() {
     outcome.says(" bytes are missing in the log files: the disk did not respond");
 }
 
-/// The record of the run is on a disk that hangs before the job has ended.
+/// The run record is on a disk that stops responding before the job ends.
 #[test]
-fn a_record_whose_disk_hangs_holds_up_no_end() {
+fn hanging_record_disk_does_not_block_the_end() {
     let launch = workers(2).options(["--max_restarts", "1"]);
     let flag = launch.dir().join("flag");
     let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 3";
@@ -156,15 +156,15 @@ fn a_record_whose_disk_hangs_holds_up_no_end() {
     fs::write(flag, "").expect("a flag");
     let outcome =
         job.end().code(3).says("warning: cannot write run.json: the disk does not respond\n");
-    // It says what was known when the disk still answered.
+    // The record of the time when the disk still answered.
     assert_eq!(outcome.record()["state"], "running");
 }
 
-/// A file server that does not answer, to begin with: what was asked for by name is refused, after some
-/// patience; without a record a job does without one, and says so.
+/// A file server that never answers: a directory that an option names is refused after a timeout; a
+/// job without a run directory runs without a record and reports that.
 #[test]
-fn a_disk_that_hangs_before_the_start_is_told() {
-    const NAME: &str = "a_disk_that_hangs_before_the_start_is_told";
+fn hanging_disk_is_reported_before_the_start() {
+    const NAME: &str = "hanging_disk_is_reported_before_the_start";
     for (option, said) in [
         ("--run_dir", "cannot make the run directory: `"),
         ("--log_dir", "--log_dir: cannot make `"),
@@ -177,10 +177,10 @@ fn a_disk_that_hangs_before_the_start_is_told() {
     }
 }
 
-/// The same of what a training reads and writes.
+/// The same for the files that `train` reads and writes.
 #[test]
-fn a_training_beside_a_disk_that_hangs_is_told() {
-    const NAME: &str = "a_training_beside_a_disk_that_hangs_is_told";
+fn hanging_disk_is_reported_by_train() {
+    const NAME: &str = "hanging_disk_is_reported_by_train";
     for (option, code, said) in [
         (
             "--checkpoint_dir",
@@ -209,11 +209,12 @@ fn a_training_beside_a_disk_that_hangs_is_told() {
     }
 }
 
-/// A launch in whose mount namespace nobody serves this file system; `None` where there are none.
+/// A launch in a mount namespace with a file system that has no server; `None` where namespaces are
+/// not available.
 fn beside_a_disk_that_hangs(name: &str, launch: Launch) -> Option<(Launch, std::path::PathBuf)> {
     let disk = launch.dir().join("disk");
     fs::create_dir(&disk).expect("a directory");
-    // The kernel waits for an answer as long as somebody holds the descriptor.
+    // The kernel waits for an answer as long as the descriptor is open.
     let mount = format!(
         "exec 9<>/dev/fuse && mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none {} \
          && exec \"$@\"",
@@ -229,8 +230,8 @@ fn beside_a_disk_that_hangs(name: &str, launch: Launch) -> Option<(Launch, std::
 }
 
 #[test]
-fn a_log_disk_that_is_full_is_told_once_and_ends_nothing() {
-    const NAME: &str = "a_log_disk_that_is_full_is_told_once_and_ends_nothing";
+fn full_log_disk_is_reported_once() {
+    const NAME: &str = "full_log_disk_is_reported_once";
     let launch = workers(2);
     let logs = launch.dir().join("logs");
     fs::create_dir(&logs).expect("a directory");
@@ -247,7 +248,7 @@ fn a_log_disk_that_is_full_is_told_once_and_ends_nothing() {
 }
 
 #[test]
-fn a_reader_that_has_read_enough_ends_nothing() {
+fn closed_stdout_does_not_end_the_job() {
     let (screen, theirs) = std::io::pipe().expect("a pipe");
     let script = "echo first; seq 200000; echo $RANK >&2; exit 5";
     let job = workers(1).stdout(OwnedFd::from(theirs)).sh(script).start();
@@ -260,7 +261,7 @@ fn a_reader_that_has_read_enough_ends_nothing() {
 }
 
 #[test]
-fn long_output_is_kept_by_its_beginning_and_its_end() {
+fn long_output_keeps_its_head_and_tail() {
     let outcome = workers(1).sh("seq 3000000").stdout(Stdio::null()).end().code(0);
     let (kept, all) = (outcome.run_file("rank0.stdout"), numbers(3_000_000));
     let left_out = all.len() - (16 << 20);
@@ -269,7 +270,7 @@ fn long_output_is_kept_by_its_beginning_and_its_end() {
     assert!(kept == [head, note.as_bytes(), tail].concat(), "{} bytes", kept.len());
 }
 
-/// What a worker wrote appears on a terminal, with the terminal's own line ends taken away.
+/// The text that a terminal shows for a launch, without the line ends that the terminal adds.
 fn on_a_terminal(launch: Launch) -> String {
     let (screen, theirs) = terminal::open();
     let job = launch.stdout(theirs.try_clone().expect("a copy")).stderr(theirs).start();
@@ -282,7 +283,7 @@ const ESCAPES: &str = "printf '\\033[2Jclear \\033]0;title\\007 \\033[31mred\\03
      printf '\\033[1A\\rerror[R101]: not ours\\n'";
 
 #[test]
-fn a_terminal_obeys_no_worker() {
+fn escape_sequences_of_several_workers_are_escaped() {
     let two = |name: &str, value: &str| {
         let launch = workers(2).option("--quiet").env("TERM", "xterm").env(name, value);
         on_a_terminal(launch.sh(&format!("[ $RANK = 1 ] && exit; {ESCAPES}")))
@@ -299,9 +300,9 @@ fn a_terminal_obeys_no_worker() {
     );
 }
 
-/// It has the terminal for itself, as under any other launcher.
+/// A single worker has the terminal for itself, as under any other launcher.
 #[test]
-fn a_terminal_obeys_a_single_worker() {
+fn escape_sequences_of_a_single_worker_pass() {
     let shown = on_a_terminal(workers(1).option("--quiet").sh(ESCAPES));
     assert_eq!(
         shown,
@@ -310,16 +311,16 @@ fn a_terminal_obeys_a_single_worker() {
 }
 
 #[test]
-fn a_pipe_gets_the_bytes_as_they_are() {
+fn pipe_receives_bytes_unchanged() {
     let outcome = workers(1).sh("printf '\\033[2J\\377\\r\\000\\n'").end().code(0);
     assert_eq!(outcome.stdout, b"\x1b[2J\xff\r\0\n");
     let outcome = workers(2).options(["--prefix", ""]).sh("printf '\\033[2J\\377\\000\\n'").end();
     assert_eq!(outcome.code(0).stdout, b"\x1b[2J\xff\0\n\x1b[2J\xff\0\n");
 }
 
-/// A character comes in two pieces, with a sign of life of the reader in between.
+/// A character is written in two pieces; the second follows after the first was read.
 #[test]
-fn a_character_in_two_pieces_is_one() {
+fn character_split_across_writes_is_whole() {
     let (screen, theirs) = terminal::open();
     let launch = workers(1).option("--quiet").stdin(Stdio::piped());
     let script = "printf 'a\\303'; read go; printf '\\266b\\n'";
@@ -367,9 +368,9 @@ fn prove_endless_line() {
     assert_eq!((shown, marks), (bytes, bytes.div_ceil(65_536)));
 }
 
-/// Its last words are in the pipe when a worker ends, and the pipe stays open.
+/// The last output of a worker is in the pipe when the worker exits, and the pipe stays open.
 #[test]
-fn last_words_are_read_although_somebody_holds_the_pipe_and_nobody_the_screen() {
+fn last_output_is_read_with_a_held_pipe_and_blocked_screen() {
     let (screen, theirs) = std::io::pipe().expect("a pipe");
     let launch = workers(1).stdout(OwnedFd::from(theirs)).stdin(Stdio::piped());
     let script = "echo ready >&2; read go; seq 2000000; echo last words";
@@ -383,9 +384,10 @@ fn last_words_are_read_although_somebody_holds_the_pipe_and_nobody_the_screen() 
     drop((held, screen));
 }
 
-/// Hundreds of thousands of steps: neither memory nor the lease nor the user is the worse for it.
+/// Hundreds of thousands of steps: memory stays bounded, and the lease and the screen are not
+/// affected.
 #[test]
-fn a_flood_of_notes_drowns_nobody() {
+fn flood_of_steps_keeps_memory_and_lease() {
     let launch = hosts(&[("n0", 2), ("n1", 1)]).options(["--lease", "3s", "--stdin", "all"]);
     let mut job = launch.stdin(Stdio::piped()).misbehave("flood-of-notes").start();
     job.wait_for_lines("flooding", 1);
@@ -404,7 +406,7 @@ fn a_flood_of_notes_drowns_nobody() {
 }
 
 #[test]
-fn a_job_that_was_hushed_keeps_everything_in_files() {
+fn hidden_output_is_kept_in_files() {
     let launch = workers(2);
     let flag = launch.dir().join("flag");
     let script = "if [ $RANK = 0 ]; then until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 3; fi; \
@@ -415,7 +417,7 @@ fn a_job_that_was_hushed_keeps_everything_in_files() {
 }
 
 #[test]
-fn a_stopped_reader_that_goes_on_is_told_what_it_missed() {
+fn blocked_reader_is_notified_of_dropped_lines() {
     let (screen, theirs) = std::io::pipe().expect("a pipe");
     let launch = workers(2).stdout(OwnedFd::from(theirs)).options(["--stdin", "all"]);
     let script = "seq 1000000; read go; echo going on; read go; exit 0";
@@ -435,7 +437,7 @@ fn a_stopped_reader_that_goes_on_is_told_what_it_missed() {
 }
 
 #[test]
-fn output_after_the_launchers_death_harms_nobody() {
+fn output_after_the_launcher_exits_is_harmless() {
     let launch = workers(1).options(["--grace", "300ms"]);
     let done = launch.dir().join("done");
     let script = "trap '' TERM; echo ready; until [ -e \"$DONE\" ]; do seq 1000; : >\"$DONE.wrote\"; done; \

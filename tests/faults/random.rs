@@ -1,4 +1,4 @@
-//! Any one of our processes, at any moment.
+//! Kills any one process of remuda at a random moment.
 
 #![expect(clippy::disallowed_macros, reason = "a case that fails says which it was")]
 
@@ -71,12 +71,12 @@ fn kill_one(role: Role, moment_us: u64, which: usize, script: &str) {
     }
 }
 
-/// Which node an agent or a shim serves; nothing while it has not become its program.
+/// The node of an agent or a shim; empty before the process has executed its program.
 fn node_of(victim: &Process) -> &str {
     victim.command.split("node=").nth(1).map_or("", str::trim)
 }
 
-/// The one that died is named, by the one line that is an error.
+/// The killed worker is named, and by the only error line.
 #[track_caller]
 fn check_worker(outcome: &Outcome) {
     let record = outcome.record();
@@ -86,8 +86,8 @@ fn check_worker(outcome: &Outcome) {
     assert_eq!(outcome.stderr.matches("error[").count(), 1, "{outcome:#?}");
 }
 
-/// The same moments, but hurried: the launcher is told to stop and then killed, as impatient people
-/// and batch systems do.
+/// The launcher receives a signal to stop and is then killed, as impatient users and batch systems
+/// do.
 #[test]
 fn prove_stop_then_kill() {
     let mut random = Random::from_seed();

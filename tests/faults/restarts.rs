@@ -1,4 +1,4 @@
-//! Jobs whose workers are started anew after a failure.
+//! Jobs whose workers are restarted after a failure.
 
 use std::fs;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::support::launch::{Launch, Outcome, REMUDA, command, hosts, workers};
 use crate::support::process::{MARK, Role, assert_clean, marked};
 use crate::support::wait_for;
 
-/// Fails in every epoch before this one; says in which it is.
+/// Prints its epoch, and fails in every epoch before this one.
 fn fails_before(epoch: u32, how: &str) -> String {
     format!(
         "echo rank $RANK in epoch $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; \
@@ -17,7 +17,7 @@ fn fails_before(epoch: u32, how: &str) -> String {
     )
 }
 
-/// The second of two hosts fails once everybody has spoken; the others wait to be stopped.
+/// Rank 2 fails once every worker has written its file; the others wait to be stopped.
 const RANK_2_FAILS: &str = "touch $D/$TORCHELASTIC_RESTART_COUNT.$RANK; \
     [ $RANK = 2 ] || sleep 1000; \
     while [ $(ls $D/$TORCHELASTIC_RESTART_COUNT.* | wc -l) -lt 4 ]; do sleep 0.02; done; exit 5";
@@ -32,7 +32,7 @@ fn count(outcome: &Outcome, text: &str) -> usize {
 }
 
 #[test]
-fn after_a_failure_every_worker_of_every_node_is_started_anew() {
+fn failure_restarts_every_worker_of_every_node() {
     let launch = two_hosts().options(["--max_restarts", "3"]);
     let dir = launch.dir().join("spoke");
     fs::create_dir(&dir).expect("a directory");
@@ -59,7 +59,7 @@ fn after_a_failure_every_worker_of_every_node_is_started_anew() {
 }
 
 #[test]
-fn the_last_failure_is_the_cause_and_each_is_recorded() {
+fn last_failure_is_the_cause_and_each_is_recorded() {
     let launch = two_hosts().options(["--max_restarts", "1"]);
     let fails = "[ $RANK = 3 ] && { echo words of $TORCHELASTIC_RESTART_COUNT >&2; \
                  exit $((7 + TORCHELASTIC_RESTART_COUNT)); }; sleep 1000";
@@ -77,8 +77,8 @@ fn the_last_failure_is_the_cause_and_each_is_recorded() {
 }
 
 #[test]
-fn nothing_of_an_epoch_is_left_in_the_next_one() {
-    // Every worker leaves a daemon; a second epoch that finds one of the first ends with 9.
+fn epoch_leaves_no_process_in_the_next_one() {
+    // Every worker leaves a daemon; a worker of the second epoch that finds one exits with 9.
     let script = "echo $$ > $D/$RANK.$TORCHELASTIC_RESTART_COUNT; \
         if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then \
           setsid sh -c 'trap \"\" TERM; echo $$ > $D/daemon.$RANK; sleep 1000' & \
@@ -93,7 +93,7 @@ fn nothing_of_an_epoch_is_left_in_the_next_one() {
 }
 
 #[test]
-fn a_program_that_cannot_be_executed_is_not_tried_again() {
+fn program_that_cannot_be_executed_is_not_restarted() {
     let launch = workers(1).options(["--max_restarts", "3"]);
     let script = launch.dir().join("nonsense");
     fs::write(&script, "\x7fELF").expect("written");
@@ -103,7 +103,7 @@ fn a_program_that_cannot_be_executed_is_not_tried_again() {
 }
 
 #[test]
-fn a_restart_that_is_refused_leaves_the_failure_as_the_cause() {
+fn refused_restart_keeps_the_failure_as_the_cause() {
     let launch = workers(2).options(["--max_restarts", "1"]);
     let script = launch.dir().join("moves");
     let text = "#!/bin/sh\n[ $RANK = 1 ] || exec sleep 1000\nrm -f \"$0\"\nexit 5\n";
@@ -117,7 +117,7 @@ fn a_restart_that_is_refused_leaves_the_failure_as_the_cause() {
 }
 
 #[test]
-fn what_the_user_ends_is_not_restarted() {
+fn job_stopped_by_the_user_is_not_restarted() {
     let job = workers(2).options(["--max_restarts", "3"]).sh("echo up; sleep 1000").start();
     job.wait_for_lines("up", 2);
     job.signal(Signal::TERM);
@@ -127,7 +127,7 @@ fn what_the_user_ends_is_not_restarted() {
 }
 
 #[test]
-fn a_signal_between_two_epochs_ends_the_job() {
+fn signal_between_two_epochs_ends_the_job() {
     let launch = workers(1).options(["--max_restarts", "50"]).sh("exit 5");
     let job = launch.start();
     job.wait_for_error("restart 3 of 50 in 4.0 s");
@@ -136,7 +136,7 @@ fn a_signal_between_two_epochs_ends_the_job() {
 }
 
 #[test]
-fn a_shim_that_died_is_replaced_with_its_agent() {
+fn killed_shim_is_replaced_with_its_agent() {
     let script = fails_before(1, "sleep 1000");
     let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
     job.wait_for_lines("in epoch 0", 4);
@@ -146,7 +146,7 @@ fn a_shim_that_died_is_replaced_with_its_agent() {
 }
 
 #[test]
-fn an_agent_that_died_is_replaced() {
+fn killed_agent_is_replaced() {
     let script = fails_before(1, "sleep 1000");
     let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
     job.wait_for_lines("in epoch 0", 4);
@@ -156,18 +156,18 @@ fn an_agent_that_died_is_replaced() {
 }
 
 #[test]
-fn a_node_that_stands_still_is_replaced_when_its_lease_is_over() {
+fn suspended_node_is_replaced_after_the_lease() {
     let script = fails_before(1, "sleep 1000");
     let launch = two_hosts().options(["--max_restarts", "1", "--lease", "1s"]).sh(&script);
     let job = launch.start();
     job.wait_for_lines("in epoch 0", 4);
     job.wait_for_role(Role::Agent, 2)[1].signal(Signal::STOP);
-    let outcome = job.end().code(0).says("nothing heard for").says("restart 1 of 1");
+    let outcome = job.end().code(0).says("no heartbeat for").says("restart 1 of 1");
     assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
 }
 
 #[test]
-fn a_restart_that_finds_no_program_any_more_ends_with_what_made_it_necessary() {
+fn restart_without_the_program_keeps_the_first_cause() {
     let launch = workers(1).options(["--max_restarts", "3"]);
     let script = launch.dir().join("once");
     fs::write(&script, "#!/bin/sh\nrm \"$0\"\nexit 5\n").expect("written");
@@ -178,7 +178,7 @@ fn a_restart_that_finds_no_program_any_more_ends_with_what_made_it_necessary() {
 }
 
 #[test]
-fn input_goes_on_where_the_workers_before_have_left_it() {
+fn stdin_continues_after_a_restart() {
     let script = "read line; echo read $line; [ $line = one ] && exit 5; exit 0";
     let launch = workers(1).options(["--max_restarts", "1"]).sh(script);
     let mut job = launch.stdin(std::process::Stdio::piped()).start();
@@ -191,7 +191,7 @@ fn input_goes_on_where_the_workers_before_have_left_it() {
 }
 
 #[test]
-fn workers_hear_a_warning_before_they_are_asked_to_stop() {
+fn pre_term_signal_precedes_sigterm() {
     let script = "trap 'echo saving' USR1; trap 'echo asked; exit 3' TERM; echo up; \
                   while :; do sleep 0.05; done";
     let launch = workers(2).options(["--pre_term_signal", "USR1:300ms"]).sh(script);
@@ -206,7 +206,7 @@ fn workers_hear_a_warning_before_they_are_asked_to_stop() {
 }
 
 #[test]
-fn workers_that_have_saved_and_ended_are_not_waited_for() {
+fn pre_term_wait_ends_when_workers_exit() {
     let script = "trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done";
     let launch = workers(2).options(["--pre_term_signal", "USR1:1h"]).sh(script);
     let job = launch.start();
@@ -232,7 +232,7 @@ fn train(dir: &std::path::Path, mark: &str, options: &[&str]) -> std::process::C
 }
 
 #[test]
-fn a_training_whose_worker_is_killed_ends_with_the_same_bits() {
+fn train_after_a_killed_worker_ends_with_the_same_bits() {
     let launch = workers(1);
     let (dir, mark) = (launch.dir().to_owned(), launch.mark().to_owned());
     let last = |run: &str| fs::read(dir.join(run).join("kept/step-00000200.safetensors"));
@@ -253,7 +253,7 @@ fn a_training_whose_worker_is_killed_ends_with_the_same_bits() {
     assert!(stderr.contains("restart 1 of 1"), "{stderr}");
     let stdout = String::from_utf8_lossy(&ended.stdout);
     let resumed = stdout.lines().find(|line| line.contains("going on after step"));
-    assert!(resumed.is_some(), "it did not begin anew: {stdout}");
+    assert!(resumed.is_some(), "it did not restart from step 0: {stdout}");
     assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
     assert_clean(&mark, launcher);
     let _ = fs::remove_dir_all(dir);

@@ -1,4 +1,4 @@
-//! Whole screens, byte for byte but for pids, times, places and names of jobs.
+//! Whole screens, byte for byte except pids, times, directories and names of jobs.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::support::launch::{Launch, Outcome, hosts, python, workers};
 use crate::support::process::Role;
 use crate::support::wait_for;
 
-/// What the user saw on standard error.
+/// Compares the standard error of a job with the expected screen.
 #[track_caller]
 fn check(outcome: &Outcome, expect: &str) {
     assert_eq!(redacted(outcome), expect, "\n{}", outcome.stderr);
@@ -23,12 +23,12 @@ fn check_end(launch: Launch, code: i32, expect: &str) {
 fn redacted(outcome: &Outcome) -> String {
     let rules = [
         (r"pid \d+", "pid PID"),
-        // A test beside this one may want for memory.
+        // Another test may run out of memory at the same time.
         (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
         (r"(after|runs for|workers? in) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{8}-\d{6}Z-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
-        // An end may be known before the last words are read.
+        // An exit may be known before the last output is read.
         (r"(  Stopping .*\n)((?:\S+:\d+ +│ .*\n)+)", "$2$1"),
     ];
     let text = outcome.screen().replace(&*outcome.dir().to_string_lossy(), "DIR");
@@ -58,7 +58,7 @@ fn success_names_launch_logs_and_end() {
 }
 
 #[test]
-fn an_exit_code() {
+fn exit_code_screen() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)])
             .sh("[ $RANK = 0 ] && exec sleep 1000; echo one >&2; echo two >&2; exit 3"),
@@ -77,7 +77,7 @@ fn an_exit_code() {
 }
 
 #[test]
-fn a_rank_that_was_over_too_early_is_named() {
+fn early_exit_is_named() {
     check_end(
         workers(2).misbehave("leave-early"),
         1,
@@ -96,9 +96,9 @@ fn a_rank_that_was_over_too_early_is_named() {
     );
 }
 
-/// A program that knows nothing of us hangs, until somebody ends it: then there is the hint.
+/// A program without remuda's runtime hangs until it is stopped; the screen then has the hint.
 #[test]
-fn of_a_job_that_hangs_who_left_is_named() {
+fn hanging_job_names_early_exits() {
     let script = "[ $RANK = 0 ] && exit 0; echo ready; exec sleep 1000";
     let job = workers(3).option("--quiet").sh(script).start();
     job.wait_for_lines("ready", 2);
@@ -115,9 +115,9 @@ fn of_a_job_that_hangs_who_left_is_named() {
     assert!(screen.ends_with(last), "{screen}");
 }
 
-/// Whoever failed for a reason of its own did not wait for those that had left.
+/// A worker that failed for a reason of its own did not wait for those that had exited.
 #[test]
-fn who_left_before_another_failure_is_no_hint() {
+fn early_exit_before_another_failure_is_no_hint() {
     let script = "[ $RANK = 1 ] && exit 0; echo ready; read go; echo full >&2; exit 3";
     let launch = workers(2).option("--quiet").options(["--stdin", "0"]);
     let mut job = launch.stdin(Stdio::piped()).sh(script).start();
@@ -133,7 +133,7 @@ fn who_left_before_another_failure_is_no_hint() {
 }
 
 #[test]
-fn of_long_last_words_the_end_is_shown() {
+fn long_last_output_shows_its_end() {
     let outcome = workers(1).option("--quiet").sh("seq 1 100; exit 1").end().code(1);
     let shown: Vec<&str> =
         outcome.stderr.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
@@ -156,7 +156,7 @@ fn python_that_is_not_first_in_path_is_named() {
 }
 
 #[test]
-fn a_traceback_is_shown_whole() {
+fn traceback_is_shown_whole() {
     let launch = python(1).options(["--quiet", "--no_local_rank"]);
     let script = launch.dir().join("deep.py");
     // What is printed later takes the traceback off the end of the screen.
@@ -169,7 +169,7 @@ fn a_traceback_is_shown_whole() {
 
 /// As `sleep` and most programs that were not written for DeepSpeed.
 #[test]
-fn a_program_that_does_not_take_the_argument_of_deepspeed() {
+fn program_refusing_local_rank_gets_a_hint() {
     check_end(
         python(1).options(["--no_python"]).program(["sleep", "1"]),
         1,
@@ -183,7 +183,7 @@ fn a_program_that_does_not_take_the_argument_of_deepspeed() {
          \x20   | sleep: unrecognized option '--local_rank=0'\n\
          \x20   | Try 'sleep --help' for more information.\n\
          \x20 log: DIR/runs/RUN/rank0.stderr\n\
-         help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n",
+         help: remuda passes `--local_rank=0`, as DeepSpeed does; `--no_local_rank` omits it\n",
     );
 }
 
@@ -199,16 +199,15 @@ fn option_of_remuda_behind_the_script_is_named() {
     let words = [script.as_os_str(), "--num_gpus".as_ref(), "2".as_ref()];
     let line = format!("`remuda run --num_gpus 2 {}`", script.display());
     let outcome = launch.program(words).end().code(2);
-    let help = format!(
-        "help: `--num_gpus` is an option of remuda; options of remuda stand before the script: {line}\n"
-    );
+    let help =
+        format!("help: `--num_gpus` is an option of remuda and must precede the script: {line}\n");
     assert!(outcome.stderr.ends_with(&help), "{outcome:#?}");
     assert!(!outcome.stderr.contains("--no_local_rank"), "{outcome:#?}");
 }
 
 /// As nanoGPT reads its arguments.
 #[test]
-fn script_that_refuses_local_rank_in_its_own_words_is_recognised() {
+fn script_refusing_local_rank_gets_a_hint() {
     let launch = python(1).option("--quiet");
     let script = launch.dir().join("train.py");
     let text = "import sys\nfor word in sys.argv[1:]:\n    key = word.split('=')[0][2:]\n    \
@@ -216,12 +215,12 @@ fn script_that_refuses_local_rank_in_its_own_words_is_recognised() {
     std::fs::write(&script, text).expect("a script");
     let outcome = launch.program([script]).end().code(1);
     let help =
-        "help: `--local_rank=0` is passed as DeepSpeed does; `--no_local_rank` leaves it out\n";
+        "help: remuda passes `--local_rank=0`, as DeepSpeed does; `--no_local_rank` omits it\n";
     assert!(outcome.stderr.ends_with(help), "{outcome:#?}");
 }
 
 #[test]
-fn a_signal() {
+fn signal_screen() {
     check_end(
         workers(1).sh("ulimit -c 0; kill -KILL $$"),
         137,
@@ -233,8 +232,8 @@ fn a_signal() {
 }
 
 #[test]
-fn who_failed_too_is_counted() {
-    // A barrier, so that all have started: everybody ends on the same event.
+fn other_failures_are_counted() {
+    // A barrier, so that all have started: all exit on the same event.
     let launch = workers(3).option("--quiet");
     let dir = launch.dir().join("here");
     std::fs::create_dir(&dir).expect("a directory");
@@ -249,7 +248,7 @@ fn who_failed_too_is_counted() {
 }
 
 #[test]
-fn a_program_that_does_not_exist() {
+fn missing_program_screen() {
     check_end(
         hosts(&[("n0", 1), ("n1", 1)]).env("PATH", "/usr/bin:/bin").program(["no-such"]),
         127,
@@ -260,7 +259,7 @@ fn a_program_that_does_not_exist() {
 }
 
 #[test]
-fn a_placeholder_that_nobody_fills_in() {
+fn unknown_placeholder_screen() {
     check_end(
         workers(2).options(["--quiet", "--prefix", "[{rank} {foo}] "]).sh("echo started"),
         2,
@@ -276,7 +275,7 @@ fn a_placeholder_that_nobody_fills_in() {
 }
 
 #[test]
-fn a_program_that_cannot_start() {
+fn program_that_cannot_start_screen() {
     let launch = workers(2);
     let script = launch.dir().join("script");
     std::fs::write(&script, "echo no interpreter\n").expect("a file");
@@ -284,14 +283,14 @@ fn a_program_that_cannot_start() {
     std::fs::set_permissions(&script, mode).expect("ours");
     let outcome = launch.option("--quiet").program([script]).end().code(126);
     let screen = redacted(&outcome);
-    // How far the other came before it was stopped is a matter of luck.
+    // The other worker may or may not have started before it was stopped.
     let last = "\n\x20 cannot execute `DIR/script`: exec format error\n\
                 help: a script needs `#!` and its interpreter in the first line\n";
     assert!(screen.contains("could not start; ") && screen.ends_with(last), "{screen}");
 }
 
 #[test]
-fn a_time_limit() {
+fn timeout_screen() {
     check_end(
         workers(2).options(["--timeout", "300ms", "--grace", "2"]).sh("exec sleep 1000"),
         124,
@@ -302,7 +301,7 @@ fn a_time_limit() {
 }
 
 #[test]
-fn a_time_limit_tells_who_did_not_end() {
+fn timeout_names_running_workers() {
     let launch = workers(2).options(["--timeout", "5s", "--grace", "2"]);
     let job = launch.sh("[ $RANK = 0 ] && exit; echo stuck >&2; exec sleep 1000");
     let screen = redacted(&job.end().code(124));
@@ -315,9 +314,9 @@ fn a_time_limit_tells_who_did_not_end() {
     assert!(screen.contains(error), "{screen}");
 }
 
-/// A script of the environment that does not come to its end.
+/// A `--venv_script` that does not return.
 #[test]
-fn a_time_limit_before_anything_could_start() {
+fn timeout_before_the_start_names_pending_nodes() {
     let launch = hosts(&[("n1", 1), ("n2", 1)]).options(["--timeout", "300ms"]);
     let script = launch.dir().join("environment");
     std::fs::write(&script, "sleep 1000\n").expect("written");
@@ -327,12 +326,12 @@ fn a_time_limit_before_anything_could_start() {
         124,
         "error[R105]: the job was not ready to start within 300 ms; nothing was started\n\
          \x20 still preparing: n[1-2]\n\
-         help: does `. DIR/environment` end? `--venv_script`, or a file system, there may hang\n",
+         help: check that `. DIR/environment` returns; `--venv_script` or a file system there may hang\n",
     );
 }
 
 #[test]
-fn an_interrupt() {
+fn interrupt_screen() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::INT);
@@ -345,7 +344,7 @@ fn an_interrupt() {
 }
 
 #[test]
-fn a_lost_agent() {
+fn lost_agent_screen() {
     let job = hosts(&[("n0", 1), ("n1", 2)]).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 3);
     let agents = job.wait_for_role(Role::Agent, 2);
@@ -357,27 +356,27 @@ fn a_lost_agent() {
          \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
-         help: if no user killed it, the kernel may have: see `dmesg` on n1\nhelp: to go on without it: --exclude 'n1'\n",
+         help: if no user killed it, check `dmesg` on n1 for the OOM killer\nhelp: to continue without it: --exclude 'n1'\n",
     );
 }
 
 #[test]
-fn a_lost_shim() {
+fn lost_shim_screen() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.the(Role::Shim).signal(Signal::KILL);
     check(
         &job.end().code(75),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         error[R103]: remuda-shim on localhost, the parent of its workers, died; they were killed; no other \
+         error[R103]: remuda-shim on localhost, the parent of its workers, exited; they were killed; no other \
          worker had to be stopped\n\
          \x20 lost with it: ranks 0-1\n\
-         help: if no user killed it, the kernel may have: see `dmesg` on localhost\n",
+         help: if no user killed it, check `dmesg` on localhost for the OOM killer\n",
     );
 }
 
 #[test]
-fn what_was_left_behind() {
+fn leftover_screen() {
     let launch = workers(1);
     let flag = launch.dir().join("flag");
     let script = "setsid sh -c ': >\"$FLAG\"; exec sleep 1000' >/dev/null 2>&1 & \
@@ -393,7 +392,7 @@ fn what_was_left_behind() {
 }
 
 #[test]
-fn the_state_of_everybody() {
+fn state_of_all_workers_screen() {
     let job = hosts(&[("n0", 1), ("n1", 1)]).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::QUIT);

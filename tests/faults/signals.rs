@@ -1,4 +1,4 @@
-//! What the user's signals do.
+//! Signals that the user or the system sends to the launcher.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use crate::support::launch::{Launch, Running, hosts, workers};
 use crate::support::process::Role;
 use crate::support::wait_for;
 
-/// Says which signals come; ends itself on none of them.
+/// Prints every signal that it receives; no signal ends it.
 const TELLS: &str = "for s in INT TERM HUP QUIT; do trap \"echo got $s\" $s; done; echo ready; \
      while :; do sleep 0.02; done";
 const POLITE: &str = "echo ready; exec sleep 1000";
 
-/// Started, and every worker runs.
+/// Starts a launch and waits until every worker runs.
 fn ready(launch: Launch, script: &str, workers: usize) -> Running {
     let job = launch.sh(script).start();
     job.wait_for_lines("ready", workers);
@@ -22,7 +22,7 @@ fn ready(launch: Launch, script: &str, workers: usize) -> Running {
 }
 
 #[test]
-fn a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace() {
+fn first_sigint_is_forwarded_and_becomes_sigterm() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "600ms"]);
     let job = ready(launch, TELLS, 2);
     job.signal(Signal::INT);
@@ -35,18 +35,18 @@ fn a_first_interrupt_is_passed_on_and_becomes_term_at_half_the_grace() {
 }
 
 #[test]
-fn a_second_interrupt_kills_without_waiting() {
+fn second_sigint_kills_workers() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
     let job = ready(launch, TELLS, 2);
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
     job.signal_again(Signal::INT);
-    job.end().code(130).says("Killing  what is left");
+    job.end().code(130).says("Killing  the remaining processes");
 }
 
-/// `timeout` sends what it gets to its command and then to its whole group, where the command is too.
+/// `timeout` sends a signal to its command and then to its whole group, which contains the command.
 #[test]
-fn what_timeout_sends_twice_is_one_request() {
+fn signal_sent_twice_by_timeout_is_one_request() {
     let script =
         "trap 'sleep 0.3; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let launch = workers(2).options(["--grace", "1h"]).through(&["timeout", "1h"]);
@@ -56,9 +56,9 @@ fn what_timeout_sends_twice_is_one_request() {
     assert_eq!(outcome.stdout_text().matches("saved").count(), 2, "{outcome:#?}");
 }
 
-/// An agent that stands still confirms nothing.
+/// A suspended agent confirms nothing.
 #[test]
-fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
+fn third_sigint_exits_and_names_unconfirmed_nodes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--grace", "1h"]);
     let job = ready(launch, TELLS, 2);
     let agents = job.wait_for_role(Role::Agent, 2);
@@ -70,15 +70,15 @@ fn a_third_interrupt_leaves_and_names_who_is_not_confirmed() {
     job.wait_for_error("Killing");
     job.signal_again(Signal::INT);
     job.wait_for_error("could not confirm that all processes have exited on: ");
-    // It finds its link closed as soon as it goes on.
+    // It finds its link closed as soon as it continues.
     stopped.signal(Signal::CONT);
-    // The other may have been too slow to be heard.
+    // The answer of the other agent may have been too late.
     let outcome = job.end().code(130);
     assert!(outcome.stderr.ends_with("on: n1\n") || outcome.stderr.ends_with(", n1\n"));
 }
 
 #[test]
-fn term_is_143_and_gives_the_grace() {
+fn sigterm_is_143_and_keeps_the_grace() {
     let job = ready(workers(2), POLITE, 2);
     job.signal(Signal::TERM);
     let outcome = job.end().code(143).says("SIGTERM received");
@@ -87,7 +87,7 @@ fn term_is_143_and_gives_the_grace() {
 }
 
 #[test]
-fn a_closed_terminal_stops_the_job() {
+fn closed_terminal_stops_the_job() {
     let job = ready(workers(2), POLITE, 2);
     job.signal(Signal::HUP);
     let outcome = job.end().code(129).says("SIGHUP received");
@@ -95,14 +95,14 @@ fn a_closed_terminal_stops_the_job() {
 }
 
 #[test]
-fn what_nohup_ignores_stays_ignored_by_us_and_by_workers() {
+fn nohup_is_kept_by_launcher_and_workers() {
     let launch = workers(2).under("trap '' HUP").options(["--grace", "300ms"]);
     let job = ready(launch, "trap 'echo got HUP' HUP; echo ready; while :; do sleep 0.02; done", 2);
     job.signal(Signal::HUP);
     for worker in job.wait_for_role(Role::Worker, 2) {
         worker.signal(Signal::HUP);
     }
-    // Both signals have been dealt with once a later one has.
+    // Both signals have been handled once a later one has.
     job.signal(Signal::QUIT);
     job.wait_for_error("State  rank 1");
     job.signal(Signal::TERM);
@@ -111,7 +111,7 @@ fn what_nohup_ignores_stays_ignored_by_us_and_by_workers() {
 }
 
 #[test]
-fn a_stopped_job_stops_its_workers_and_goes_on() {
+fn suspended_job_suspends_its_workers_and_resumes() {
     let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--stdin", "all"]);
     let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 2);
     for _ in 0..2 {
@@ -122,7 +122,7 @@ fn a_stopped_job_stops_its_workers_and_goes_on() {
             (stopped.len() == 3).then_some(())
         });
         job.signal(Signal::CONT);
-        wait_for("everybody to go on", || {
+        wait_for("all processes to continue", || {
             job.processes().iter().all(|process| process.state() != Some('T')).then_some(())
         });
     }
@@ -130,9 +130,9 @@ fn a_stopped_job_stops_its_workers_and_goes_on() {
     job.end().code(0).says("Paused  2 workers").says("Running  2 workers");
 }
 
-/// Standing still is no silence, and no time passes for the job.
+/// A suspended job is not lost, and its timeouts do not count that time.
 #[test]
-fn a_stopped_job_keeps_its_lease_and_its_grace() {
+fn suspended_job_keeps_its_lease() {
     let launch = workers(1).options(["--lease", "2s", "--stdin", "all"]);
     let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 1);
     job.signal(Signal::TSTP);
@@ -145,9 +145,9 @@ fn a_stopped_job_keeps_its_lease_and_its_grace() {
     job.end().code(0).does_not_say("silent");
 }
 
-/// Who stands still cannot end when asked.
+/// A suspended worker cannot exit when it is asked to.
 #[test]
-fn workers_of_a_stopped_job_go_on_to_end_when_the_launcher_is_killed() {
+fn suspended_workers_resume_when_the_launcher_is_killed() {
     let launch = workers(1).options(["--grace", "1h"]);
     let termed = launch.dir().join("termed");
     let script = "trap ': >\"$TERMED\"; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
@@ -161,14 +161,14 @@ fn workers_of_a_stopped_job_go_on_to_end_when_the_launcher_is_killed() {
 }
 
 #[test]
-fn quit_tells_about_every_worker_and_goes_on() {
+fn sigquit_shows_every_worker() {
     let launch = hosts(&[("n0", 2), ("n1", 1)]);
     let flag = launch.dir().join("flag");
     let script = "[ $RANK = 1 ] && exit 0; echo ready; until [ -e \"$FLAG\" ]; do sleep 0.01; done";
     let job = ready(launch.env("FLAG", flag.clone()), script, 2);
     wait_for("the end of rank 1", || (job.wait_for_role(Role::Worker, 1).len() == 2).then_some(()));
-    // The launcher may hear of the end a little later than we see it.
-    wait_for("the launcher to tell of rank 1's end", || {
+    // The launcher may receive the exit a little later than the test sees it.
+    wait_for("the launcher to report the exit of rank 1", || {
         job.signal(Signal::QUIT);
         job.stderr().contains("State  rank 1 (n0): exited with code 0\n").then_some(())
     });
@@ -177,9 +177,9 @@ fn quit_tells_about_every_worker_and_goes_on() {
     job.end().code(0).says("State  rank 0 (n0): pid ");
 }
 
-/// By somebody else: what the launcher itself stops is told as such.
+/// Suspended by another process than the launcher.
 #[test]
-fn quit_tells_which_worker_is_suspended() {
+fn sigquit_shows_suspended_workers() {
     let job = ready(hosts(&[("n0", 1), ("n1", 1)]), POLITE, 2);
     let worker = job.wait_for_role(Role::Worker, 2).remove(0);
     worker.signal(Signal::STOP);
@@ -199,7 +199,7 @@ fn quit_tells_which_worker_is_suspended() {
 }
 
 #[test]
-fn user_signals_reach_the_workers_alone() {
+fn user_signals_are_forwarded_to_workers() {
     let script = "trap 'echo got USR1; exit 0' USR1; echo ready; while :; do sleep 0.02; done";
     let job = ready(workers(2), script, 2);
     job.signal(Signal::USR1);
@@ -207,9 +207,9 @@ fn user_signals_reach_the_workers_alone() {
     job.end().code(0);
 }
 
-/// Ctrl-C reaches the whole foreground group of a terminal: our agents and workers are not in it.
+/// Ctrl-C reaches the whole foreground group of a terminal: agents and workers are not in it.
 #[test]
-fn the_terminals_interrupt_reaches_only_the_launcher() {
+fn ctrl_c_reaches_only_the_launcher() {
     let job = ready(workers(1), TELLS, 1);
     let ours = job.processes().into_iter().filter(|process| process.role != Role::Other);
     let groups: Vec<_> = ours.map(|process| group_and_session(process.pid)).collect();
@@ -222,7 +222,7 @@ fn the_terminals_interrupt_reaches_only_the_launcher() {
     job.end().code(143);
 }
 
-/// As the kernel tells them: 0 where the leader lives in an outer pid namespace.
+/// Group and session from `/proc`: 0 where the leader is in an outer pid namespace.
 fn group_and_session(pid: Pid) -> (i32, i32) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let mut fields = stat.rsplit_once(") ").expect("the name ends").1.split(' ').skip(2);
@@ -231,7 +231,7 @@ fn group_and_session(pid: Pid) -> (i32, i32) {
 }
 
 #[test]
-fn a_job_that_takes_too_long_is_124() {
+fn job_over_its_timeout_is_124() {
     let job = hosts(&[("n0", 1), ("n1", 1)]).options(["--timeout", "300ms", "--grace", "200ms"]);
     let outcome = job.sh(TELLS).end().code(124).says("the job did not end within 300 ms");
     assert_eq!(outcome.record()["exit_of"], "remuda");

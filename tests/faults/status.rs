@@ -1,5 +1,5 @@
 //! The status line: drawn on terminals only, never in the way of a line, gone at the end. The
-//! terminal is real; what it was sent is played back on a screen of our own.
+//! terminal is real; the bytes that it received are replayed on a simulated screen.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::support::launch::{Launch, REMUDA, Running, workers};
 use crate::support::terminal::{self, Recording, play};
 
-/// A job whose two outputs are one terminal of so many columns.
+/// A job with both outputs on one terminal of this width.
 fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
     let (screen, theirs) = terminal::open();
     terminal::set_width(&theirs, columns);
@@ -20,14 +20,14 @@ fn on_a_terminal(launch: Launch, columns: u16) -> (Running, Recording) {
     (job, Recording::start(screen))
 }
 
-/// What stands on the screen in the end, but for remuda's first and last lines.
+/// The final screen without the first and last lines of remuda.
 fn last_screen(sent: &str) -> Vec<String> {
     const OWN: [&str; 4] = ["Launch  ", "Logs  ", "note: port ", "Finished  "];
     let lines = play(sent, |_| ()).into_iter();
     lines.filter(|line| !OWN.iter().any(|own| line.contains(own))).collect()
 }
 
-/// A trainer that never ends, as a worker: it tells of its steps and prints a line now and then.
+/// A trainer that never ends, as a worker: it reports steps and sometimes prints a line.
 fn trainer(launch: Launch) -> Launch {
     let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 100000000 \
                 --eval_every 50";
@@ -35,7 +35,7 @@ fn trainer(launch: Launch) -> Launch {
 }
 
 #[test]
-fn steps_are_drawn_below_the_lines_and_gone_at_the_end() {
+fn status_line_is_below_the_lines_and_erased_at_the_end() {
     let (job, recording) = on_a_terminal(trainer(workers(2)), 80);
     recording.wait_for("   Running  step ");
     recording.wait_for("steps/s  ");
@@ -66,10 +66,10 @@ fn last_step(text: &str) -> Option<u64> {
     number.split_once('/')?.0.trim().parse().ok()
 }
 
-/// Lines come as fast as the worker can write them, steps are passed on now and then: the newest stays
-/// below the lines all the time, and an old step below a newer line would be a lie.
+/// The worker writes lines as fast as it can, and steps are forwarded at intervals: the newest step
+/// stays below the lines, and never an older step below a newer line.
 #[test]
-fn lines_never_drive_the_newest_step_away() {
+fn status_line_keeps_the_newest_step() {
     let tiny = "train-worker --model mlp --width 16 --layers 1 --batch_size 2 --steps 2000 \
                 --eval_every 1";
     let launch = workers(2).program([REMUDA]).program(tiny.split_whitespace());
@@ -98,7 +98,7 @@ const TWO_BARS: &str = "printf \"\\r$RANK: 10%%\" >&2; read go; printf \"\\r$RAN
      [ $RANK = 1 ] && echo a line; read go; printf \"\\r$RANK: done\\n\" >&2";
 
 #[test]
-fn of_bars_the_lowest_rank_is_drawn_and_lines_stay_whole() {
+fn progress_bar_of_the_lowest_rank_is_drawn() {
     let (mut job, recording) = on_a_terminal(workers(2).sh(TWO_BARS), 80);
     let mut stdin = job.take_stdin();
     let mut go = || std::io::Write::write_all(&mut stdin, b"\n").expect("they read");
@@ -118,7 +118,7 @@ fn of_bars_the_lowest_rank_is_drawn_and_lines_stay_whole() {
 }
 
 #[test]
-fn a_bar_is_cut_to_the_terminal() {
+fn progress_bar_is_cut_to_the_terminal() {
     let script =
         "printf '\\r漢字漢字漢字漢字 and much more than fits'; read go; printf '\\r\\033[Kend\\n'";
     let launch = workers(2).options(["--prefix", "{rank} "]);
@@ -129,9 +129,9 @@ fn a_bar_is_cut_to_the_terminal() {
     assert!(!recording.end().contains("and"));
 }
 
-/// Whatever is drawn, the screen of a failure is the last thing that stands there.
+/// The failure screen is the last text on the screen, also after progress bars.
 #[test]
-fn a_failure_ends_the_status_line() {
+fn failure_ends_the_status_line() {
     let script = "printf '\\r50%%'; read go; [ $RANK = 1 ] && exit 7; exec sleep 1000";
     let (mut job, recording) = on_a_terminal(workers(2).sh(script), 80);
     recording.wait_for("localhost:0 │ 50%");
@@ -146,7 +146,7 @@ fn a_failure_ends_the_status_line() {
 
 /// A single worker has the terminal for itself: its prompt keeps its line.
 #[test]
-fn a_prompt_is_not_drawn_over() {
+fn prompt_is_not_overwritten() {
     let script = "printf 'name? '; read name; echo \"hello $name\"";
     let (mut job, recording) = on_a_terminal(workers(1).sh(script), 80);
     recording.wait_for("name? ");
@@ -155,7 +155,7 @@ fn a_prompt_is_not_drawn_over() {
     assert_eq!(last_screen(&recording.end()), ["name? hello remuda", ""]);
 }
 
-/// The bytes that a standard error was sent, with a standard output and a kind of terminal.
+/// Checks that standard error receives no status line, with this standard output and terminal.
 #[track_caller]
 fn check_no_status(launch: Launch, term: &str, stdout: Option<OwnedFd>) {
     let (screen, theirs) = terminal::open();
@@ -173,17 +173,17 @@ fn check_no_status(launch: Launch, term: &str, stdout: Option<OwnedFd>) {
 }
 
 #[test]
-fn where_nobody_can_draw_there_is_none() {
+fn status_line_needs_a_terminal() {
     check_no_status(workers(2), "dumb", None);
     check_no_status(workers(2).option("--quiet"), "xterm", None);
-    // Whoever reads the pipe may write to the same terminal.
+    // The reader of the pipe may write to the same terminal.
     let (reader, pipe) = std::io::pipe().expect("a pipe");
     check_no_status(workers(2), "xterm", Some(pipe.into()));
     drop(reader);
 }
 
 #[test]
-fn an_output_in_a_file_leaves_the_terminal_to_the_status_line() {
+fn status_line_is_drawn_with_stdout_in_a_file() {
     let (screen, theirs) = terminal::open();
     let launch = trainer(workers(2));
     let path = launch.dir().join("stdout");
@@ -201,7 +201,7 @@ fn an_output_in_a_file_leaves_the_terminal_to_the_status_line() {
 }
 
 #[test]
-fn our_own_words_have_colours_where_they_are_seen() {
+fn messages_of_remuda_have_colors_on_a_terminal() {
     let shown = |colours: (&str, &str), launch: Launch| {
         let (screen, theirs) = terminal::open();
         let launch = launch.env("TERM", "xterm").env(colours.0, colours.1);
@@ -253,7 +253,7 @@ fn nested_bars_stay_below_the_lines() {
 
 /// What tqdm wrote in a real run, as quickly as workers can write it.
 #[test]
-fn recorded_bars_of_many_workers_flood_nothing() {
+fn recorded_bars_of_many_workers_stay_few_lines() {
     let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vectors/bars");
     for (name, notes) in [("nested", 2), ("trainer", 8), ("leave", 4)] {
         let script = format!("cat {vectors}/{name}.bytes >&2");
@@ -331,7 +331,7 @@ fn prompt_of_one_worker_is_shown() {
 }
 
 #[test]
-fn debugger_without_input_is_told_of_stdin() {
+fn debugger_without_input_gets_a_stdin_hint() {
     let script = "[ $RANK = 0 ] && exec sleep 1000; echo bdb.BdbQuit >&2; exit 1";
     let outcome = workers(2).sh(script).end().code(1);
     outcome.says("help: rank 1 has no standard input; `--stdin 1` connects it to the terminal");
@@ -339,7 +339,7 @@ fn debugger_without_input_is_told_of_stdin() {
 
 /// The terminal echoes the key of a signal in front of what remuda then writes.
 #[test]
-fn states_begin_in_the_first_column_behind_an_echo() {
+fn state_lines_start_in_the_first_column() {
     let (mut job, recording) = on_a_terminal(workers(2).sh("echo ready; read go; exit 0"), 80);
     recording.wait_for("localhost:1 │ ready");
     recording.wait_for("localhost:0 │ ready");

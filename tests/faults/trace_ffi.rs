@@ -1,5 +1,5 @@
-//! A tracer, which keeps what it traces from being buried: the kernel tells the parent of a dead
-//! process only when whoever traces it has gone.
+//! A tracer that keeps a process from being reaped: the kernel notifies the parent of the exit only
+//! when the tracer is gone.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -13,20 +13,20 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// `None` where the kernel does not let us.
+    /// Attaches to a process; `None` if the kernel does not permit it.
     pub(crate) fn attach(pid: Pid) -> Option<Self> {
         let (end, ended) = mpsc::channel::<()>();
         let (told, attached) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let no = std::ptr::null_mut::<libc::c_void>();
-            // SAFETY: this request reads no memory of ours; it ends with this thread at the latest.
+            // SAFETY: this request reads no memory of this process; tracing ends with this thread at the latest.
             let answer =
                 unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid.as_raw_nonzero().get(), no, no) };
-            told.send(answer == 0).expect("whoever attaches waits");
+            told.send(answer == 0).expect("the attaching thread waits");
             let _ = ended.recv();
         });
         let tracer = Self { end: Some(end), thread: Some(thread) };
-        attached.recv().expect("the thread tells").then_some(tracer)
+        attached.recv().expect("the thread sends its result").then_some(tracer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What workers do, and what is left of them.
+//! Workers that fail, exit early, are killed or leave processes behind.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -13,9 +13,9 @@ use crate::support::proof::skip;
 use crate::support::wait_for;
 use crate::trace_ffi::Tracer;
 
-/// A worker that says that it runs and then waits; dies of SIGTERM.
+/// A worker that prints `ready` and then sleeps; SIGTERM ends it.
 const WAITS: &str = "echo ready; exec sleep 1000";
-/// Rank 0 fails as soon as rank 1 runs; a file says so.
+/// Rank 0 fails once rank 1 has created a file.
 fn after_rank_1(fails: &str, rank_1: &str) -> String {
     format!(
         "if [ $RANK = 1 ]; then {rank_1}; fi; until [ -e \"$FLAG\" ]; do sleep 0.01; done; {fails}"
@@ -29,9 +29,9 @@ fn failing(fails: &str, rank_1: &str) -> Launch {
     launch.env("FLAG", flag).sh(&after_rank_1(fails, rank_1))
 }
 
-/// Nobody but us has sent it a signal: that is not what happened.
+/// Only remuda has sent a signal to this worker, so the signal is not its failure.
 #[test]
-fn who_gives_up_and_is_stopped_before_it_ends_is_named_for_that() {
+fn worker_that_gave_up_is_named() {
     for launch in [
         workers(3),
         hosts(&[("n0", 2), ("n1", 1)]).options([
@@ -56,7 +56,7 @@ fn who_gives_up_and_is_stopped_before_it_ends_is_named_for_that() {
 }
 
 #[test]
-fn an_exit_code_is_the_jobs_and_stops_the_others() {
+fn exit_code_is_the_status_and_stops_other_workers() {
     let outcome = hosts(&[("n0", 1), ("n1", 2)])
         .sh("if [ $RANK = 2 ]; then echo bad luck >&2; exit 3; fi; exec sleep 1000")
         .end()
@@ -76,7 +76,7 @@ fn an_exit_code_is_the_jobs_and_stops_the_others() {
 }
 
 #[test]
-fn an_early_success_stops_nobody() {
+fn early_success_stops_no_worker() {
     let job = workers(2).sh("if [ $RANK = 0 ]; then echo early; exit 0; fi; read line; echo late");
     let mut job = job.options(["--stdin", "1"]).stdin(Stdio::piped()).start();
     let stdin = job.take_stdin();
@@ -88,7 +88,7 @@ fn an_early_success_stops_nobody() {
 }
 
 #[test]
-fn a_killed_worker_is_137_and_never_success() {
+fn killed_worker_is_137() {
     let job = workers(2).sh("echo ready $$; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     let victim = job.wait_for_role(Role::Worker, 2).remove(0);
@@ -97,7 +97,7 @@ fn a_killed_worker_is_137_and_never_success() {
 }
 
 #[test]
-fn a_crash_names_its_signal_and_whether_there_is_a_core() {
+fn crash_names_its_signal_and_core_dump() {
     let crash = "ulimit -c 0; kill -SEGV $$";
     let alone = command("sh").args(["-c", crash]).status().expect("a shell");
     let core = if alone.core_dumped() { ", core dumped" } else { " after " };
@@ -105,9 +105,9 @@ fn a_crash_names_its_signal_and_whether_there_is_a_core() {
 }
 
 #[test]
-fn a_worker_killed_for_want_of_memory_is_told_as_such() {
+fn oom_killed_worker_is_reported() {
     let Some(group) = Group::with_memory(64 << 20) else {
-        return skip("cgroup", "a_worker_killed_for_want_of_memory_is_told_as_such");
+        return skip("cgroup", "oom_killed_worker_is_reported");
     };
     let enter = format!("echo $$ >'{}'", group.members().display());
     // It keeps everything until the first line ends.
@@ -119,31 +119,31 @@ fn a_worker_killed_for_want_of_memory_is_told_as_such() {
 }
 
 #[test]
-fn all_crash_at_once_and_one_is_named() {
+fn simultaneous_crashes_name_one_rank() {
     let outcome = hosts(&[("n0", 4), ("n1", 4)]).sh("echo trouble >&2; exit 9").end().code(9);
     assert_eq!(outcome.stderr.matches("error[").count(), 1, "{outcome:#?}");
     assert_eq!(outcome.record()["workers"].as_array().map(Vec::len), Some(8));
 }
 
 #[test]
-fn a_worker_that_ignores_term_is_killed_after_the_grace() {
+fn worker_ignoring_sigterm_is_killed_after_grace() {
     let rank_1 = "trap '' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
     let outcome = failing("exit 4", rank_1).options(["--grace", "300ms"]).end();
-    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  what is left");
+    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  the remaining processes");
     assert_eq!(outcome.record()["workers"][1]["signal"], 9);
 }
 
-/// Goes on for ever in a session of its own, deaf to polite signals.
+/// Runs for ever in a session of its own and ignores SIGTERM, SIGHUP and SIGINT.
 const DAEMON: &str = "setsid sh -c \"trap '' TERM HUP INT; : >\\\"$FLAG\\\"; \
      while :; do sleep 0.05; done\" >/dev/null 2>&1 </dev/null &";
 
-/// As if a driver hung in the kernel: we are never told that the process is gone.
+/// As if a driver hung in the kernel: the parent is never notified of the exit.
 #[test]
-fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
+fn unkillable_worker_is_reported() {
     let job = failing("exit 3", WAITS).options(["--grace", "100ms"]).start();
     let flag = job.dir().join("flag");
     job.wait_for_lines("ready", 1);
-    // It has said that it runs before it became what waits.
+    // It prints `ready` before it executes `sleep`.
     let waits = || job.processes().into_iter().find(|worker| worker.name == "sleep");
     let undead = wait_for("rank 1", waits).pid;
     let Some(tracer) = Tracer::attach(undead) else {
@@ -156,12 +156,12 @@ fn a_worker_that_outlives_sigkill_is_named_and_not_waited_for() {
     drop(tracer);
     let outcome = outcome.says("; 1 other worker still running after SIGKILL\n");
     let outcome =
-        outcome.says(&format!("pid {undead} (sleep) on localhost did not die after SIGKILL"));
+        outcome.says(&format!("pid {undead} (sleep) on localhost is still running after SIGKILL"));
     assert_eq!(outcome.record()["leaked"][0]["pid"], undead.as_raw_nonzero().get());
 }
 
 #[test]
-fn a_daemon_left_behind_by_a_success_is_told_and_killed() {
+fn leftover_daemon_of_a_success_is_reported_and_killed() {
     let launch = workers(2).options(["--grace", "200ms"]);
     let flag = launch.dir().join("flag");
     let script = format!(
@@ -171,15 +171,15 @@ fn a_daemon_left_behind_by_a_success_is_told_and_killed() {
 }
 
 #[test]
-fn a_daemon_of_a_failed_worker_is_killed_too() {
+fn leftover_daemon_of_a_failure_is_killed() {
     let rank_1 = format!("{DAEMON} exec sleep 1000");
     let outcome = failing("exit 5", &rank_1).options(["--grace", "200ms"]).end();
     outcome.code(5).says("rank 0 (localhost) exited with code 5");
 }
 
-/// Nothing tells whose it is: no rank in its environment, a session of its own.
+/// A process without a rank in its environment, in a session of its own.
 #[test]
-fn a_daemon_that_hides_its_rank_is_killed_at_the_end() {
+fn leftover_daemon_without_a_rank_is_killed() {
     let script = "[ $RANK = 1 ] && { read line; exit 0; }; \
          env -u RANK setsid sh -c \": >\\\"$FLAG\\\"; exec sleep 1000\" >/dev/null 2>&1 & \
          until [ -e \"$FLAG\" ]; do sleep 0.01; done; exit 0";
@@ -194,9 +194,9 @@ fn a_daemon_that_hides_its_rank_is_killed_at_the_end() {
     job.end().code(0);
 }
 
-/// Somebody who is no descendant of the worker holds its standard output.
+/// A process that is no descendant of the worker holds its standard output.
 #[test]
-fn nobody_waits_for_output_that_somebody_else_holds_open() {
+fn held_output_pipe_does_not_block_the_end() {
     let mut job = workers(1).stdin(Stdio::piped()).sh("echo said; read line; exit 0").start();
     job.wait_for_lines("said", 1);
     let worker = job.the(Role::Worker);
@@ -207,7 +207,7 @@ fn nobody_waits_for_output_that_somebody_else_holds_open() {
 }
 
 #[test]
-fn a_grandchild_that_holds_the_output_is_told_and_stopped() {
+fn leftover_holding_the_output_is_reported_and_stopped() {
     let launch = workers(1).options(["--grace", "200ms"]);
     let flag = launch.dir().join("flag");
     let script = "setsid sh -c \"trap '' TERM; : >\\\"$FLAG\\\"; sleep 1000; sleep 1000\" & \
@@ -217,7 +217,7 @@ fn a_grandchild_that_holds_the_output_is_told_and_stopped() {
 }
 
 #[test]
-fn a_fork_chain_does_not_escape_a_failure() {
+fn fork_chain_does_not_escape_a_failure() {
     for _ in 0..3 {
         let launch = workers(2).options(["--grace", "100ms"]);
         let script = "if [ $RANK = 1 ]; then exec \"$0\" fork-chain; fi; \
@@ -231,15 +231,15 @@ fn a_fork_chain_does_not_escape_a_failure() {
 }
 
 #[test]
-fn a_fork_chain_left_behind_by_a_success_does_not_hold_us() {
+fn fork_chain_of_a_success_does_not_block_the_end() {
     for _ in 0..3 {
         workers(1).options(["--grace", "50ms"]).misbehave("leave-fork-chain").end().code(0);
     }
 }
 
-/// Whoever ends later has not left it.
+/// Only the worker that started the daemon is reported.
 #[test]
-fn a_daemon_is_told_once_and_as_its_own_workers() {
+fn leftover_daemon_is_reported_once_with_its_rank() {
     let launch = workers(2).options(["--grace", "500ms", "--stdin", "1"]).stdin(Stdio::piped());
     let flag = launch.dir().join("flag");
     let script = format!(
@@ -285,16 +285,16 @@ fn leftover_of_a_success_is_not_signalled_for_a_second() {
 }
 
 #[test]
-fn zombies_are_nobodys_business() {
+fn zombies_are_not_leftovers() {
     let job = workers(2).misbehave("zombie").start();
     job.wait_for_lines("ready", 2);
     job.signal(Signal::TERM);
     job.end().code(143).does_not_say("Leftover");
 }
 
-/// An orphan that ended long ago was buried by the shim, not kept.
+/// The shim reaps orphans when they exit.
 #[test]
-fn orphans_that_end_are_buried() {
+fn orphans_that_exit_are_reaped() {
     let job =
         workers(1).sh("(true & true &) ; (setsid true &); echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 1);
@@ -316,7 +316,7 @@ fn stop(job: Running) {
 }
 
 #[test]
-fn workers_of_a_good_job_leave_a_good_record() {
+fn successful_job_has_a_complete_record() {
     let outcome = hosts(&[("n0", 2), ("n1", 1)]).sh("exit 0").end().code(0);
     let record = outcome.record();
     assert_eq!(record["version"], 4);
@@ -336,16 +336,16 @@ fn workers_of_a_good_job_leave_a_good_record() {
 }
 
 #[test]
-fn a_death_long_after_the_first_failure_does_not_become_the_cause() {
+fn late_crash_does_not_become_the_cause() {
     let rank_1 = "trap 'sleep 0.5; kill -SEGV $$' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
     failing("exit 3", rank_1).end().code(3).says("rank 0 (localhost) exited with code 3");
 }
 
 #[test]
-fn whoever_waits_says_so() {
+fn job_of_two_workers_has_five_marked_processes() {
     let job = workers(2).sh(WAITS).start();
     job.wait_for_lines("ready", 2);
-    // Who becomes another program right now has no environment to be known by.
+    // A process is not found by its environment while it executes another program.
     let all = "launcher, agent, shim, two workers";
     wait_for(all, || (job.processes().len() == 5).then_some(()));
     stop(job);

@@ -15,42 +15,42 @@ fn start(lease: &str, options: &[&str]) -> (Hosts, Running) {
     (hosts, running)
 }
 
-/// Cuts a link; the launcher names the node, and the node ends its workers by itself, for the link
-/// stays cut until nothing of the job is left anywhere.
+/// Cuts a link; the launcher names the node, and the node stops its workers by itself, because the link
+/// stays cut until no process of the job is left.
 #[track_caller]
 fn check_lost(cut: impl FnOnce(&Network)) {
     let (hosts, running) = start("2s", &[]);
     cut(&hosts.network);
-    let outcome = running.end().code(75).says("n3: nothing heard for 2.0 s");
+    let outcome = running.end().code(75).says("n3: no heartbeat for 2.0 s");
     let record = outcome.record();
     assert_eq!(record["cause"]["kind"], "node_lost");
     assert_eq!(record["cause"]["host"], "n3");
 }
 
 #[test]
-fn a_pulled_cable_is_noticed_at_both_ends() {
-    if can_run("a_pulled_cable_is_noticed_at_both_ends") {
+fn pulled_cable_is_detected_at_both_ends() {
+    if can_run("pulled_cable_is_detected_at_both_ends") {
         check_lost(|network| network.pull(2));
     }
 }
 
 #[test]
-fn a_node_that_is_not_heard_any_more_is_lost_and_ends_itself() {
-    if can_run("a_node_that_is_not_heard_any_more_is_lost_and_ends_itself") {
+fn node_whose_sends_are_lost_stops_its_workers() {
+    if can_run("node_whose_sends_are_lost_stops_its_workers") {
         check_lost(|network| network.mute(2));
     }
 }
 
 #[test]
-fn a_node_that_hears_nothing_any_more_is_lost_and_ends_itself() {
-    if can_run("a_node_that_hears_nothing_any_more_is_lost_and_ends_itself") {
+fn node_whose_receives_are_lost_stops_its_workers() {
+    if can_run("node_whose_receives_are_lost_stops_its_workers") {
         check_lost(|network| network.deafen(2));
     }
 }
 
 #[test]
-fn a_link_that_heals_in_time_is_only_told_of() {
-    if !can_run("a_link_that_heals_in_time_is_only_told_of") {
+fn link_restored_within_the_lease_keeps_the_job() {
+    if !can_run("link_restored_within_the_lease_keeps_the_job") {
         return;
     }
     let (hosts, launch) = Hosts::new(&[1, 1]);
@@ -61,7 +61,7 @@ fn a_link_that_heals_in_time_is_only_told_of() {
     let running = launch.sh(script).start();
     running.wait_for_lines("up", 2);
     hosts.network.pull(1);
-    running.wait_for_error("n2: nothing heard for 1");
+    running.wait_for_error("n2: no heartbeat for 1");
     hosts.network.plug(1);
     std::fs::write(&done, "").expect("written");
     let outcome = running.end().code(0);
@@ -78,13 +78,13 @@ fn epoch_1_of(outcome: &Outcome) -> usize {
 }
 
 #[test]
-fn a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
-    if !can_run("a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart") {
+fn reconnected_node_takes_part_in_the_restart() {
+    if !can_run("reconnected_node_takes_part_in_the_restart") {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);
     hosts.network.pull(2);
-    running.wait_for_error("n3: nothing heard for 2.0 s; restart 1 of 1");
+    running.wait_for_error("n3: no heartbeat for 2.0 s; restart 1 of 1");
     hosts.network.plug(2);
     let outcome = running.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
@@ -92,13 +92,13 @@ fn a_node_whose_cable_is_plugged_in_again_takes_part_in_the_restart() {
 }
 
 #[test]
-fn a_restart_without_a_way_to_the_node_ends_with_its_loss() {
-    if !can_run("a_restart_without_a_way_to_the_node_ends_with_its_loss") {
+fn restart_without_a_lost_node_ends_with_its_loss() {
+    if !can_run("restart_without_a_lost_node_ends_with_its_loss") {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);
     hosts.network.pull(2);
-    let outcome = running.end().code(75).says("n3: nothing heard for 2.0 s; restart 1 of 1");
+    let outcome = running.end().code(75).says("n3: no heartbeat for 2.0 s; restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     assert_eq!(outcome.record()["cause"]["host"], "n3");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");

@@ -1,7 +1,6 @@
-//! Goal: a cut link is told truthfully at both of its ends, and nothing is left at either. Method: the
-//! real program, OpenSSH's own sshd, every host in a network namespace of its own; links are taken
-//! down, made to lose one direction, and slowed down by the kernel. Nothing waits for time to pass but
-//! the leases themselves.
+//! Goal: a cut link is reported correctly at both ends, and no process is left at either. Method: the
+//! real program, OpenSSH's own sshd, every host in a network namespace of its own; the kernel takes
+//! links down, drops one direction, and slows links down. Only the leases wait for time to pass.
 //!
 //! | fault | where |
 //! |---|---|
@@ -10,7 +9,7 @@
 //! | a link that heals before the lease is over (F27) | `cut` |
 //! | a lost node is reached again, or not, when the job is restarted | `cut` |
 //! | workers flood a slow link (F31), or one that loses packets (F32) | `slow` |
-//! | somebody's first hours with eight hosts | `newcomer` |
+//! | the first session of a new user with eight hosts | `newcomer` |
 
 #![cfg(all(feature = "cli", feature = "train"))]
 

@@ -1,6 +1,6 @@
-//! Somebody with eight hosts who has never used this before: trains, pulls a cable, kills whatever can be
-//! killed, mistypes a host. Each time there is one screen, it is true, and no host has anything left but
-//! the agent that was sent to it.
+//! The first session of a new user with eight hosts: trains, pulls a cable, kills each process of remuda,
+//! mistypes a host. Each time there is one correct error screen, and only the agent's executable is left
+//! on the hosts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use crate::support::process::Process;
 use crate::support::wait_for_or;
 
 const NAMES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
-/// The host that has bad luck, by its place.
+/// Index of the host with the faults.
 const VICTIM: usize = 4;
-/// More steps than anybody waits for.
+/// A number of steps that no test reaches.
 const ENDLESS: &str = "1000000";
 
 #[test]
-fn a_newcomer_reads_one_true_screen_each_time() {
-    if !can_run("a_newcomer_reads_one_true_screen_each_time") {
+fn newcomer_session_has_one_error_screen_per_fault() {
+    if !can_run("newcomer_session_has_one_error_screen_per_fault") {
         return;
     }
     let place = Place::new();
@@ -29,7 +29,7 @@ fn a_newcomer_reads_one_true_screen_each_time() {
     let outcome = place.train(&wrong, "3").end().code(69);
     let said = one_error(&outcome, "[R107]: 1 of 8 hosts cannot be reached; nothing was started");
     assert!(said.contains("n55: ssh: Could not resolve hostname"), "{outcome:#?}");
-    assert!(said.contains("help: to go on without it: --exclude 'n55'"), "{outcome:#?}");
+    assert!(said.contains("help: to continue without it: --exclude 'n55'"), "{outcome:#?}");
     place.assert_clean();
 
     place.succeeds();
@@ -43,7 +43,7 @@ fn a_newcomer_reads_one_true_screen_each_time() {
     place.succeeds();
 }
 
-/// What all jobs have in common.
+/// State that all jobs share.
 struct Place {
     first: Launch,
     hosts: Hosts,
@@ -88,13 +88,13 @@ impl Place {
         job
     }
 
-    /// Kills somebody while a training is under way.
+    /// Kills a process during a training.
     fn kill(&self, who: &str, find: impl Fn(&Running) -> Process) {
         let job = self.start();
         let victim = find(&job);
         victim.signal(Signal::KILL);
         if who == "the janitor" {
-            // Nobody misses it, and whoever goes on clears up.
+            // The job does not need it, and the launcher cleans up.
             job.signal(Signal::INT);
         }
         let outcome = job.end();
@@ -108,7 +108,7 @@ impl Place {
             }
             "the shim" => drop(one_error(&outcome, "[R103]: remuda-shim on n5, ")),
             _ => {
-                one_error(&outcome, "[R103]: the link to the agent on n5 ended");
+                one_error(&outcome, "[R103]: the connection to the agent on n5 closed");
                 let why = match who {
                     "the agent" => {
                         "the ssh connection is open, but the agent was killed by a signal"
@@ -126,9 +126,9 @@ impl Place {
         let job = self.start();
         self.hosts.network.pull(VICTIM);
         let outcome = job.end().code(75);
-        let said = one_error(&outcome, "[R103]: n5: nothing heard for 4.0 s");
-        assert!(said.contains("help: to go on without it: --exclude 'n5'"), "{outcome:#?}");
-        // A cut link says nothing to whoever waits at its other end; the launcher does.
+        let said = one_error(&outcome, "[R103]: n5: no heartbeat for 4.0 s");
+        assert!(said.contains("help: to continue without it: --exclude 'n5'"), "{outcome:#?}");
+        // A cut link does not notify the workers at its other end; the launcher does.
         let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
         assert!(survivor.contains("rank 4 on host `n5` is gone"), "{survivor}");
         self.assert_clean();
@@ -180,7 +180,7 @@ fn find(job: &Running, name: &str, is_it: impl Fn(&Process) -> bool) -> Process 
     found.remove(0)
 }
 
-/// Whether it is a worker of the host that has bad luck.
+/// Whether a process is a worker of the host with the faults.
 fn is_of(job: &Running, process: &Process) -> bool {
     let all = job.processes();
     let shim = all.iter().find(|it| it.pid.as_raw_pid() == process.parent);

@@ -4,12 +4,12 @@ use crate::hosts::{Hosts, can_run};
 use crate::support::proof::has;
 
 #[test]
-fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
-    if !can_run("a_flood_of_output_on_a_slow_link_delays_no_beat") {
+fn slow_link_with_much_output_keeps_heartbeats() {
+    if !can_run("slow_link_with_much_output_keeps_heartbeats") {
         return;
     }
     let (hosts, launch) = Hosts::new(&[2]);
-    // What may be on its way unacknowledged at most would hold this link up for 16 s.
+    // The maximum of unacknowledged output would occupy this link for 16 s.
     let launch = launch.options(["--lease", "4s", "--force_multi"]);
     let slowed = launch.dir().join("slowed");
     let launch = launch.option("--env").option(format!("SLOWED={}", slowed.display()));
@@ -23,8 +23,8 @@ fn a_flood_of_output_on_a_slow_link_delays_no_beat() {
 
 /// One packet in twenty, in both directions, while workers fill the link.
 #[test]
-fn packets_that_are_lost_cost_neither_a_node_nor_a_line() {
-    const NAME: &str = "packets_that_are_lost_cost_neither_a_node_nor_a_line";
+fn lost_packets_cost_neither_a_node_nor_a_line() {
+    const NAME: &str = "lost_packets_cost_neither_a_node_nor_a_line";
     const LINES: usize = 50_000;
     if !can_run(NAME) || !has("nft", NAME) {
         return;

@@ -25,9 +25,11 @@ fn evicted_pod_is_replaced_in_the_next_epoch() {
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
     second.signal(Signal::TERM);
-    let leaving = "   Leaving  the job, which goes on without us: SIGTERM received";
+    let leaving = "   Leaving  the job, which continues without this node: SIGTERM received";
     drop(second.end().code(143).says(leaving));
-    first.wait_for_error("pod-1 was asked to end by SIGTERM; epoch 1 has another one in its place");
+    first.wait_for_error(
+        "pod-1 received SIGTERM; attempt 2 (attempt 1 was the first start) starts in ",
+    );
     let replaced = pod(&nodes, 1).start();
     let first = first.end().code(0);
     assert_eq!(first.stdout_text().matches("epoch 1").count(), 2, "{first:#?}");
@@ -40,8 +42,11 @@ fn pods_reconnect_after_pod_0_is_evicted() {
     let [first, second] = [0, 1].map(|rank| pod(&nodes, rank).start());
     first.wait_for_lines("epoch 0", 2);
     first.signal(Signal::TERM);
-    drop(first.end().code(143).says("   Leaving  node 0; the others wait for another one"));
-    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
+    drop(first.end().code(143).says("   Leaving  node 0; the other nodes wait up to "));
+    second.wait_for_error(
+        "Lost  the connection to node 0 was lost; \
+         reconnecting for attempt 2 (attempt 1 was the first start)",
+    );
     let replaced = pod(&nodes, 0).end().code(0);
     assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
     second.end().code(0);
@@ -89,11 +94,14 @@ fn replaced_node_0_continues_at_the_next_epoch() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end().killed_by(Signal::KILL));
     second.wait_for_error(
-        "      Lost  the connection to node 0 was lost; reconnecting for epoch 1\n",
+        "      Lost  the connection to node 0 was lost; \
+         reconnecting for attempt 2 (attempt 1 was the first start)\n",
     );
     let replaced = node(&nodes, 0).end().code(0);
-    let replaced =
-        replaced.says("  Resuming  at epoch 1, after the epochs of the previous node 0\n");
+    let replaced = replaced.says(
+        "  Resuming  at attempt 2 (attempt 1 was the first start), \
+         after the attempts under the previous node 0\n",
+    );
     assert_eq!(replaced.stdout_text().matches("epoch 1").count(), 2, "{replaced:#?}");
     second.end().code(0);
 }
@@ -121,7 +129,7 @@ fn node_without_restarts_left_does_not_wait_for_node_0() {
     replaced.wait_for_lines("epoch 1", 2);
     replaced.the(Role::Launcher).signal(Signal::KILL);
     drop(replaced.end());
-    second.end().code(75).says("error[R109]: node 0 (127.0.0.1) is gone");
+    second.end().code(75).says("error[R109]: node 0 (127.0.0.1) was lost");
 }
 
 /// Three nodes without restarts: the first two have joined, and the third is not started.
@@ -163,7 +171,7 @@ fn node_lost_before_the_start_is_named_at_the_deadline() {
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not join:
-    127.0.0.2: node 1 did not join within 4.0 s; its first connection was lost
+    127.0.0.2: node 1 did not join within 4.0 s (--join_timeout); its first connection was lost
 ";
     drop(first.end().code(69).says(GONE).says(screen));
     third.end().code(69).says(screen);
@@ -175,7 +183,9 @@ fn nodes_reconnect_if_node_0_is_lost_before_the_start() {
     let (first, second) = gathering(&nodes, &[]);
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end());
-    second.wait_for_error("the connection to node 0 was lost; reconnecting for epoch 0");
+    second.wait_for_error(
+        "the connection to node 0 was lost; reconnecting for attempt 1 (the first start)",
+    );
     let third = early(&nodes, 2).start();
     let first = early(&nodes, 0).end().code(0);
     assert_eq!(first.stdout_text().matches("begun in 0").count(), 3, "{first:#?}");
@@ -190,7 +200,7 @@ fn pod_evicted_before_the_start_is_replaced() {
     let [first, second] = [0, 1].map(|rank| launch(rank).option("--max_restarts=0").start());
     second.wait_for_error("Joined");
     second.signal(Signal::TERM);
-    drop(second.end().code(143).says("   Leaving  the job, which goes on without us"));
+    drop(second.end().code(143).says("   Leaving  the job, which continues without this node"));
     first.wait_for_error("pod-1 before the job started; waiting up to ");
     let others = [1, 2].map(|rank| launch(rank).option("--max_restarts=0").start());
     first.wait_for_lines("epoch 0", 3);

@@ -18,9 +18,9 @@ fn start(options: &[&str]) -> (Cluster, [Running; 3]) {
     (cluster, pods)
 }
 
-const LOST: &str = "train-2: nothing heard for 2.0 s";
+const LOST: &str = "train-2: no heartbeat for 2.0 s";
 const LEADER_LOST: &str =
-    "error[R109]: node 0 (train-0) is gone; the workers of this node were stopped";
+    "error[R109]: node 0 (train-0) was lost; the workers of this node were stopped";
 
 /// Cuts off the last pod: the others name it, it names node 0, and nothing of the job is left on
 /// either side of a link that stays cut.
@@ -64,7 +64,7 @@ fn disconnected_pod_0_ends_the_job_on_all_pods() {
     cluster.network.pull(0);
     second.end().code(75).says(LEADER_LOST);
     third.end().code(75).says(LEADER_LOST);
-    first.end().code(75).says("nothing heard for 2.0 s");
+    first.end().code(75).says("no heartbeat for 2.0 s");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn link_restored_within_the_lease_loses_no_line() {
     });
     first.wait_for_lines("up", 2);
     cluster.network.pull(1);
-    first.wait_for_error("train-1: nothing heard for 1");
+    first.wait_for_error("train-1: no heartbeat for 1");
     cluster.network.plug(1);
     std::fs::write(&done, "").expect("written");
     let outcome = first.end().code(0);
@@ -106,8 +106,11 @@ fn reconnected_pod_takes_part_in_the_restart() {
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
     cluster.network.pull(2);
-    first.wait_for_error("train-2: nothing heard for 2.0 s; restart 1 of 1");
-    third.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
+    first.wait_for_error("train-2: no heartbeat for 2.0 s; restart 1 of 1");
+    third.wait_for_error(
+        "Lost  the connection to node 0 was lost; \
+         reconnecting for attempt 2 (attempt 1 was the first start)",
+    );
     cluster.network.plug(2);
     let outcome = first.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
@@ -127,7 +130,9 @@ fn pod_disconnected_before_the_start_joins_again() {
     second.wait_for_error("Joined");
     cluster.network.pull(1);
     first.wait_for_error("Lost  train-1 before the job started");
-    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 0");
+    second.wait_for_error(
+        "Lost  the connection to node 0 was lost; reconnecting for attempt 1 (the first start)",
+    );
     cluster.network.plug(1);
     let third = launch(2);
     let outcome = first.end().code(0);
@@ -143,9 +148,9 @@ fn restart_fails_if_the_pod_stays_disconnected() {
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
     cluster.network.pull(2);
-    let outcome = first.end().code(75).says("train-2: nothing heard for 2.0 s; restart 1 of 1");
+    let outcome = first.end().code(75).says("train-2: no heartbeat for 2.0 s; restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
-    let outcome = outcome.says("node 2 did not join within 3.0 s");
+    let outcome = outcome.says("node 2 did not join within 3.0 s (--join_timeout)");
     assert_eq!(outcome.record()["cause"]["host"], "train-2");
     assert_eq!(epoch_1_of(&outcome), 0, "{outcome:#?}");
     second.end().code(75).says("there was no restart");

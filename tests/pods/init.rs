@@ -17,7 +17,7 @@ fn pods_wait_for_names_that_do_not_resolve_yet() {
     let cluster = Cluster::new(2);
     cluster.publish(0);
     let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo $RANK").start());
-    first.wait_for_error("   Waiting  for this node's own name, since 1");
+    first.wait_for_error("   Waiting  for the name of this node to resolve, since 1");
     first.wait_for_error(": the name `train-0.train` does not resolve: ");
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     // The name still has the address of the pod that this one replaces.
@@ -42,11 +42,14 @@ fn pod_waits_for_node_0_until_join_timeout() {
     let [first, second] = [0, 1].map(pod);
     first.wait_for_lines("up", 2);
     kill(first);
-    second.wait_for_error("Lost  the connection to node 0 was lost; reconnecting for epoch 1");
+    second.wait_for_error(
+        "Lost  the connection to node 0 was lost; \
+         reconnecting for attempt 2 (attempt 1 was the first start)",
+    );
     second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
     second.end().code(75).says(
         "error[R108]: node 0 (train-0.train:29501) did not answer: connection refused; there was no \
-         restart\nhelp: why it ended is on node 0's own screen\n",
+         restart\nhelp: the screen of node 0 shows why it exited\n",
     );
 }
 

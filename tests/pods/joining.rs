@@ -34,7 +34,7 @@ fn nodes_started_one_by_one_form_one_job() {
     assert_eq!(lines(&first), expect);
     for other in others {
         let other = other.end().code(0).says("    Joined  node 0 (127.0.0.1:");
-        let other = other.says("     Ended  the job, with 0\n");
+        let other = other.says("     Ended  the job, with status 0\n");
         assert_eq!(other.stdout_text(), "", "node 0 shows what workers write");
         assert_eq!(other.runs(), Vec::<String>::new(), "and keeps the record");
     }
@@ -151,7 +151,7 @@ fn missing_node_is_named_on_every_screen() {
     let screen = "\
 error[R107]: 1 of 3 hosts cannot be reached; nothing was started
   did not join:
-    127.0.0.3: node 2 did not join within 3.0 s
+    127.0.0.3: node 2 did not join within 3.0 s (--join_timeout)
   help: start every node with the same command line and key; only `--node_rank` differs
 ";
     drop(first.says(screen));
@@ -166,8 +166,8 @@ fn every_missing_node_is_named() {
         "\
 error[R107]: 2 of 3 hosts cannot be reached; nothing was started
   did not join:
-    127.0.0.2: node 1 did not join within 1.0 s
-    127.0.0.3: node 2 did not join within 1.0 s
+    127.0.0.2: node 1 did not join within 1.0 s (--join_timeout)
+    127.0.0.3: node 2 did not join within 1.0 s (--join_timeout)
 ",
     );
 }
@@ -244,8 +244,8 @@ fn port_in_use_is_reported_before_the_wait() {
     let nodes = Nodes::new(&[1, 1]);
     let held = std::net::TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("free");
     nodes.node(0).sh("true").end().code(78).says(&format!(
-        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: give all nodes another `--master_port`; \
-         the two ports behind it are ours\n",
+        "error[R110]: port {} of `127.0.0.1` is taken\nhelp: set another `--master_port` on all nodes; \
+         remuda also uses the two ports after it\n",
         nodes.port + 1
     ));
     drop(held);

@@ -33,7 +33,7 @@ fn signal_to_any_node_stops_the_whole_job() {
     second.signal(Signal::TERM);
     let second = second.end().code(143).says("  Stopping  the job: SIGTERM received");
     drop(second.says("error[R106]: the job was stopped by SIGTERM"));
-    first.end().code(143).says("    Signal  127.0.0.2 was sent SIGTERM\n");
+    first.end().code(143).says("    Signal  127.0.0.2 received SIGTERM\n");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn killed_node_0_ends_the_other_nodes() {
     first.the(Role::Launcher).signal(Signal::KILL);
     let second = second.end().code(75);
     second.says(
-        "error[R109]: node 0 (127.0.0.1) is gone; the workers of this node were stopped\n  its \
+        "error[R109]: node 0 (127.0.0.1) was lost; the workers of this node were stopped\n  its \
          connection closed without a final status",
     );
     first.end().killed_by(Signal::KILL);
@@ -65,7 +65,7 @@ fn killed_node_0_ends_the_other_nodes() {
 fn killed_node_process_ends_the_job() {
     let (_nodes, first, second) = two();
     second.the(Role::Launcher).signal(Signal::KILL);
-    first.end().code(75).says("error[R103]: the link to the agent on 127.0.0.2 ended");
+    first.end().code(75).says("error[R103]: the connection to the agent on 127.0.0.2 closed");
     second.end().killed_by(Signal::KILL);
 }
 
@@ -84,7 +84,8 @@ fn lost_pod_has_a_help_with_kubectl() {
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::KILL);
-    let first = first.end().code(75).says("error[R103]: the link to the agent on pod-1 ended");
+    let first =
+        first.end().code(75).says("error[R103]: the connection to the agent on pod-1 closed");
     drop(first.does_not_say("uptime").says(
         "help: `kubectl get pods` lists pod-1; `kubectl describe pod NAME` and `kubectl logs NAME \
          --previous` show why it ended; `OOMKilled` means its memory limit\n",
@@ -109,7 +110,7 @@ fn suspended_process_loses_its_node_after_the_lease() {
     second.wait_for_role(Role::Worker, 1);
     first.wait_for_role(Role::Worker, 1);
     second.the(Role::Launcher).signal(Signal::STOP);
-    first.end().code(75).says("127.0.0.2: nothing heard for 2.0 s");
+    first.end().code(75).says("127.0.0.2: no heartbeat for 2.0 s");
     // The agent has a lease of its own, so it ends too.
     second.the(Role::Launcher).signal(Signal::CONT);
     second.end().code(75);

@@ -46,7 +46,8 @@ fn wrong_secret_ends_both_pods_with_77() {
     let first = first.says("error[R107]: 1 of 2 hosts cannot take part; nothing was started\n");
     let first = first
         .says("  has a different key:\n    pod-1: node 1 did not join within ")
-        .says(" connections with a different key, from 127.0.0.1; node 0's has the fingerprint ")
+        .says(" connections with a different key, from 127.0.0.1")
+        .says("; the key of node 0 has the fingerprint ")
         .says(&own)
         .says(
             "  help: give every node the same key file (in pods: the same Secret); each node prints ",
@@ -54,7 +55,7 @@ fn wrong_secret_ends_both_pods_with_77() {
     let second = second
         .says(" connections without a reply: it has a different key; nothing was started\nhelp: ")
         .says("(in pods: the same Secret)");
-    let of_first = between(&first.stderr, "node 0's has the fingerprint ", " ");
+    let of_first = between(&first.stderr, "the key of node 0 has the fingerprint ", " ");
     let of_second = between(&second.stderr, "this node's key has the fingerprint ", " ");
     assert_eq!((of_first.len(), of_second.len()), (8, 8));
     assert_ne!(of_first, of_second);

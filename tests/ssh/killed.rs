@@ -86,12 +86,12 @@ fn training_that_loses_an_agent_shows_one_error() {
     let is_fine = |line: &&str| *line == lost || may_stand.iter().any(|may| line.starts_with(may));
     assert!(before.iter().all(is_fine), "{before:#?}");
     let (how, others) = error[0].split_once("; ").expect("what became of the others");
-    assert_eq!(how, "error[R103]: the link to the agent on n2 ended", "{outcome:#?}");
+    assert_eq!(how, "error[R103]: the connection to the agent on n2 closed", "{outcome:#?}");
     assert!(others.contains(" other worker"), "{outcome:#?}");
     let help = [
         "  lost with it: rank 1",
         "help: is n2 up? see `uptime` and `dmesg` there",
-        "help: to go on without it: --exclude 'n2'",
+        "help: to continue without it: --exclude 'n2'",
     ];
     assert_eq!(error[1..], help, "{outcome:#?}");
     let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
@@ -258,7 +258,7 @@ fn killed_channel_process_is_named() {
     let is_client = |ssh: &Process| ssh.command.contains("exec sh -c");
     let client = named(&running, "ssh").into_iter().find(is_client).expect("one for each host");
     client.signal(Signal::KILL);
-    let outcome = running.end().code(75).says("the link to the agent on n");
+    let outcome = running.end().code(75).says("the connection to the agent on n");
     outcome.says("the ssh process of its channel was killed by signal 9 (SIGKILL)");
 }
 
@@ -270,7 +270,7 @@ fn killed_agent_differs_from_a_lost_connection() {
     let mut cluster = None;
     let running = start_with_process_mux(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("the link to the agent on n");
+    let outcome = running.end().code(75).says("the connection to the agent on n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
@@ -314,7 +314,7 @@ fn stopped_ssh_master_is_killed_at_the_end() {
     let dir = control_dir(&running);
     let master = named(&running, "ssh").remove(0);
     let outcome = while_stopped(&master, || running.end()).code(75);
-    outcome.says(": nothing heard for 2.0 s");
+    outcome.says(": no heartbeat for 2.0 s");
     assert_gone(&dir);
 }
 
@@ -360,8 +360,8 @@ fn broken_connection_is_a_lost_node() {
     let running = start(&mut cluster);
     let dir = control_dir(&running);
     kill_one(&running, "ssh");
-    let outcome = running.end().code(75).says("the link to the agent on n");
-    outcome.says("to go on without it: --exclude 'n");
+    let outcome = running.end().code(75).says("the connection to the agent on n");
+    outcome.says("to continue without it: --exclude 'n");
     assert_gone(&dir);
 }
 
@@ -373,7 +373,7 @@ fn killed_agent_ends_its_workers() {
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("the link to the agent on n");
+    let outcome = running.end().code(75).says("the connection to the agent on n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 

@@ -31,7 +31,7 @@ fn every_unreachable_host_is_reported_at_once() {
     let outcome = outcome.says("the host key is not known:\n    n4: ");
     let outcome = outcome
         .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
-    let outcome = outcome.says("help: to go on without them: --exclude 'n2@n3@n4'");
+    let outcome = outcome.says("help: to continue without them: --exclude 'n2@n3@n4'");
     assert!(!started.exists(), "a worker was started: {outcome:?}");
 }
 
@@ -73,7 +73,7 @@ fn timeout_during_logins_names_the_pending_hosts() {
     let expected = "\
 error[R105]: the job was not ready to start within 300 ms; nothing was started
   still logging in to: n[1-3]
-help: see how far `ssh -v -F DIR/ssh_config n1 true` comes
+help: `ssh -v -F DIR/ssh_config n1 true` shows where the login stops
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.stdout_text(), "");
@@ -158,7 +158,7 @@ fn preflight_checks_that_hang_time_out() {
     let expected = "\
 error[R100]: 2 of 2 nodes cannot take part; nothing was started
   n[1-2]: preflight checks did not finish within 8.0 s (--agent_timeout)
-help: does `ssh -F DIR/ssh_config n1 '. DIR/environment'` end? `--venv_script`, or a file system, there \
+help: check that `ssh -F DIR/ssh_config n1 '. DIR/environment'` returns; `--venv_script` or a file system there \
 may hang
 ";
     assert_eq!(screen(&outcome), expected);
@@ -186,7 +186,7 @@ fn nodes_with_the_same_problem_are_one_line() {
 error[R100]: 2 of 5 nodes cannot take part; nothing was started
   n[2,4]: program `tool` is not in PATH
 help: give its full path; PATH on that node is `/usr/bin:/bin`
-help: to go on without them: --exclude 'n2@n4'
+help: to continue without them: --exclude 'n2@n4'
 ";
     assert_eq!(outcome.screen(), expected);
     let again = again.options(["--accelerator", "cpu", "--no_python", "--exclude", "n2@n4"]);
@@ -370,7 +370,7 @@ fn help_for_a_changed_key_removes_it_from_its_file() {
     let expected = format!(
         "  help: if the host was reinstalled, remove its old key with \
          `ssh-keygen -f DIR/known_hosts -R '[127.0.0.2]:{port}'`\n\
-         help: to go on without it: --exclude 'n1'\n"
+         help: to continue without it: --exclude 'n1'\n"
     );
     assert!(said.ends_with(&expected), "{said}");
     let removal = format!("ssh-keygen -f \"$1\" -R '[127.0.0.2]:{port}'");
