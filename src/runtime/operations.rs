@@ -201,17 +201,18 @@ impl Group {
         self.blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
     }
 
-    /// Exchanges parts of any length: `sent[r]` elements are sent to rank `r`, `taken[r]` are received from
-    /// it. The counts of the two ranks must agree. See [`Self::all_to_all`].
+    /// Exchanges parts of any length: `send_counts[r]` elements are sent to rank `r`, `recv_counts[r]` are
+    /// received from it. The counts of the two ranks must agree. See [`Self::all_to_all`].
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(2, |group| {
     ///     // Rank 0 sends two numbers to rank 1 and receives none.
-    ///     let (sent, taken) = if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
+    ///     let (send_counts, recv_counts) =
+    ///         if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
     ///     let input: &[u8] = if group.rank() == 0 { &[5, 6] } else { &[] };
-    ///     let mut output = vec![0; taken.iter().sum()];
-    ///     group.all_to_all_v(input, &sent, &mut output, &taken)?;
+    ///     let mut output = vec![0; recv_counts.iter().sum()];
+    ///     group.all_to_all_v(input, &send_counts, &mut output, &recv_counts)?;
     ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [vec![], vec![5, 6]]);
@@ -220,13 +221,14 @@ impl Group {
     pub fn all_to_all_v<T: Element>(
         &self,
         input: &[T],
-        sent: &[usize],
+        send_counts: &[usize],
         output: &mut [T],
-        taken: &[usize],
+        recv_counts: &[usize],
     ) -> Result<(), CollectiveError> {
-        self.check_counts(input.len(), sent)?;
-        self.check_counts(output.len(), taken)?;
-        self.blocking(|engine| engine.all_to_all(input, output, Counts::Given { sent, taken }))
+        self.check_counts(input.len(), send_counts)?;
+        self.check_counts(output.len(), recv_counts)?;
+        let counts = Counts::Given { send: send_counts, recv: recv_counts };
+        self.blocking(|engine| engine.all_to_all(input, output, counts))
     }
 
     /// Waits until every rank has called it.
@@ -262,8 +264,8 @@ impl Group {
     /// ```
     pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Send, to)?;
-        let parcel = SendBuf { to, values };
-        self.blocking(|engine| engine.exchange(Operation::Send, &[parcel], &mut []))
+        let send = SendBuf { to, values };
+        self.blocking(|engine| engine.exchange(Operation::Send, &[send], &mut []))
     }
 
     /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
@@ -273,7 +275,7 @@ impl Group {
         self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
-    /// Sends `values` to rank `to` and receives `taken` from rank `from` at the same time, so ranks cannot
+    /// Sends `values` to rank `to` and receives `buffer` from rank `from` at the same time, so ranks cannot
     /// deadlock in a cycle. The other ranks can call [`Self::send`] or [`Self::recv`].
     ///
     /// ```
@@ -291,13 +293,13 @@ impl Group {
         &self,
         values: &[T],
         to: usize,
-        taken: &mut [T],
+        buffer: &mut [T],
         from: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::SendRecv, to)?;
         self.check_rank(Operation::SendRecv, from)?;
-        let (parcel, slot) = (SendBuf { to, values }, MessageSlot { from, values: taken });
-        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[parcel], &mut [slot]))
+        let (send, slot) = (SendBuf { to, values }, MessageSlot { from, values: buffer });
+        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[send], &mut [slot]))
     }
 
     /// Sends and receives several messages at the same time, at most one in each direction for every
@@ -309,14 +311,14 @@ impl Group {
     /// // Every rank sends its number to both neighbours.
     /// let results = Group::on_threads(3, |group| {
     ///     let rank = group.rank();
-    ///     let near = [rank.wrapping_sub(1), rank + 1];
-    ///     let near: Vec<usize> = near.into_iter().filter(|peer| *peer < 3).collect();
-    ///     let ours = [rank as u8];
-    ///     let mut theirs = vec![[0u8]; near.len()];
-    ///     let sends: Vec<_> = near.iter().map(|peer| (*peer, &ours[..])).collect();
-    ///     let recvs = near.iter().zip(&mut theirs).map(|(peer, room)| (*peer, &mut room[..]));
+    ///     let peers = [rank.wrapping_sub(1), rank + 1];
+    ///     let peers: Vec<usize> = peers.into_iter().filter(|peer| *peer < 3).collect();
+    ///     let values = [rank as u8];
+    ///     let mut buffers = vec![[0u8]; peers.len()];
+    ///     let sends: Vec<_> = peers.iter().map(|peer| (*peer, &values[..])).collect();
+    ///     let recvs = peers.iter().zip(&mut buffers).map(|(peer, buffer)| (*peer, &mut buffer[..]));
     ///     group.exchange(&sends, recvs.collect())?;
-    ///     Ok(theirs.concat())
+    ///     Ok(buffers.concat())
     /// })?;
     /// assert_eq!(results, [vec![1], vec![0, 2], vec![1]]);
     /// # Ok::<(), Error>(())
@@ -328,11 +330,10 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_once(sends.iter().map(|(to, _)| *to))?;
         self.check_once(recvs.iter().map(|(from, _)| *from))?;
-        let parcels: Vec<_> =
-            sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
+        let sends: Vec<_> = sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
         let slots = recvs.into_iter().map(|(from, values)| MessageSlot { from, values });
         let mut slots: Vec<_> = slots.collect();
-        self.blocking(|engine| engine.exchange(Operation::Exchange, &parcels, &mut slots))
+        self.blocking(|engine| engine.exchange(Operation::Exchange, &sends, &mut slots))
     }
 
     pub(super) fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
@@ -340,15 +341,15 @@ impl Group {
             Ok(())
         } else {
             let world = self.world_size();
-            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
+            Err(self.bad_argument(op, format!("rank {rank} is not in a group of size {world}")))
         }
     }
 
     fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
         self.check_rank(op, rank)?;
         if rank == self.rank() {
-            let problem = "a rank sends nothing to itself, but with `send_recv`".to_owned();
-            Err(self.bad_argument(op, problem))
+            let problem = "a rank cannot send to itself or receive from itself; use `send_recv`";
+            Err(self.bad_argument(op, problem.to_owned()))
         } else {
             Ok(())
         }
@@ -359,7 +360,8 @@ impl Group {
         for peer in peers {
             self.check_rank(Operation::Exchange, peer)?;
             if std::mem::replace(&mut seen[peer], true) {
-                let problem = format!("two messages between us and rank {peer} in one direction");
+                let problem =
+                    format!("two messages in one direction between this rank and rank {peer}");
                 return Err(self.bad_argument(Operation::Exchange, problem));
             }
         }
@@ -376,8 +378,8 @@ impl Group {
         if ours.checked_mul(world) == Some(all) {
             Ok(())
         } else {
-            Err(self
-                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
+            let problem = format!("expected {world} × {ours} elements, got {all}");
+            Err(self.bad_argument(op, problem))
         }
     }
 
@@ -398,8 +400,8 @@ impl Group {
         if counts.len() == world && sum == Some(len) {
             return Ok(());
         }
-        let parts = counts.len();
-        let problem = format!("{parts} counts do not share {len} elements between {world} ranks");
+        let given = counts.len();
+        let problem = format!("expected {world} counts whose sum is {len}, got {given} counts");
         Err(self.bad_argument(Operation::AllToAll, problem))
     }
 
