@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::base::{Rank, clock};
 use crate::job::parse_error_file;
+use crate::os::input_file;
 use crate::plan;
 use crate::wire::ERROR_FILE_BYTES_MAX;
 
@@ -104,8 +105,8 @@ fn read(path: &Path) -> io::Result<WrittenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::ErrorKind::InvalidData.into());
+    if let Some(kind) = input_file::other_kind(&metadata) {
+        return Err(input_file::not_regular(kind));
     }
     let mut bytes = Vec::new();
     file.take(ERROR_FILE_BYTES_MAX as u64).read_to_end(&mut bytes)?;

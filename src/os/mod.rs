@@ -25,6 +25,7 @@ pub mod heap;
 pub mod heard;
 pub mod input_file;
 pub mod interfaces;
+pub mod io_errors;
 pub mod memory;
 #[cfg(feature = "cli")]
 pub mod names;

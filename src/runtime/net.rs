@@ -17,11 +17,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
+use crate::os::io_errors::{is_temporary, pause_before_reconnect};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::group::InitOptions;
 use crate::runtime::node::{Deadline, LocalNode};
 use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
-use crate::runtime::traffic::{STREAMS_MAX, Streams, Traffic, is_temporary};
+use crate::runtime::traffic::{STREAMS_MAX, Streams, Traffic};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
     parse_flight, parse_reply,
@@ -463,7 +464,8 @@ fn connect(
     node: &LocalNode,
     deadline: Deadline,
 ) -> Result<TcpStream, Cause> {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    let start = clock::now();
     loop {
         let left = deadline.until.saturating_duration_since(clock::now());
         let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
@@ -471,13 +473,18 @@ fn connect(
             Err(error) => error,
         };
         match error.kind() {
-            TimedOut => node.check(deadline, || vec![peer])?,
             // The listener is open as long as the rank runs; if the rank exits, the kernel resets the
             // connections in the listener's queue.
             ConnectionRefused | ConnectionReset | ConnectionAborted => {
                 return Err(node.roster.lost(peer, Departure::Gone));
             }
-            _ => return Err(backend("connect to a peer")(&error)),
+            _ => {
+                let elapsed = clock::now().saturating_duration_since(start);
+                let pause = pause_before_reconnect(&error, elapsed)
+                    .ok_or_else(|| backend("connect to a peer")(&error))?;
+                node.check(deadline, || vec![peer])?;
+                std::thread::sleep(pause);
+            }
         }
     }
 }

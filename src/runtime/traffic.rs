@@ -6,6 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 
+use crate::os::io_errors::is_temporary;
 use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::node::{RankRoster, mismatch};
 
@@ -98,11 +99,6 @@ impl Stripe {
         }
         Ok(())
     }
-}
-
-/// Whether the call can be repeated later.
-pub(crate) fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Message in one direction, in borrowed or owned memory.

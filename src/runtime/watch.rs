@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::base::clock;
+use crate::os::io_errors::is_temporary;
 use crate::runtime::across::AbortNotice;
 use crate::runtime::cells::AbortRecord;
 use crate::runtime::contract::{FrameReader, ToWorker};
@@ -170,8 +171,4 @@ impl Watcher {
         let by = self.roster.own_name();
         self.segment.raise_alarm(&AbortRecord { by, lost, reason: reason.to_owned() });
     }
-}
-
-fn is_temporary(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::os::calls::{connect_from, is_on_the_way};
+use crate::os::io_errors::{CONNECT_PAUSE, pause_before_reconnect};
 use crate::runtime::store::state::{Reply, StoreRefusal, StoreRequest};
 use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,
@@ -61,12 +62,6 @@ pub struct Client {
     /// Answers on their way to questions that were given up.
     owed: usize,
 }
-
-const CONNECT_RETRY: Duration = Duration::from_millis(20);
-
-/// Time for which a host that the kernel reports as unreachable is tried again: shortly after a link
-/// came up, the kernel may still remember that the neighbour did not answer.
-const UNREACHABLE_LIMIT: Duration = Duration::from_secs(5);
 
 impl Client {
     /// Connects; retries until `deadline` while the connection is refused, because the store may be starting.
@@ -226,20 +221,16 @@ fn connect(
             Some(from) => connect_from(from, address, left),
             None => TcpStream::connect_timeout(&address, left),
         };
-        match called {
+        let error = match called {
             Ok(stream) => return Ok(stream),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                std::thread::sleep(CONNECT_RETRY.min(left));
-            }
-            Err(error)
-                if error.kind() == std::io::ErrorKind::HostUnreachable
-                    && clock::now() < start + UNREACHABLE_LIMIT =>
-            {
-                std::thread::sleep(CONNECT_RETRY.min(left));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {}
-            Err(error) => return Err(error.into()),
-        }
+            Err(error) => error,
+        };
+        let pause = match error.kind() {
+            // The store may be starting.
+            std::io::ErrorKind::ConnectionRefused => Some(CONNECT_PAUSE),
+            _ => pause_before_reconnect(&error, clock::now().saturating_duration_since(start)),
+        };
+        std::thread::sleep(pause.ok_or(error)?.min(left));
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use crate::base::{Epoch, Rank, clock};
+use crate::os::io_errors::is_temporary;
 use crate::runtime::store::state::{Reply, StoreRequest};
 use crate::secure::{
     Channel, ChannelError, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError,
@@ -114,10 +115,8 @@ impl Connection {
                 self.received.extend_from_slice(&bytes[..count]);
                 Ok(())
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
-            },
+            Err(error) if is_temporary(&error) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
