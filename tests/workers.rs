@@ -1,6 +1,6 @@
 //! Goal: processes become ranks through the contract with their agent, and a killed rank is an error
 //! for all other ranks, never a hang.
-//! Method: this binary starts itself as workers and takes the part of the agent: sockets, segments,
+//! Method: this binary starts itself as workers and acts as their agent: sockets, segments,
 //! store, messages, and SIGKILL at any moment.
 
 use std::io::{BufRead, BufReader, Read, Write};

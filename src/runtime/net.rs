@@ -88,7 +88,7 @@ pub(crate) struct Mesh {
     /// Accepted streams of connections that are not complete.
     called: BTreeMap<(usize, u8), TcpStream>,
     greetings: Vec<Greeting>,
-    /// Keys in the store for abort records: see [`Mesh::notices`].
+    /// Keys in the store for abort records: that of this group first, then those of its parents.
     notices: Vec<String>,
 }
 
@@ -117,9 +117,9 @@ impl MeshListener {
     }
 
     /// Address, key and settings of this listener, for the other ranks.
-    pub(crate) fn info(&self, host: &str, manner: Manner) -> PeerInfo {
+    pub(crate) fn info(&self, host: &str, settings: Manner) -> PeerInfo {
         let Self { key, address, .. } = self;
-        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner }
+        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner: settings }
     }
 }
 

@@ -141,9 +141,16 @@ impl LocalNode {
         segment: Arc<Segment>,
         store: Option<SharedStore>,
     ) -> Self {
-        let places = vec![BufferPlace::Staged(0); roster.neighbours().len()];
-        let waits = store.map(|store| Waits::new(roster.own_name(), store));
-        Self { roster, segment, meetings: 0, places, left_since: Cell::new(None), waits }
+        let locations = vec![BufferPlace::Staged(0); roster.neighbours().len()];
+        let wait_reporter = store.map(|store| Waits::new(roster.own_name(), store));
+        Self {
+            roster,
+            segment,
+            meetings: 0,
+            places: locations,
+            left_since: Cell::new(None),
+            waits: wait_reporter,
+        }
     }
 
     /// Removes the report of a long wait after an operation has succeeded.

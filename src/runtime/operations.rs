@@ -89,91 +89,96 @@ impl Group {
         self.blocking(|engine| engine.broadcast(data.memory(), root))
     }
 
-    /// Fills `all` with the `ours` of every rank, in rank order; `all` is `world_size` times as long.
+    /// Fills `output` with the `input` of every rank, in rank order; `output` is `world_size` times as
+    /// long as `input`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let mut all = [0; 3];
-    ///     group.all_gather(&[10 * group.rank() as i32], &mut all)?;
-    ///     Ok(all)
+    ///     let mut output = [0; 3];
+    ///     group.all_gather(&[10 * group.rank() as i32], &mut output)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[0, 10, 20]; 3]);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn all_gather<T: Element>(&self, ours: &[T], all: &mut [T]) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        self.blocking(|engine| engine.all_gather(ours, all))
+    pub fn all_gather<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        self.check_parts(Operation::AllGather, output.len(), input.len())?;
+        self.blocking(|engine| engine.all_gather(input, output))
     }
 
-    /// Fills `ours` with part `rank` of the reduction of `all` over all ranks; `all` is `world_size` times
-    /// as long.
+    /// Fills `output` with part `rank` of the reduction of `input` over all ranks; `input` is `world_size`
+    /// times as long as `output`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
     /// let results = Group::on_threads(2, |group| {
-    ///     let mut ours = [0.0; 2];
-    ///     group.reduce_scatter(&[1.0f64, 2.0, 3.0, 4.0], &mut ours, ReduceOp::Sum)?;
-    ///     Ok(ours)
+    ///     let mut output = [0.0; 2];
+    ///     group.reduce_scatter(&[1.0f64, 2.0, 3.0, 4.0], &mut output, ReduceOp::Sum)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[2.0, 4.0], [6.0, 8.0]]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn reduce_scatter<T: Element>(
         &self,
-        all: &[T],
-        ours: &mut [T],
+        input: &[T],
+        output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        self.blocking(|engine| engine.reduce_scatter(all, ours, op))
+        self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
+        self.blocking(|engine| engine.reduce_scatter(input, output, op))
     }
 
-    /// Fills `all` on rank `root` with the `ours` of every rank, in rank order. There, `all` is `world_size`
-    /// times as long; on other ranks it is ignored and may be empty.
+    /// Fills `output` on rank `root` with the `input` of every rank, in rank order. There, `output` is
+    /// `world_size` times as long as `input`; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let mut all = vec![0; if group.rank() == 2 { 3 } else { 0 }];
-    ///     group.gather(&[group.rank() as u8], &mut all, 2)?;
-    ///     Ok(all)
+    ///     let mut output = vec![0; if group.rank() == 2 { 3 } else { 0 }];
+    ///     group.gather(&[group.rank() as u8], &mut output, 2)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [vec![], vec![], vec![0, 1, 2]]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn gather<T: Element>(
         &self,
-        ours: &[T],
-        all: &mut [T],
+        input: &[T],
+        output: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
-        self.blocking(|engine| engine.gather(ours, all, root))
+        self.check_root_parts(Operation::Gather, output.len(), input.len(), root)?;
+        self.blocking(|engine| engine.gather(input, output, root))
     }
 
-    /// Fills `ours` on every rank with part `rank` of the `all` of rank `root`. There, `all` is `world_size`
-    /// times as long; on other ranks it is ignored and may be empty.
+    /// Fills `output` on every rank with part `rank` of the `input` of rank `root`. There, `input` is
+    /// `world_size` times as long as `output`; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let all: &[i64] = if group.rank() == 0 { &[7, 8, 9] } else { &[] };
-    ///     let mut ours = [0];
-    ///     group.scatter(all, &mut ours, 0)?;
-    ///     Ok(ours[0])
+    ///     let input: &[i64] = if group.rank() == 0 { &[7, 8, 9] } else { &[] };
+    ///     let mut output = [0];
+    ///     group.scatter(input, &mut output, 0)?;
+    ///     Ok(output[0])
     /// })?;
     /// assert_eq!(results, [7, 8, 9]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn scatter<T: Element>(
         &self,
-        all: &[T],
-        ours: &mut [T],
+        input: &[T],
+        output: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
-        self.blocking(|engine| engine.scatter(all, ours, root))
+        self.check_root_parts(Operation::Scatter, input.len(), output.len(), root)?;
+        self.blocking(|engine| engine.scatter(input, output, root))
     }
 
     /// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part that rank `r`
@@ -355,6 +360,7 @@ impl Group {
         }
     }
 
+    /// Checks that no rank occurs twice.
     fn check_once(&self, peers: impl Iterator<Item = usize>) -> Result<(), CollectiveError> {
         let mut seen = vec![false; self.world_size()];
         for peer in peers {
@@ -368,32 +374,35 @@ impl Group {
         Ok(())
     }
 
+    /// Checks that `all` elements are one part of `part` elements for each rank.
     pub(super) fn check_parts(
         &self,
         op: Operation,
         all: usize,
-        ours: usize,
+        part: usize,
     ) -> Result<(), CollectiveError> {
         let world = self.world_size();
-        if ours.checked_mul(world) == Some(all) {
+        if part.checked_mul(world) == Some(all) {
             Ok(())
         } else {
-            let problem = format!("expected {world} × {ours} elements, got {all}");
+            let problem = format!("expected {world} × {part} elements, got {all}");
             Err(self.bad_argument(op, problem))
         }
     }
 
+    /// Checks the lengths like [`Self::check_parts`], on the root only.
     pub(super) fn check_root_parts(
         &self,
         op: Operation,
         all: usize,
-        ours: usize,
+        part: usize,
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(op, root)?;
-        if root == self.rank() { self.check_parts(op, all, ours) } else { Ok(()) }
+        if root == self.rank() { self.check_parts(op, all, part) } else { Ok(()) }
     }
 
+    /// Checks that there is a count for each rank, and that their sum is `len`.
     fn check_counts(&self, len: usize, counts: &[usize]) -> Result<(), CollectiveError> {
         let world = self.world_size();
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));

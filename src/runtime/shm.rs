@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
-//! file is sparse: a part uses memory only after its first access, and freed buffers return theirs.
+//! file is sparse: a range uses memory only after its first access, and freed buffers return theirs.
 //!
 //! A subgroup has a segment inside its parent's, without arenas, in memory of the first of its ranks.
 //! Buffers lie in the same mapping, so both groups can use them.
@@ -195,16 +195,16 @@ impl Segment {
     pub(crate) fn part_of(
         parent: &Arc<Self>,
         start: usize,
-        locals: Vec<usize>,
+        cells: Vec<usize>,
     ) -> Option<Arc<Self>> {
-        let layout = Plan { local_world: locals.len(), arena_bytes: 0 };
+        let layout = Plan { local_world: cells.len(), arena_bytes: 0 };
         let mapping = parent.mapping.clone();
         let end = start.checked_add(layout.bytes())?;
         if !start.is_multiple_of(PAGE) || mapping.bytes() < end {
             return None;
         }
         let is_written = Plan::read(header(&mapping, start)).is_ok_and(|written| written == layout);
-        let parent = Some(Outer { segment: parent.clone(), locals });
+        let parent = Some(Outer { segment: parent.clone(), locals: cells });
         is_written.then(|| Arc::new(Self { mapping, start, plan: layout, outer: parent }))
     }
 

@@ -264,8 +264,12 @@ impl Arena {
     pub(crate) fn new(segment: &Arc<Segment>, local: usize) -> Arc<Self> {
         let (offset, bytes) = segment.arena(local);
         let free = Mutex::new(std::iter::once(offset..offset + bytes).collect());
-        let (parts, tainted) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { segment: segment.clone(), free, parts, tainted })
+        Arc::new(Self {
+            segment: segment.clone(),
+            free,
+            parts: Mutex::default(),
+            tainted: AtomicBool::new(false),
+        })
     }
 
     /// Allocates memory for the segment of a subgroup, and writes its header.

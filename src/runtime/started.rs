@@ -78,60 +78,61 @@ impl Group {
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(2, |group| {
     ///     let work = group.start_all_gather(vec![group.rank() as u8], vec![0; 2]);
-    ///     let (_ours, all) = work.wait()?;
-    ///     Ok(all)
+    ///     let (_input, output) = work.wait()?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[0, 1]; 2]);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn start_all_gather<T, A, B>(&self, ours: A, all: B) -> Work<(A, B)>
+    pub fn start_all_gather<T, A, B>(&self, input: A, output: B) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_parts(Operation::AllGather, all.len(), ours.len());
-        self.start(Operation::AllGather, checked, (ours, all), |engine, (ours, all)| {
-            engine.all_gather(ours, all)
+        let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
+        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
+            engine.all_gather(input, output)
         })
     }
 
     /// Starts a [`Self::reduce_scatter`].
-    pub fn start_reduce_scatter<T, A, B>(&self, all: A, ours: B, op: ReduceOp) -> Work<(A, B)>
+    pub fn start_reduce_scatter<T, A, B>(&self, input: A, output: B, op: ReduceOp) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_parts(Operation::ReduceScatter, all.len(), ours.len());
-        self.start(Operation::ReduceScatter, checked, (all, ours), move |engine, (all, ours)| {
-            engine.reduce_scatter(all, ours, op)
+        let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
+        let memory = (input, output);
+        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            engine.reduce_scatter(input, output, op)
         })
     }
 
     /// Starts a [`Self::gather`].
-    pub fn start_gather<T, A, B>(&self, ours: A, all: B, root: usize) -> Work<(A, B)>
+    pub fn start_gather<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_root_parts(Operation::Gather, all.len(), ours.len(), root);
-        self.start(Operation::Gather, checked, (ours, all), move |engine, (ours, all)| {
-            engine.gather(ours, all, root)
+        let checked = self.check_root_parts(Operation::Gather, output.len(), input.len(), root);
+        self.start(Operation::Gather, checked, (input, output), move |engine, (input, output)| {
+            engine.gather(input, output, root)
         })
     }
 
     /// Starts a [`Self::scatter`].
-    pub fn start_scatter<T, A, B>(&self, all: A, ours: B, root: usize) -> Work<(A, B)>
+    pub fn start_scatter<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root);
-        self.start(Operation::Scatter, checked, (all, ours), move |engine, (all, ours)| {
-            engine.scatter(all, ours, root)
+        let checked = self.check_root_parts(Operation::Scatter, input.len(), output.len(), root);
+        self.start(Operation::Scatter, checked, (input, output), move |engine, (input, output)| {
+            engine.scatter(input, output, root)
         })
     }
 
