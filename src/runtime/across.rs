@@ -369,6 +369,7 @@ impl InterNode {
             .collect()
     }
 
+    /// Posts data to send to a peer; connects to it first.
     fn send<T>(
         &mut self,
         round: &Round<T>,
@@ -381,6 +382,7 @@ impl InterNode {
         Ok(())
     }
 
+    /// Posts a buffer for data from a peer; connects to it first.
     fn expect<T>(
         &mut self,
         round: &Round<T>,
@@ -393,7 +395,7 @@ impl InterNode {
         Ok(())
     }
 
-    /// Waits for expected data.
+    /// Waits for data whose buffer was posted before.
     fn arrival(
         &mut self,
         key: What,
@@ -419,8 +421,7 @@ impl InterNode {
         Ok(!self.traffic.is_idle())
     }
 
-    /// Waits until everything is sent, at the end of an operation, and keeps the buffers for the
-    /// next.
+    /// Waits until all data is sent, at the end of an operation, and returns the buffers to the pool.
     pub(crate) fn settle(&mut self, node: &LocalNode, deadline: Deadline) -> Result<(), Cause> {
         self.net.drive(&mut self.traffic, Traffic::is_idle, node, deadline)?;
         self.keep_sent();

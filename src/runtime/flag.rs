@@ -118,7 +118,7 @@ impl Flag {
     }
 
     fn sleep(&self, target: u32, max: Duration) {
-        // A sleeper that dies here leaves the count too high, which costs the flag's owner one
+        // A process that is killed here leaves the count too high, which costs the flag's owner one
         // system call for each raise.
         self.sleepers.fetch_add(1, SeqCst);
         let seen = self.value.load(SeqCst);

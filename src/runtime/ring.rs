@@ -1,7 +1,7 @@
 //! All-reduce between nodes in a ring, for groups that accept sums in any order.
 //!
-//! Every rank communicates with two others only, whatever the number of nodes, for networks in
-//! which all-to-all traffic is slow. The sum of each part of the data begins at another node, so
+//! Every rank communicates with two other ranks only, for any number of nodes; this is for networks
+//! in which all-to-all traffic is slow. The sum of each part of the data begins at another node, so
 //! the result is equal on all ranks, but differs between placements.
 
 use std::ops::Range;

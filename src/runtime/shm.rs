@@ -5,7 +5,7 @@
 //!        | a staging area per rank | an arena per rank
 //! ```
 //!
-//! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
+//! Every rank allocates in its own arena only, so there is no lock that a killed rank could hold. The
 //! file is sparse: a range uses memory only after its first access, and freed buffers return theirs.
 //!
 //! A subgroup has a segment inside its parent's, without arenas, in memory of the first of its ranks.
@@ -42,7 +42,7 @@ pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
 const VERSION: u32 = 4;
 const PAGE: usize = 4096;
-/// The header has a page of its own.
+/// Offset of the cells: the header has a page of its own.
 const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// Largest total size of all arenas, which fits a 47-bit address space with room to spare.

@@ -1,7 +1,7 @@
 //! Nonblocking operations of [`Group`], which return a [`Work`] handle.
 //!
 //! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
-//! [`Buffer`], a vector, anything that is a slice) and return it at the end.
+//! [`Buffer`], a vector, or another type that dereferences to a slice) and return it at the end.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
