@@ -63,7 +63,8 @@ fn the_sizes_at_which_ways_change_are_shown_on_demand() {
     assert!(table.contains(expect), "{table}");
     let streams = "all-reduce -H hosts --launcher local --env REMUDA_STREAMS=17";
     let refused = scratch.run(&format!("{streams} {SMALL}"));
-    let expect = "environment variable `REMUDA_STREAMS` is `17`, which is no number from 1 to 16";
+    let expect =
+        "environment variable `REMUDA_STREAMS` is `17`, which is not a number from 1 to 16";
     let stderr = text(&refused.stderr);
     assert!(stderr.contains(expect), "{stderr}");
     assert_eq!(refused.status.code(), Some(78), "{stderr}");

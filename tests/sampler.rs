@@ -1,4 +1,4 @@
-//! Goal: workers see the rows that torch's `DistributedSampler` would give them, to the index.
+//! Goal: the rows of every worker are exactly those of torch's `DistributedSampler`.
 //! Method: vectors made with torch; properties of every split.
 
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ const KEEP: SamplerOptions = SamplerOptions { shuffle: true, seed: 0, drop_last:
 const DROP: SamplerOptions = SamplerOptions { drop_last: true, ..KEEP };
 const PLAIN: SamplerOptions = SamplerOptions { shuffle: false, ..KEEP };
 
-/// Rows of every replica, replicas separated by `|`.
+/// Checks the rows of every replica; `|` separates replicas.
 #[track_caller]
 fn check(rows: usize, replicas: usize, options: SamplerOptions, epoch: u64, expect: &str) {
     let show = |rank| {
@@ -21,14 +21,14 @@ fn check(rows: usize, replicas: usize, options: SamplerOptions, epoch: u64, expe
 }
 
 #[test]
-fn permutations_are_torchs() {
+fn permutations_match_torch() {
     assert_eq!(randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]);
     assert!(randperm(0, 0).is_empty());
     assert_eq!(randperm(1, 0), [0]);
 }
 
 #[test]
-fn indices_are_torchs() {
+fn indices_match_torch() {
     check(10, 3, KEEP, 0, "4 5 0 2 | 1 3 8 4 | 7 9 6 1");
     check(10, 3, DROP, 0, "4 5 0 | 1 3 8 | 7 9 6");
     check(10, 4, PLAIN, 0, "0 4 8 | 1 5 9 | 2 6 0 | 3 7 1");
@@ -39,7 +39,7 @@ fn indices_are_torchs() {
 }
 
 #[test]
-fn an_epoch_has_its_own_order() {
+fn every_epoch_has_a_different_order() {
     let mut sampler = DistributedSampler::new(10, 3, 0, KEEP);
     sampler.set_epoch(1);
     assert_eq!(sampler.indices().collect::<Vec<_>>(), [5, 2, 9, 4]);
@@ -49,16 +49,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_row_is_seen(rows in 0usize..300, replicas in 1usize..12, seed in 0u64..1 << 40) {
+    fn every_row_is_assigned(rows in 0usize..300, replicas in 1usize..12, seed in 0u64..1 << 40) {
         let options = SamplerOptions { seed, ..KEEP };
-        let mut seen = vec![0; rows];
+        let mut counts = vec![0; rows];
         for rank in 0..replicas {
             for row in DistributedSampler::new(rows, replicas, rank, options).indices() {
-                seen[row] += 1;
+                counts[row] += 1;
             }
         }
-        let (least, most) = (seen.iter().min(), seen.iter().max());
-        prop_assert!(seen.iter().all(|times| 1 <= *times));
+        let (least, most) = (counts.iter().min(), counts.iter().max());
+        prop_assert!(counts.iter().all(|count| 1 <= *count));
         prop_assert!(rows < replicas || most <= Some(&(least.copied().unwrap_or(0) + 1)));
     }
 }

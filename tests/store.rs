@@ -1,5 +1,5 @@
-//! Goal: ranks find each other through the store, strangers find nothing.
-//! Method: a real server on loopback, real clients, and sockets that misbehave.
+//! Goal: ranks find each other through the store, and peers without the key get no data.
+//! Method: a real server on loopback, real clients, and sockets that send invalid bytes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,14 +19,14 @@ struct Fixture {
 }
 
 fn serve() -> Fixture {
-    let (tell, refused) = mpsc::channel();
+    let (sender, refused) = mpsc::channel();
     let options = ServerOptions {
         job: JobId("j1".into()),
         epoch: Epoch(3),
         key_of: Box::new(|rank| {
             (rank.0 < WORLD).then(|| derive_rank_key(&secret(), Epoch(3), rank))
         }),
-        on_refused: Box::new(move |_, why| drop(tell.send(why.to_string()))),
+        on_refused: Box::new(move |_, reason| drop(sender.send(reason.to_string()))),
     };
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     Fixture { server, refused }
@@ -36,7 +36,7 @@ fn secret() -> JobKey {
     JobKey::from_random([9; 32])
 }
 
-/// Only catches hangs.
+/// Deadline that only ends a hang.
 fn soon() -> Instant {
     clock::now() + Duration::from_secs(60)
 }
@@ -50,7 +50,7 @@ fn connect(address: SocketAddr, identity: &StoreIdentity) -> Result<Client, Clie
     Client::connect(address, identity, Purpose::Ask, soon())
 }
 
-/// Whether the other side has closed, without having said anything.
+/// Whether the peer has closed the connection without sending a byte.
 fn is_closed(mut stream: TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     match stream.read(&mut [0; 64]) {
@@ -81,38 +81,38 @@ fn ranks_find_each_other() {
 }
 
 #[test]
-fn a_wait_has_a_deadline() {
+fn wait_ends_at_its_deadline() {
     let fixture = serve();
     let mut client = connect(fixture.server.address(), &identity(0)).unwrap();
     let deadline = clock::now() + Duration::from_millis(20);
     assert!(matches!(client.wait(vec!["never".into()], deadline), Err(ClientError::Deadline)));
 }
 
-#[track_caller]
-/// What comes too late is no answer to the next question.
+/// A late reply is not taken for the reply to the next request.
 #[test]
-fn a_question_that_was_given_up_does_not_disturb_the_next() {
+fn request_after_a_timeout_gets_its_own_reply() {
     let fixture = serve();
     let mut client = connect(fixture.server.address(), &identity(0)).unwrap();
     client.set("ours", b"1", soon()).unwrap();
     for _ in 0..3 {
-        let late = client.peek("nobody's", clock::now());
+        let late = client.peek("missing", clock::now());
         assert!(matches!(late, Err(ClientError::Deadline)), "{late:?}");
     }
     assert_eq!(client.peek("ours", soon()).unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-fn check_refused(identity: &StoreIdentity, expect: &HandshakeError, why: &str) {
+#[track_caller]
+fn check_refused(identity: &StoreIdentity, expect: &HandshakeError, reason: &str) {
     let fixture = serve();
     match connect(fixture.server.address(), identity) {
         Err(ClientError::Handshake(error)) => assert_eq!(error, *expect),
         other => panic!("expected a refusal, not {other:?}"),
     }
-    assert_eq!(fixture.refused.recv().unwrap(), why);
+    assert_eq!(fixture.refused.recv().unwrap(), reason);
 }
 
 #[test]
-fn who_has_another_key_epoch_job_or_rank_stays_outside() {
+fn store_rejects_a_different_key_epoch_job_or_rank() {
     let right = identity(1);
     let wrong_key = "handshake failed: the peer has a different key";
     let other_secret = StoreIdentity {
@@ -132,7 +132,7 @@ fn who_has_another_key_epoch_job_or_rank_stays_outside() {
 }
 
 #[test]
-fn a_rank_connects_once() {
+fn second_connection_of_a_rank_is_rejected() {
     let fixture = serve();
     let address = fixture.server.address();
     let first = connect(address, &identity(1)).unwrap();
@@ -146,7 +146,7 @@ fn a_rank_connects_once() {
 }
 
 #[test]
-fn who_has_left_can_be_asked() {
+fn store_has_a_key_for_every_rank_that_left() {
     let fixture = serve();
     let address = fixture.server.address();
     let mut stays = connect(address, &identity(0)).unwrap();
@@ -157,29 +157,29 @@ fn who_has_left_can_be_asked() {
 }
 
 #[track_caller]
-fn check_stranger(bytes: &[u8], why: &str) {
+fn check_invalid_bytes(bytes: &[u8], reason: &str) {
     let fixture = serve();
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.write_all(bytes).unwrap();
-    assert_eq!(fixture.refused.recv().unwrap(), why);
+    assert_eq!(fixture.refused.recv().unwrap(), reason);
     assert!(is_closed(stream));
 }
 
 #[test]
-fn strangers_get_a_closed_connection() {
-    check_stranger(b"GET / HTTP/1.1\r\n\r\n", "not the remuda protocol (looks like HTTP)");
-    check_stranger(b"\x16\x03\x01\x02\x00\x01", "not the remuda protocol (looks like TLS)");
-    check_stranger(b"SSH-2.0-x\r\n", "not the remuda protocol (looks like ssh)");
-    check_stranger(
+fn connection_with_invalid_bytes_is_closed() {
+    check_invalid_bytes(b"GET / HTTP/1.1\r\n\r\n", "not the remuda protocol (looks like HTTP)");
+    check_invalid_bytes(b"\x16\x03\x01\x02\x00\x01", "not the remuda protocol (looks like TLS)");
+    check_invalid_bytes(b"SSH-2.0-x\r\n", "not the remuda protocol (looks like ssh)");
+    check_invalid_bytes(
         b"remuda\x01\x00\xff\xff\xff\xff",
         "the first message has 131082 bytes, at most 256 are read",
     );
     let other = "the peer uses protocol version 99, this remuda uses version 1";
-    check_stranger(b"remuda\x63\x00\x00\x00\x00\x00", other);
+    check_invalid_bytes(b"remuda\x63\x00\x00\x00\x00\x00", other);
 }
 
 #[test]
-fn a_replayed_greeting_gets_no_further() {
+fn replayed_handshake_is_rejected() {
     let fixture = serve();
     let preamble = Preamble { job: JobId("j1".into()), role: Role::Rank(Rank(1), Purpose::Ask) };
     let (_, flight) = dial(&preamble, &identity(1).key, Epoch(3)).unwrap();
@@ -188,7 +188,7 @@ fn a_replayed_greeting_gets_no_further() {
         stream.write_all(&flight).unwrap();
         let mut reply = [0; 2];
         stream.read_exact(&mut reply).unwrap();
-        // Without the ephemeral key of the first flight nothing can be said on this connection.
+        // Without the ephemeral key of the first message, nothing can be sent on this connection.
         stream.write_all(&[0x20, 0].into_iter().chain([0; 32]).collect::<Vec<_>>()).unwrap();
         assert_eq!(
             fixture.refused.recv().unwrap(),
@@ -198,7 +198,7 @@ fn a_replayed_greeting_gets_no_further() {
 }
 
 #[test]
-fn silent_connections_do_not_keep_ranks_out() {
+fn silent_connections_do_not_block_ranks() {
     let fixture = serve();
     let address = fixture.server.address();
     let mut early = connect(address, &identity(0)).unwrap();
@@ -210,7 +210,7 @@ fn silent_connections_do_not_keep_ranks_out() {
 }
 
 #[test]
-fn a_half_greeting_is_closed_in_the_end() {
+fn incomplete_handshake_times_out() {
     let fixture = serve();
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.write_all(b"remuda\x01").unwrap();

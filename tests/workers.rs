@@ -1,7 +1,7 @@
-//! Goal: processes become ranks through the contract with their agent, and a rank that dies is an
-//! error for all others, never a hang.
-//! Method: this binary starts itself as workers and plays the agent: sockets, segments, store,
-//! notices, and SIGKILL at a moment of its choice.
+//! Goal: processes become ranks through the contract with their agent, and a killed rank is an error
+//! for all other ranks, never a hang.
+//! Method: this binary starts itself as workers and acts as their agent: sockets, segments,
+//! store, messages, and SIGKILL at any moment.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -22,16 +22,16 @@ use rustix::io::FdFlags;
 #[path = "../examples/tensor_parallel.rs"]
 mod tensor_parallel;
 
-/// What a worker does: `sum` once, or `loop` until an operation fails, always the same one or any of
-/// [`ANY`];
-/// `early` and `loop-after-early`: all sum once, and one rank leaves it at that; `product`: what the
-/// example does.
+/// Role of a worker. `sum`: one all-reduce; `loop`: all-reduces until one fails; the roles in [`ANY`]:
+/// different operations until one fails; `early` and `loop-after-early`: all ranks run one all-reduce,
+/// and then one rank exits; `product`: the example.
 const ROLE: &str = "REMUDA_TEST_ROLE";
-/// Anything: as nodes of one machine do it, as machines do, and around a ring.
+/// Roles that run different operations: with the settings of one machine, with those of several
+/// machines, and with a ring.
 const ANY: [&str; 3] = ["any", "any-as-machines", "any-in-a-ring"];
 const TIMEOUT_MS: &str = "REMUDA_TEST_TIMEOUT_MS";
 
-/// What a worker that another test started does; by itself it is a group of one.
+/// Main function of a worker that another test has started; without a role, a group of one rank.
 #[test]
 fn worker() {
     let Some(role) = env_vars::get_text(ROLE) else {
@@ -53,22 +53,22 @@ fn worker() {
         Ok(group) => work(&group, &role),
         Err(error) => error.to_string(),
     };
-    say(&format!("result: {result}"));
+    print_line(&format!("result: {result}"));
 }
 
 fn work(group: &Group, role: &str) -> String {
     let mut values = vec![group.rank() as i64 + 1; 100_000];
     if role.starts_with("any") {
-        return work_on_anything(group).expect_err("it ends with an error");
+        return run_any_operations(group).expect_err("the loop ends with an error");
     }
     if role == "early" && group.rank() < 2 {
-        return work_without_the_last(group, &mut values);
+        return run_without_the_last_rank(group, &mut values);
     }
     let role = match (role, group.rank()) {
         ("early", _) | ("loop-after-early", 1) => "sum",
         (role, _) => role,
     };
-    say("working");
+    print_line("working");
     loop {
         match group.all_reduce(&mut values, ReduceOp::Sum) {
             Err(error) => return error.cause.to_string(),
@@ -78,19 +78,19 @@ fn work(group: &Group, role: &str) -> String {
     }
 }
 
-/// One operation after the other, on the group and on halves of it, large and small.
-fn work_on_anything(group: &Group) -> Result<(), String> {
-    let told = |error: CollectiveError| error.cause.to_string();
+/// Runs one operation after the other, on the group and on halves of it, large and small.
+fn run_any_operations(group: &Group) -> Result<(), String> {
+    let cause = |error: CollectiveError| error.cause.to_string();
     let half = group.split(group.rank() % 2, group.rank()).map_err(|error| error.to_string())?;
-    let half = half.expect("every rank is in one");
-    say("working");
+    let half = half.expect("every rank is in one half");
+    print_line("working");
     for step in 0usize.. {
         let group = if step % 3 == 1 { &half } else { group };
         let (rank, world) = (group.rank(), group.world_size());
         let (root, next, left) = (step % world, (rank + 1) % world, (rank + world - 1) % world);
         let part = [1, 700, 40_000][step * 5 % 7 % 3];
         let (mut ours, mut all) = (vec![1i64; part], vec![1i64; part * world]);
-        let taken = ours.clone();
+        let values = ours.clone();
         match step * 7 % 11 {
             0 => group.all_reduce(&mut all, ReduceOp::Sum),
             1 => group.broadcast(&mut all, root),
@@ -100,20 +100,20 @@ fn work_on_anything(group: &Group) -> Result<(), String> {
             5 => group.gather(&ours, &mut all, root),
             6 => group.scatter(&all, &mut ours, root),
             7 => group.all_to_all(&all.clone(), &mut all),
-            8 => group.send_recv(&taken, next, &mut ours, left),
+            8 => group.send_recv(&values, next, &mut ours, left),
             9 => group.start_all_gather(ours, all).wait().map(drop),
             _ => group.barrier(),
         }
-        .map_err(told)?;
+        .map_err(cause)?;
     }
     Ok(())
 }
 
-/// After one sum of all, ranks 0 and 1 exchange a message, and then want the last one again.
-fn work_without_the_last(group: &Group, values: &mut [i64]) -> String {
-    group.all_reduce(values, ReduceOp::Sum).expect("all are there");
-    say("working");
-    // Until the news is there, which a barrier of all would not survive.
+/// After one all-reduce of all ranks, ranks 0 and 1 exchange messages, and then call a barrier.
+fn run_without_the_last_rank(group: &Group, values: &mut [i64]) -> String {
+    group.all_reduce(values, ReduceOp::Sum).expect("all ranks are running");
+    print_line("working");
+    // Long enough for the agent's message to arrive; it must not fail these messages.
     let mut message = [0i64];
     for _ in 0..200 {
         std::thread::sleep(Duration::from_millis(1));
@@ -121,17 +121,17 @@ fn work_without_the_last(group: &Group, values: &mut [i64]) -> String {
             0 => group.send(&[7i64], 1).and_then(|()| group.recv(&mut message, 1)),
             _ => group.recv(&mut message, 0).and_then(|()| group.send(&[7i64], 0)),
         }
-        .expect("the others are there");
+        .expect("both ranks are running");
     }
-    say(&format!("message: {}", message[0]));
-    group.barrier().expect_err("one is not").cause.to_string()
+    print_line(&format!("message: {}", message[0]));
+    group.barrier().expect_err("the last rank has exited").cause.to_string()
 }
 
-fn say(line: &str) {
-    writeln!(std::io::stdout(), "{line}").expect("the test reads what workers say");
+fn print_line(line: &str) {
+    writeln!(std::io::stdout(), "{line}").expect("the test reads the output of workers");
 }
 
-/// The agents of all nodes, the store, and their workers.
+/// Job with the agents of all nodes, the store and the workers.
 struct Job {
     nodes: Vec<Vec<Rank>>,
     workers: Vec<Worker>,
@@ -223,32 +223,32 @@ fn spawn_with(command: &mut Command, fds: &[&OwnedFd]) -> Child {
 
 impl Worker {
     fn new(rank: Rank, mut process: Child, agent: Option<UnixStream>) -> Self {
-        let output = BufReader::new(process.stdout.take().expect("it is piped"));
+        let output = BufReader::new(process.stdout.take().expect("stdout is piped"));
         Self { rank, process, output, agent }
     }
 
-    /// Reads until a line begins with `start`; returns the rest of it.
-    fn hear(&mut self, start: &str) -> String {
+    /// Reads until a line begins with `start`; returns the rest of the line.
+    fn read_until(&mut self, start: &str) -> String {
         for line in self.output.by_ref().lines() {
             if let Some(rest) = line.unwrap().strip_prefix(start) {
                 return rest.to_owned();
             }
         }
-        panic!("worker {} ended without saying `{start}`", self.rank);
+        panic!("worker {} exited without printing `{start}`", self.rank);
     }
 
-    fn tell(&mut self, message: &ToWorker) {
-        let agent = self.agent.as_mut().expect("the agent is there");
-        // A worker that has found out by itself may have ended already.
+    fn send(&mut self, message: &ToWorker) {
+        let agent = self.agent.as_mut().expect("the agent is connected");
+        // A worker that has detected the failure itself may have exited already.
         let _ = agent.write_all(&contract::encode_frame(message));
     }
 
     fn notes(&mut self) -> Vec<Note> {
         let mut bytes = Vec::new();
-        let mut agent = self.agent.take().expect("the agent is there");
+        let mut agent = self.agent.take().expect("the agent is connected");
         match agent.read_to_end(&mut bytes) {
-            // Closed with our messages unread: what came before is in `bytes`.
             Ok(_) => {}
+            // The worker exited with unread messages; its notes are in `bytes`.
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
         }
         let mut reader = FrameReader::from_worker();
@@ -256,7 +256,7 @@ impl Worker {
         std::iter::from_fn(|| reader.next().unwrap()).collect()
     }
 
-    fn end(mut self) {
+    fn wait(mut self) {
         assert!(self.process.wait().unwrap().success());
     }
 }
@@ -265,41 +265,41 @@ impl Worker {
 fn processes_sum_over_shared_memory_and_tcp() {
     let mut job = start(&[2, 1], "sum", 60_000);
     for (rank, worker) in job.workers.iter_mut().enumerate() {
-        assert_eq!(worker.hear("result: "), format!("6 of {rank}"));
+        assert_eq!(worker.read_until("result: "), format!("6 of {rank}"));
         assert_eq!(worker.notes(), [Note::Ready]);
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
 #[test]
-fn a_killed_rank_is_named_by_every_survivor() {
+fn every_other_rank_names_a_killed_rank() {
     let mut job = start(&[2, 2], "loop", 60_000);
-    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    job.workers.iter_mut().for_each(|worker| drop(worker.read_until("working")));
     let mut victim = job.workers.remove(1);
     victim.process.kill().unwrap();
     victim.process.wait().unwrap();
-    // Only its own node's agent has seen it; the others find out by themselves.
-    job.workers[0].tell(&ToWorker::PeerGone { rank: Rank(1) });
+    // Only the agent of its node has detected it; ranks of the other node detect it themselves.
+    job.workers[0].send(&ToWorker::PeerGone { rank: Rank(1) });
     for worker in &mut job.workers {
-        assert_eq!(worker.hear("result: "), "rank 1 on host `n0` is gone");
+        assert_eq!(worker.read_until("result: "), "rank 1 on host `n0` is gone");
         assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(1) }]);
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
 #[test]
-fn the_example_multiplies_on_one_node_and_on_several() {
+fn example_multiplies_on_one_node_and_on_several() {
     for nodes in [&[4][..], &[2, 2], &[1, 2, 1], &[3]] {
         let mut job = start(nodes, "product", 60_000);
         let rows = if nodes == [3] { "3 × 1" } else { "2 × 2" };
-        let error = job.workers[0].hear(&format!("{rows} tiles, largest error "));
+        let error = job.workers[0].read_until(&format!("{rows} tiles, largest error "));
         assert!(error.parse::<f32>().unwrap() < 1e-4, "{error}");
-        job.workers.into_iter().for_each(Worker::end);
+        job.workers.into_iter().for_each(Worker::wait);
     }
 }
 
-/// `scripts/prove peer_death 500`: at whatever moment of whatever operation a rank is killed, every
-/// survivor names it.
+/// `scripts/prove peer_death 500`: a rank is killed at any moment of any operation, and every other rank
+/// names it.
 #[test]
 fn prove_peer_death() {
     let number = |name: &str, default: u64| {
@@ -320,7 +320,7 @@ fn prove_peer_death() {
         }
         let world: u64 = nodes.iter().map(|ranks| u64::from(*ranks)).sum();
         let victim = draw(world) as usize;
-        // Not to wait for something: any moment is meant.
+        // Not a wait for an event: the rank is killed at any moment.
         let moment = Duration::from_micros(draw(20_000));
         let role = ANY[(seed + case) as usize % ANY.len()];
         eprint_case(seed + case, &nodes, victim, moment);
@@ -331,100 +331,101 @@ fn prove_peer_death() {
 fn eprint_case(seed: u64, nodes: &[u32], victim: usize, moment: Duration) {
     let line =
         format!("PROVE_SEED={seed} PROVE_COUNT=1: {nodes:?}, rank {victim} after {moment:?}");
-    writeln!(std::io::stderr(), "{line}").expect("stderr is there");
+    writeln!(std::io::stderr(), "{line}").expect("stderr is open");
 }
 
 fn kill_one(nodes: &[u32], role: &str, victim: usize, moment: Duration) {
     let mut job = start(nodes, role, 60_000);
-    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    job.workers.iter_mut().for_each(|worker| drop(worker.read_until("working")));
     std::thread::sleep(moment);
-    let mut dead = job.workers.remove(victim);
-    dead.process.kill().unwrap();
-    dead.process.wait().unwrap();
-    let node = job.nodes.iter().position(|ranks| ranks.contains(&dead.rank)).unwrap();
+    let mut killed = job.workers.remove(victim);
+    killed.process.kill().unwrap();
+    killed.process.wait().unwrap();
+    let node = job.nodes.iter().position(|ranks| ranks.contains(&killed.rank)).unwrap();
     for worker in &mut job.workers {
         if job.nodes[node].contains(&worker.rank) {
-            worker.tell(&ToWorker::PeerGone { rank: dead.rank });
+            worker.send(&ToWorker::PeerGone { rank: killed.rank });
         }
     }
     for worker in &mut job.workers {
         let expect = format!("rank {victim} on host `n{node}` is gone");
-        assert_eq!(worker.hear("result: "), expect);
+        assert_eq!(worker.read_until("result: "), expect);
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
-/// Three ranks: the last one is over early. What needs it fails, what does not goes on.
+/// Three ranks, of which the last one exits early.
 #[test]
-fn a_rank_that_ends_well_is_missed_only_by_those_who_need_it() {
+fn exit_of_a_rank_fails_only_operations_that_need_it() {
     let mut job = start(&[3], "early", 60_000);
     let mut early = job.workers.remove(2);
-    assert_eq!(early.hear("result: "), "6 of 2");
-    early.end();
+    assert_eq!(early.read_until("result: "), "6 of 2");
+    early.wait();
     for worker in &mut job.workers {
-        worker.hear("working");
-        worker.tell(&ToWorker::PeerEnded { rank: Rank(2) });
-        assert_eq!(worker.hear("message: "), "7");
+        worker.read_until("working");
+        worker.send(&ToWorker::PeerEnded { rank: Rank(2) });
+        assert_eq!(worker.read_until("message: "), "7");
     }
     for worker in &mut job.workers {
         let expect = "rank 2 on host `n0` exited with 0 before it took part";
-        assert_eq!(worker.hear("result: "), expect);
+        assert_eq!(worker.read_until("result: "), expect);
         assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(2) }]);
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
-/// Its neighbour gives up at once and takes the other node along.
+/// The other rank of the node fails at once, and then the rank of the other node.
 #[test]
-fn an_early_end_on_one_node_is_known_on_the_other() {
+fn early_exit_on_one_node_is_reported_on_the_other() {
     let mut job = start(&[2, 1], "loop-after-early", 60_000);
     let mut early = job.workers.remove(1);
-    assert_eq!(early.hear("result: "), "6 of 1");
-    early.end();
-    job.workers[0].tell(&ToWorker::PeerEnded { rank: Rank(1) });
+    assert_eq!(early.read_until("result: "), "6 of 1");
+    early.wait();
+    job.workers[0].send(&ToWorker::PeerEnded { rank: Rank(1) });
     for worker in &mut job.workers {
-        let result = worker.hear("result: ");
+        let result = worker.read_until("result: ");
         // The connection to the other node may close before the reason is known there.
-        let known = [
+        let expected = [
             "rank 1 on host `n0` exited with 0 before it took part",
             "rank 1 on host `n0` is gone",
         ];
-        assert!(known.contains(&result.as_str()), "{result}");
+        assert!(expected.contains(&result.as_str()), "{result}");
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
 #[test]
-fn a_killed_rank_that_nobody_reports_runs_into_the_deadline() {
+fn killed_rank_that_no_agent_reports_exceeds_the_deadline() {
     let mut job = start(&[3], "loop", 1000);
-    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    job.workers.iter_mut().for_each(|worker| drop(worker.read_until("working")));
     let mut victim = job.workers.remove(2);
     victim.process.kill().unwrap();
     victim.process.wait().unwrap();
     for worker in &mut job.workers {
-        let result = worker.hear("result: ");
-        // The faster one gives up, and says why to the other.
+        let result = worker.read_until("result: ");
+        // The first rank that times out reports the reason to the other.
         assert!(result.ends_with("the deadline passed while waiting for rank 2"), "{result}");
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
 #[test]
-fn a_worker_without_its_agent_stops_working() {
+fn worker_fails_without_its_agent() {
     let mut job = start(&[2], "loop", 60_000);
-    job.workers.iter_mut().for_each(|worker| drop(worker.hear("working")));
+    job.workers.iter_mut().for_each(|worker| drop(worker.read_until("working")));
     for worker in &mut job.workers {
         worker.agent = None;
     }
     for worker in &mut job.workers {
-        let result = worker.hear("result: ");
-        assert!(result.ends_with("aborted the group: the agent of this node is gone"), "{result}");
+        let result = worker.read_until("result: ");
+        let expect = "aborted the group: the connection to the agent of this node was lost";
+        assert!(result.ends_with(expect), "{result}");
     }
-    job.workers.into_iter().for_each(Worker::end);
+    job.workers.into_iter().for_each(Worker::wait);
 }
 
 #[test]
-fn a_message_that_is_no_welcome_is_refused() {
+fn worker_rejects_a_different_contract_version() {
     let segment = contract::create_segment(1).unwrap();
     let (agent, theirs) = contract::create_rank_socket().unwrap();
     let mut command = worker_command("sum", 60_000);
@@ -434,26 +435,28 @@ fn a_message_that_is_no_welcome_is_refused() {
     let mut agent = UnixStream::from(agent);
     agent.write_all(&[9, 0, 0, 0, 77]).unwrap();
     let mut worker = Worker::new(Rank(0), process, Some(agent));
-    let expect = "the agent's message is not usable: the other side speaks contract 77, we speak 2";
-    assert_eq!(worker.hear("result: "), expect);
-    worker.end();
+    let expect = "invalid message from the agent: the peer uses contract version 77, this program uses \
+                  version 2";
+    assert_eq!(worker.read_until("result: "), expect);
+    worker.wait();
 }
 
 #[test]
-fn a_descriptor_that_is_not_open_is_named() {
+fn worker_names_a_descriptor_that_is_not_open() {
     let mut command = worker_command("sum", 60_000);
     command.env(env_vars::REMUDA_RANK_FD, "800").env(env_vars::REMUDA_SHM_FD, "801");
     let mut worker = Worker::new(Rank(0), spawn_with(&mut command, &[]), None);
-    let expect = "environment variable `REMUDA_RANK_FD` is `800`, which is no open descriptor";
-    assert_eq!(worker.hear("result: "), expect);
-    worker.end();
+    let expect =
+        "environment variable `REMUDA_RANK_FD` is `800`, which is not an open file descriptor";
+    assert_eq!(worker.read_until("result: "), expect);
+    worker.wait();
 }
 
 #[test]
-fn a_key_file_is_enough_for_ranks_that_something_else_starts() {
+fn key_file_connects_ranks_of_another_launcher() {
     let key_file = std::env::temp_dir().join(format!("remuda-key-{}", std::process::id()));
     std::fs::write(&key_file, b"sixteen bytes or more").unwrap();
-    // Rank 0 listens at a port that somebody has to choose; one that was free a moment ago.
+    // Rank 0 needs a fixed port: one that was free a moment ago.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut workers: Vec<_> = (0..3)
         .map(|rank| {
@@ -466,16 +469,16 @@ fn a_key_file_is_enough_for_ranks_that_something_else_starts() {
         })
         .collect();
     for (rank, worker) in workers.iter_mut().enumerate() {
-        assert_eq!(worker.hear("result: "), format!("6 of {rank}"));
+        assert_eq!(worker.read_until("result: "), format!("6 of {rank}"));
     }
-    workers.into_iter().for_each(Worker::end);
+    workers.into_iter().for_each(Worker::wait);
     std::fs::remove_file(key_file).unwrap();
 }
 
 #[test]
-fn without_the_environment_the_command_is_named() {
+fn missing_environment_error_names_the_command() {
     let Err(error @ Error::NoEnvironment { .. }) = Group::from_env() else {
-        panic!("this process is no worker");
+        panic!("this process is not a worker");
     };
     let text = error.to_string();
     assert!(text.contains("type `remuda run -n 2 "), "{text}");

@@ -28,7 +28,7 @@ use crate::runtime::tree::{Fold, pieces};
 const SHORT_BYTES: usize = 1 << 14;
 const SHORT_NODES_MAX: usize = 16;
 
-/// Largest size in bytes that is short between so many nodes; `None` where no size is.
+/// Largest size in bytes of short data for a number of nodes; `None` if no data is short.
 pub(crate) fn short_bytes_max(nodes: usize) -> Option<usize> {
     let others = nodes - 1;
     (0 < others && others < SHORT_NODES_MAX).then(|| SHORT_BYTES / others)
@@ -48,13 +48,13 @@ impl From<AbortNotice> for AbortRecord {
     }
 }
 
-/// Open round: the common call, and the places of the data of the node.
+/// Open round: the common call, and the windows of the ranks of this node.
 pub(crate) struct Round<T> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) windows: Vec<Window<T>>,
     /// Number of elements of every window.
     pub(crate) len: usize,
-    pub(crate) patience: Deadline,
+    pub(crate) deadline: Deadline,
 }
 
 /// Connections of this rank to other nodes, and its part in collectives between nodes.
@@ -70,7 +70,7 @@ pub(crate) struct InterNode {
     /// Folds of the windows of this node into its pieces.
     ours: Vec<Fold>,
     rooms: BufferPool,
-    /// Transfers of the current rounds; empty between operations.
+    /// Transfers of the rounds in progress; empty between operations.
     traffic: Traffic<Shared, Arrival>,
     /// Received data that was not requested yet.
     arrived: Vec<Arrival>,
@@ -85,12 +85,13 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Data received from another node.
+/// Buffer for data of another node, and the data that it is for.
 struct Arrival {
     what: What,
     bytes: PooledBuffer<u8>,
 }
 
+/// Identity of data that this rank expects from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     /// Pieces of this rank's slice in a round, from a node.
@@ -120,8 +121,9 @@ impl InterNode {
         let window_of =
             |leaves: &Range<usize>| (leaves.len() == 1).then(|| placement.local_of(leaves.start));
         let node = roster.node();
-        let ours = pieces.iter().filter(|(home, _)| *home == node);
-        let ours = ours.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
+        let local_pieces = pieces.iter().filter(|(home, _)| *home == node);
+        let local_folds =
+            local_pieces.map(|(_, leaves)| Fold::over(leaves.clone(), &window_of)).collect();
         let nodes_of_pieces = pieces.iter().map(|(node, _)| *node).collect();
         let mut pieces_of = vec![0; placement.nodes()];
         for (home, _) in &pieces {
@@ -133,7 +135,7 @@ impl InterNode {
             nodes_of_pieces,
             pieces_of,
             combine,
-            ours,
+            ours: local_folds,
             rooms: BufferPool::default(),
             traffic: Traffic::new(),
             arrived: Vec::new(),
@@ -155,7 +157,7 @@ impl InterNode {
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let ours = self.send_pieces(round, reduce, slice_of, workspace, node)?;
         let sum = self.take_sum(round, reduce, ours, workspace, node)?;
-        self.settle(node, round.patience)?;
+        self.settle(node, round.deadline)?;
         Ok(sum)
     }
 
@@ -205,10 +207,10 @@ impl InterNode {
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         let mut ours = Some(ours);
         for node_of in 0..roster.placement.nodes() {
-            let what = What::Pieces { seq, node: node_of };
+            let key = What::Pieces { seq, node: node_of };
             sums.push(match ours.take_if(|_| node_of == home) {
                 Some(ours) => ours,
-                None => self.arrival(what, node, round.patience)?.cast(),
+                None => self.arrival(key, node, round.deadline)?.cast(),
             });
         }
         Ok(self.combine::<T::Sum>(sums, len, reduce, workspace))
@@ -217,7 +219,7 @@ impl InterNode {
     /// Whether sending this number of bytes to all nodes is faster than folding slice by slice:
     /// nodes then exchange data once instead of twice, and every node folds everything.
     pub(crate) fn is_short(&self, bytes: usize) -> bool {
-        short_bytes_max(self.roster.placement.nodes()).is_some_and(|most| bytes <= most)
+        short_bytes_max(self.roster.placement.nodes()).is_some_and(|max| bytes <= max)
     }
 
     /// Returns the reduction over all ranks of all data; the first rank of each node calls it.
@@ -257,13 +259,13 @@ impl InterNode {
             sums.push(self.rooms.take(len));
         }
         // Helpers are in the order of nodes without this one, as the entries are.
-        let places = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
+        let buffers = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
         let helpers = roster.placement.helpers(roster.rank);
-        let mut incoming: Vec<_> = places
+        let mut incoming: Vec<_> = buffers
             .zip(helpers)
             .map(|((_, sum), (_, helper))| incoming(round.fingerprint, helper, sum))
             .collect();
-        self.net.exchange(outgoing, &mut incoming, node, round.patience)?;
+        self.net.exchange(outgoing, &mut incoming, node, round.deadline)?;
         Ok(sums)
     }
 
@@ -326,7 +328,7 @@ impl InterNode {
         copy.copy_from_slice(ours);
         self.send_slice(round, &Arc::new(copy.cast()), slice_of, node)?;
         let slices = self.take_slices(round, node)?;
-        self.settle(node, round.patience)?;
+        self.settle(node, round.deadline)?;
         Ok(slices)
     }
 
@@ -361,12 +363,13 @@ impl InterNode {
         let owners = roster.placement.helped_by(roster.rank);
         owners
             .map(|owner| {
-                let bytes = self.arrival(What::Slice { seq, owner }, node, round.patience)?;
+                let bytes = self.arrival(What::Slice { seq, owner }, node, round.deadline)?;
                 Ok((owner, bytes.cast()))
             })
             .collect()
     }
 
+    /// Posts data to send to a peer; connects to it first.
     fn send<T>(
         &mut self,
         round: &Round<T>,
@@ -374,11 +377,12 @@ impl InterNode {
         bytes: Shared,
         node: &LocalNode,
     ) -> Result<(), Cause> {
-        self.net.connect(peer, node, round.patience)?;
+        self.net.connect(peer, node, round.deadline)?;
         self.traffic.post_send(round.fingerprint, peer, bytes, &self.net);
         Ok(())
     }
 
+    /// Posts a buffer for data from a peer; connects to it first.
     fn expect<T>(
         &mut self,
         round: &Round<T>,
@@ -386,25 +390,25 @@ impl InterNode {
         arrival: Arrival,
         node: &LocalNode,
     ) -> Result<(), Cause> {
-        self.net.connect(peer, node, round.patience)?;
+        self.net.connect(peer, node, round.deadline)?;
         self.traffic.post_recv(round.fingerprint, peer, arrival, &self.net);
         Ok(())
     }
 
-    /// Waits for expected data.
+    /// Waits for data whose buffer was posted before.
     fn arrival(
         &mut self,
-        what: What,
+        key: What,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<PooledBuffer<u8>, Cause> {
         let Self { net, traffic, arrived, .. } = self;
         loop {
             arrived.extend(traffic.take_arrived());
-            if let Some(at) = arrived.iter().position(|arrival| arrival.what == what) {
+            if let Some(at) = arrived.iter().position(|arrival| arrival.what == key) {
                 return Ok(arrived.swap_remove(at).bytes);
             }
-            net.drive(traffic, Traffic::has_arrived, node, patience)?;
+            net.drive(traffic, Traffic::has_arrived, node, deadline)?;
         }
     }
 
@@ -417,22 +421,21 @@ impl InterNode {
         Ok(!self.traffic.is_idle())
     }
 
-    /// Waits until everything is sent, at the end of an operation, and keeps the buffers for the
-    /// next.
-    pub(crate) fn settle(&mut self, node: &LocalNode, patience: Deadline) -> Result<(), Cause> {
-        self.net.drive(&mut self.traffic, Traffic::is_idle, node, patience)?;
+    /// Waits until all data is sent, at the end of an operation, and returns the buffers to the pool.
+    pub(crate) fn settle(&mut self, node: &LocalNode, deadline: Deadline) -> Result<(), Cause> {
+        self.net.drive(&mut self.traffic, Traffic::is_idle, node, deadline)?;
         self.keep_sent();
         Ok(())
     }
 
-    /// Keeps the buffers that have been sent.
+    /// Returns the buffers that have been sent to the pool.
     pub(crate) fn keep_sent(&mut self) {
-        let Self { traffic, rooms, .. } = self;
+        let Self { traffic, rooms: buffers, .. } = self;
         let bytes = traffic.take_sent().filter_map(|Shared(bytes)| Arc::into_inner(bytes));
-        bytes.for_each(|bytes| rooms.put(bytes));
+        bytes.for_each(|bytes| buffers.put(bytes));
     }
 
-    /// Keeps memory for reuse once it has been sent.
+    /// Returns a buffer to the pool, unless a transfer still uses it.
     pub(crate) fn let_go(&mut self, bytes: Arc<PooledBuffer<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
             self.rooms.put(bytes);
@@ -450,7 +453,7 @@ impl InterNode {
         narrow
     }
 
-    /// The buffers for data of an operation.
+    /// Pool of buffers for data of an operation.
     pub(crate) fn rooms(&mut self) -> &mut BufferPool {
         &mut self.rooms
     }
@@ -463,21 +466,21 @@ impl InterNode {
         values: &mut [T],
         node: &LocalNode,
     ) -> Result<(), Cause> {
-        self.greet(round.fingerprint, node, round.patience)?;
+        self.greet(round.fingerprint, node, round.deadline)?;
         let roster = self.roster.clone();
         let (placement, rank) = (&roster.placement, roster.rank);
-        let (fingerprint, patience) = (round.fingerprint, round.patience);
+        let (fingerprint, deadline) = (round.fingerprint, round.deadline);
         if rank == root {
             let outgoing: Vec<_> = placement
                 .helpers(root)
                 .map(|(_, helper)| outgoing(fingerprint, helper, values))
                 .collect();
-            return self.net.exchange(&outgoing, &mut [], node, patience);
+            return self.net.exchange(&outgoing, &mut [], node, deadline);
         }
         if placement.node_of(root) != roster.node() && placement.helper(roster.node(), root) == rank
         {
             let mut incoming = [incoming(fingerprint, root, values)];
-            return self.net.exchange(&[], &mut incoming, node, patience);
+            return self.net.exchange(&[], &mut incoming, node, deadline);
         }
         Ok(())
     }
@@ -487,7 +490,7 @@ impl InterNode {
         &mut self,
         fingerprint: Fingerprint,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let roster = self.roster.clone();
         if roster.local_rank() != 0 {
@@ -503,7 +506,7 @@ impl InterNode {
             .zip(&mut nothing)
             .map(|(peer, bytes)| Incoming { fingerprint, peer: *peer, bytes })
             .collect();
-        self.net.exchange(&outgoing, &mut incoming, node, patience)
+        self.net.exchange(&outgoing, &mut incoming, node, deadline)
     }
 
     /// Sends and receives messages to and from ranks of other nodes, all at once.
@@ -512,12 +515,12 @@ impl InterNode {
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        self.net.exchange(outgoing, incoming, node, patience)
+        self.net.exchange(outgoing, incoming, node, deadline)
     }
 
-    /// The alarm behind a closed connection, if there is one: the peer may have closed it because
+    /// Abort record in the store, if there is one: a peer may have closed its connection because
     /// another rank failed.
     pub(crate) fn explain(&self) -> Option<AbortRecord> {
         let deadline = clock::now() + STORE_PATIENCE;
@@ -527,10 +530,10 @@ impl InterNode {
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
-    /// Notifies the other nodes of a failure: writes the alarm to the store first, then closes the
-    /// connections, so that a rank that sees a closed connection finds the reason.
-    pub(crate) fn give_up(&mut self, alarm: &AbortRecord) {
-        let AbortRecord { by, lost, reason } = alarm.clone();
+    /// Notifies the other nodes of a failure: writes the abort record to the store first, then closes
+    /// the connections, so that a rank that sees a closed connection finds the reason.
+    pub(crate) fn give_up(&mut self, record: &AbortRecord) {
+        let AbortRecord { by, lost, reason } = record.clone();
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store itself may be lost; peers then notice the failure by their connections.
@@ -540,6 +543,7 @@ impl InterNode {
     }
 }
 
+/// Message with the bytes of `values`.
 pub(crate) fn outgoing<T: Element>(
     fingerprint: Fingerprint,
     peer: usize,
@@ -548,6 +552,7 @@ pub(crate) fn outgoing<T: Element>(
     Outgoing { fingerprint, peer, bytes: bytemuck::cast_slice(values) }
 }
 
+/// Message whose bytes replace `values`.
 pub(crate) fn incoming<T: Element>(
     fingerprint: Fingerprint,
     peer: usize,

@@ -1,7 +1,7 @@
 //! Cells in shared memory by which the ranks of a node synchronize: which ranks have arrived, for
 //! which operation, where their data lies, which have left, and which have failed.
 //!
-//! Everything is atomic, and zero is the initial state, because the memory of a new segment is
+//! All fields are atomic, and zero is the initial state, because the memory of a new segment is
 //! zero. The layout of the segment is in `shm`. `tests/protocol` compiles this file against a model
 //! of memory and tries the orders in which ranks can run.
 
@@ -11,7 +11,7 @@ use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::runtime::error::{Departure, Loss};
 use crate::runtime::flag::{Flag, Spin};
 
-/// Words of memory for the reason of an alarm.
+/// Words of memory for the reason of an abort.
 const REASON_WORDS: usize = 32;
 
 /// Position of a rank's data in the segment.
@@ -53,11 +53,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn write(&self, fingerprint: [u64; 3], place: BufferPlace) {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], location: BufferPlace) {
         for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
             cell.store(word, Relaxed);
         }
-        self.place.store(place.encode(), Relaxed);
+        self.place.store(location.encode(), Relaxed);
     }
 
     pub(crate) fn read(&self) -> ([u64; 3], BufferPlace) {
@@ -94,25 +94,26 @@ impl RankCell {
         }
     }
 
-    /// Returns how the rank has ended, if it has reported it. A reader of this also sees its earlier writes.
+    /// Returns how the rank has ended, if that is recorded. A reader of this also sees earlier writes
+    /// of the rank.
     pub(crate) fn departure(&self) -> Option<Departure> {
         departure_of(self.departed.load(Acquire)).filter(|how| *how != Departure::Gone)
     }
 }
 
 /// Barrier of all ranks of the node; `check` is called from time to time and can end it with an error.
-/// `lines` are those of all ranks, including `own`. While other ranks are late, `work` is called as long
-/// as it returns that there is more.
+/// `cells` are those of all ranks, including `own`; `number` is the number of the barrier. While other
+/// ranks are late, `work` is called as long as it returns true.
 pub(crate) fn meet<'l, E>(
     own: &RankCell,
-    mut lines: impl Iterator<Item = &'l RankCell>,
-    meeting: u32,
+    mut cells: impl Iterator<Item = &'l RankCell>,
+    number: u32,
     spin: Spin,
     mut work: impl FnMut() -> Result<bool, E>,
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<(), E> {
-    own.flag.raise(meeting);
-    lines.try_for_each(|line| line.flag.wait_working(meeting, spin, &mut work, &mut check))
+    own.flag.raise(number);
+    cells.try_for_each(|cell| cell.flag.wait_working(number, spin, &mut work, &mut check))
 }
 
 /// Mailbox from one rank to another: counters of posted and of received messages.
@@ -135,10 +136,10 @@ fn departure_of(code: u32) -> Option<Departure> {
     all.into_iter().find(|how| *how as u32 == code)
 }
 
-/// Abort of a group with its reason; the first alarm of an epoch is kept.
+/// Abort of a group with its reason; the first one of an epoch is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AbortRecord {
-    /// Rank that raised it.
+    /// Rank that aborted the group.
     pub(crate) by: Rank,
     /// Lost rank, if one was the reason.
     pub(crate) lost: Option<Loss>,
@@ -146,7 +147,7 @@ pub(crate) struct AbortRecord {
     pub(crate) reason: String,
 }
 
-/// Cell in shared memory for an alarm.
+/// Cell in shared memory for the abort record of a group.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct AlarmCell {
@@ -158,31 +159,31 @@ pub(crate) struct AlarmCell {
     reason: [AtomicU64; REASON_WORDS],
 }
 
-/// States of an alarm: not raised / being written / readable.
+/// States of an abort cell: empty / being written / readable.
 const QUIET: u32 = 0;
 const WRITING: u32 = 1;
 const RAISED: u32 = 2;
 
 impl AlarmCell {
-    /// Raises the alarm, unless it was already raised.
-    pub(crate) fn raise(&self, alarm: &AbortRecord) {
+    /// Stores the record, unless there is one already.
+    pub(crate) fn raise(&self, record: &AbortRecord) {
         if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
-            self.write(alarm);
+            self.write(record);
             self.state.store(RAISED, SeqCst);
         }
     }
 
-    /// Returns the alarm, if one was raised.
+    /// Returns the record, if there is one.
     pub(crate) fn look(&self) -> Option<AbortRecord> {
         (self.state.load(Acquire) == RAISED).then(|| self.read())
     }
 
-    fn write(&self, alarm: &AbortRecord) {
-        self.by.store(alarm.by.0, Relaxed);
-        self.lost.store(alarm.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
-        let how = alarm.lost.map_or(Departure::Gone, |loss| loss.how);
+    fn write(&self, record: &AbortRecord) {
+        self.by.store(record.by.0, Relaxed);
+        self.lost.store(record.lost.map_or(u32::MAX, |loss| loss.rank.0), Relaxed);
+        let how = record.lost.map_or(Departure::Gone, |loss| loss.how);
         self.lost_how.store(how as u32, Relaxed);
-        let text = alarm.reason.as_bytes();
+        let text = record.reason.as_bytes();
         let text = &text[..text.len().min(REASON_WORDS * 8)];
         self.reason_bytes.store(text.len() as u32, Relaxed);
         for (cell, bytes) in self.reason.iter().zip(text.chunks(8)) {

@@ -34,10 +34,11 @@ enum Algorithm {
 }
 
 impl Engine {
-    fn finish(&self, reduce: ReduceOp, otherwise: Finish) -> Finish {
+    /// Selects the operation on the sums: the division of a mean, or else `default`.
+    fn finish(&self, reduce: ReduceOp, default: Finish) -> Finish {
         match reduce {
             ReduceOp::Avg => Finish::Divide(self.world() as u64),
-            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => otherwise,
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => default,
         }
     }
 
@@ -46,11 +47,11 @@ impl Engine {
         &mut self,
         memory: CallMemory<'_, T>,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
     ) -> Result<(), CollectiveError> {
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::AllReduce, memory.len()) };
-        self.reduce_any(call, memory, finish)
+        self.reduce_any(call, memory, post_op)
     }
 
     /// The root gets the reduction of all ranks' data; the data of other ranks does not change.
@@ -69,18 +70,18 @@ impl Engine {
         &mut self,
         call: OperationCall,
         mut memory: CallMemory<'_, T>,
-        finish: Finish,
+        post_op: Finish,
     ) -> Result<(), CollectiveError> {
-        let finish = self.finish(call.reduce, finish);
-        self.run::<T>(call, |engine, call, patience| {
+        let post_op = self.finish(call.reduce, post_op);
+        self.run::<T>(call, |engine, call, deadline| {
             memory.check_home(&engine.node.segment)?;
             match engine.way_of::<T>(call) {
-                Algorithm::Eager => engine.reduce_eager(call, &mut memory, finish, patience),
-                Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, finish, patience),
+                Algorithm::Eager => engine.reduce_eager(call, &mut memory, post_op, deadline),
+                Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, post_op, deadline),
                 Algorithm::Overlapping => {
-                    engine.all_reduce_overlapping(call, &mut memory, finish, patience)
+                    engine.all_reduce_overlapping(call, &mut memory, post_op, deadline)
                 }
-                Algorithm::Ring => engine.all_reduce_in_ring(call, &mut memory, finish, patience),
+                Algorithm::Ring => engine.all_reduce_in_ring(call, &mut memory, post_op, deadline),
             }
         })
     }
@@ -88,10 +89,10 @@ impl Engine {
     /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
     /// placement.
     fn way_of<T: Element>(&self, call: OperationCall) -> Algorithm {
-        match &self.across {
+        match &self.inter_node {
             None if call.count * size_of::<T>() <= EAGER_BYTES => Algorithm::Eager,
-            Some(across) if call.root.is_none() => {
-                let is_short = across.is_short(call.count * size_of::<T::Sum>());
+            Some(inter_node) if call.root.is_none() => {
+                let is_short = inter_node.is_short(call.count * size_of::<T::Sum>());
                 match self.order_of(call.op) {
                     _ if is_short => Algorithm::Rounds,
                     ReduceOrder::Canonical => Algorithm::Overlapping,
@@ -102,6 +103,7 @@ impl Engine {
         }
     }
 
+    /// Whether this rank gets the result of the call.
     fn is_for_us(&self, call: OperationCall) -> bool {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
@@ -111,68 +113,69 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        finish: Finish,
-        patience: Deadline,
+        post_op: Finish,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let offset = self.node.segment.eager_offset(self.node.me(), self.rounds + 1);
         let slot = Window::new(&self.node.segment, offset, call.count)
             .expect("the layout keeps eager slots aligned and inside");
         memory.copy_to(&(0..call.count), &slot);
-        let Round { windows, .. } = self.enter(call, &slot, patience)?;
+        let Round { windows, .. } = self.enter(call, &slot, deadline)?;
         if !self.is_for_us(call) {
             return Ok(());
         }
-        self.fold_here(call.reduce, finish, &windows, 0..call.count, |at, sums| {
+        self.fold_here(call.reduce, post_op, &windows, 0..call.count, |at, sums| {
             memory.write(at, sums);
         });
         Ok(())
     }
 
-    /// Folds a slice of the windows of this node, block by block, and passes each result to `put`
+    /// Folds a slice of the windows of this node, block by block, and passes each result to `write`
     /// with its position.
     fn fold_here<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
         windows: &[Window<T>],
         slice: Range<usize>,
-        mut put: impl FnMut(usize, &[T]),
+        mut write: impl FnMut(usize, &[T]),
     ) {
-        let mut room = Vec::new();
+        let mut narrowed = Vec::new();
         for block in blocks(slice, Workspace::block::<T>()) {
             let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
-            finish.apply(sum);
-            put(block.start, T::narrow(sum, &mut room));
+            post_op.apply(sum);
+            write(block.start, T::narrow(sum, &mut narrowed));
         }
     }
 
+    /// Reduces in rounds of the staging area's size, one after the other.
     fn reduce_rounds<T: Element>(
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        finish: Finish,
-        patience: Deadline,
+        post_op: Finish,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
         let mut done = 0;
         loop {
             let range = done..call.count.min(done + staging.len());
-            let place = memory.stage_in(&range, &staging);
-            let is_one_node = self.across.is_none();
+            let location = memory.stage_in(&range, &staging);
+            let is_one_node = self.inter_node.is_none();
             let left = call.count - done;
             // If no rank has staged its data, a round has no limit. All ranks of the node see the
-            // same places, so they agree on it; other nodes do not see them.
-            let len = |places: &[BufferPlace]| {
-                let is_direct = |place: &BufferPlace| matches!(place, BufferPlace::Direct(_));
-                if is_one_node && places.iter().all(is_direct) { left } else { range.len() }
+            // same locations, so they agree on it; other nodes do not see them.
+            let len = |locations: &[BufferPlace]| {
+                let is_direct = |location: &BufferPlace| matches!(location, BufferPlace::Direct(_));
+                if is_one_node && locations.iter().all(is_direct) { left } else { range.len() }
             };
-            let round = self.enter_at::<T>(call, place, len, patience)?;
+            let round = self.enter_at::<T>(call, location, len, deadline)?;
             match call.root {
-                _ if is_one_node => self.reduce_slice(call, finish, &round),
-                None => self.all_reduce_short(call.reduce, finish, &round)?,
-                Some(root) => self.reduce_across(call.reduce, root, finish, &round)?,
+                _ if is_one_node => self.reduce_slice(call, post_op, &round),
+                None => self.all_reduce_short(call.reduce, post_op, &round)?,
+                Some(root) => self.reduce_across(call.reduce, root, post_op, &round)?,
             }
-            self.meet(patience)?;
+            self.meet(deadline)?;
             if self.is_for_us(call) {
                 memory.stage_out(&range, &staging);
             }
@@ -183,13 +186,13 @@ impl Engine {
         }
     }
 
-    /// Folds this rank's slice over all windows and writes the result to the same place in the
-    /// root's window, or in all windows.
-    fn reduce_slice<T: Element>(&mut self, call: OperationCall, finish: Finish, round: &Round<T>) {
+    /// Folds this rank's slice over all windows and writes the result to the same positions of the
+    /// root's window, or of all windows.
+    fn reduce_slice<T: Element>(&mut self, call: OperationCall, post_op: Finish, round: &Round<T>) {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
-        self.fold_here(call.reduce, finish, windows, slice, |at, sums| {
+        self.fold_here(call.reduce, post_op, windows, slice, |at, sums| {
             for target in targets {
                 target.write(at, sums);
             }
@@ -201,10 +204,10 @@ impl Engine {
         &mut self,
         reduce: ReduceOp,
         root: usize,
-        finish: Finish,
+        post_op: Finish,
         round: &Round<T>,
     ) -> Result<(), Cause> {
-        let Some(across) = &mut self.across else { return Ok(()) };
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
         let placement = self.roster.placement.clone();
         let home = placement.node_of(root);
         let owners = placement.ranks_of(home).len();
@@ -212,13 +215,14 @@ impl Engine {
             let is_owner = placement.node_of(rank) == home;
             if is_owner { slice(round.len, owners, placement.local_of(rank)) } else { 0..0 }
         };
-        let mut sum = across.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+        let mut sum =
+            inter_node.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
         if self.roster.node() == home {
-            finish.apply(&mut sum);
+            post_op.apply(&mut sum);
             let target = &round.windows[placement.local_of(root)];
             target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
         }
-        across.rooms().put(sum);
+        inter_node.rooms().put(sum);
         Ok(())
     }
 
@@ -226,17 +230,17 @@ impl Engine {
     fn all_reduce_short<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
         round: &Round<T>,
     ) -> Result<(), Cause> {
-        let Some(across) = &mut self.across else { return Ok(()) };
-        let sum = across.reduce_everywhere(round, reduce, &mut self.workspace, &self.node)?;
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
+        let sum = inter_node.reduce_everywhere(round, reduce, &mut self.workspace, &self.node)?;
         let Some(mut sum) = sum else { return Ok(()) };
-        finish.apply(&mut sum);
+        post_op.apply(&mut sum);
         let mut narrowed = Vec::new();
         let values = T::narrow(&sum, &mut narrowed);
         round.windows.iter().for_each(|window| window.write(0, values));
-        across.rooms().put(sum);
+        inter_node.rooms().put(sum);
         Ok(())
     }
 
@@ -247,11 +251,11 @@ impl Engine {
         ours: &mut [T],
         reduce: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        let finish = self.finish(reduce, Finish::Keep);
+        let post_op = self.finish(reduce, Finish::Keep);
         let (world, part) = (self.world(), ours.len());
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
-        self.run::<T>(call, |engine, call, patience| {
+        self.run::<T>(call, |engine, call, deadline| {
             let staging = engine.staging::<T>();
             for range in rounds(part, part_len_max(&staging, world)?) {
                 for rank in 0..world {
@@ -259,9 +263,9 @@ impl Engine {
                     staging.write(rank * range.len(), &all[start..start + range.len()]);
                 }
                 let window = staging.part(&(0..world * range.len()));
-                let round = engine.enter(call, &window, patience)?;
-                engine.reduce_part(reduce, finish, &round, &mut ours[range])?;
-                engine.meet(patience)?;
+                let round = engine.enter(call, &window, deadline)?;
+                engine.reduce_part(reduce, post_op, &round, &mut ours[range])?;
+                engine.meet(deadline)?;
             }
             Ok(())
         })
@@ -272,23 +276,23 @@ impl Engine {
     fn reduce_part<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
         round: &Round<T>,
         ours: &mut [T],
     ) -> Result<(), Cause> {
         let part = ours.len();
         let slice_of = |rank: usize| rank * part..(rank + 1) * part;
-        if let Some(across) = &mut self.across {
+        if let Some(inter_node) = &mut self.inter_node {
             let workspace = &mut self.workspace;
-            let mut sum = across.reduce(round, reduce, &slice_of, workspace, &self.node)?;
-            finish.apply(&mut sum);
+            let mut sum = inter_node.reduce(round, reduce, &slice_of, workspace, &self.node)?;
+            post_op.apply(&mut sum);
             ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
-            across.rooms().put(sum);
+            inter_node.rooms().put(sum);
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
         let start = slice.start;
-        self.fold_here(reduce, finish, &round.windows, slice, |at, sums| {
+        self.fold_here(reduce, post_op, &round.windows, slice, |at, sums| {
             ours[at - start..][..sums.len()].copy_from_slice(sums);
         });
         Ok(())
@@ -311,16 +315,17 @@ impl Engine {
             root: Some(root),
             ..OperationCall::new(Operation::Broadcast, memory.len())
         };
-        self.run::<T>(call, |engine, call, patience| {
+        self.run::<T>(call, |engine, call, deadline| {
             memory.check_home(&engine.node.segment)?;
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
-                engine.broadcast_round(call, root, &mut memory, &range, &staging, patience)?;
+                engine.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
             }
             Ok(())
         })
     }
 
+    /// One round of [`Self::broadcast`], for a range of the data.
     fn broadcast_round<T: Element>(
         &mut self,
         call: OperationCall,
@@ -328,32 +333,32 @@ impl Engine {
         memory: &mut CallMemory<'_, T>,
         range: &Range<usize>,
         staging: &Window<T>,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
-        let place = if root == rank {
+        let location = if root == rank {
             memory.stage_in(range, staging)
         } else {
             BufferPlace::Staged(staging.offset())
         };
-        let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
-        if let Some(across) = &mut self.across {
+        let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
+        if let Some(inter_node) = &mut self.inter_node {
             let ours = &round.windows[self.node.me()];
-            let mut values = across.rooms().take(range.len());
+            let mut values = inter_node.rooms().take(range.len());
             if root == rank {
                 ours.read(0, &mut values);
             }
-            across.broadcast(&round, root, &mut values, &self.node)?;
+            inter_node.broadcast(&round, root, &mut values, &self.node)?;
             if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
                 ours.write(0, &values);
             }
-            across.rooms().put(values);
-            self.meet(patience)?;
+            inter_node.rooms().put(values);
+            self.meet(deadline)?;
         }
         if root != rank {
             memory.copy_from(range.start, self.window_of(&round, root));
         }
-        self.meet(patience)
+        self.meet(deadline)
     }
 
     /// Waits until all ranks have called it.
@@ -363,12 +368,12 @@ impl Engine {
 
     /// Waits until all ranks have made this call; fails if a rank has made a different call.
     pub(crate) fn agree<T: Element>(&mut self, call: OperationCall) -> Result<(), CollectiveError> {
-        self.run::<T>(call, |engine, call, patience| {
+        self.run::<T>(call, |engine, call, deadline| {
             let nothing = engine.staging::<T>().part(&(0..0));
-            let round = engine.enter(call, &nothing, patience)?;
-            let Some(across) = &mut engine.across else { return Ok(()) };
-            across.greet(round.fingerprint, &engine.node, patience)?;
-            engine.meet(patience)
+            let round = engine.enter(call, &nothing, deadline)?;
+            let Some(inter_node) = &mut engine.inter_node else { return Ok(()) };
+            inter_node.greet(round.fingerprint, &engine.node, deadline)?;
+            engine.meet(deadline)
         })
     }
 }

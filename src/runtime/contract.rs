@@ -53,9 +53,9 @@ pub enum ToWorker {
 /// Identity of a worker and addresses of the other workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Job.
+    /// Identifier of the job.
     pub job: JobId,
-    /// Epoch: number of the start of the job.
+    /// Number of this start of the job; it grows with every restart.
     pub epoch: Epoch,
     /// Rank of this worker in the job.
     pub rank: Rank,
@@ -102,11 +102,11 @@ pub enum Note {
 /// Error of reading a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContractError {
-    /// The other side uses a different version.
-    #[error("the other side speaks contract {0}, we speak {VERSION}")]
+    /// The peer uses a different version.
+    #[error("the peer uses contract version {0}, this program uses version {VERSION}")]
     Version(u8),
     /// The message is too long.
-    #[error("a message of {bytes} bytes is announced, at most {bytes_max} are read")]
+    #[error("a message of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     TooLong {
         /// Announced length in bytes.
         bytes: usize,
@@ -114,13 +114,13 @@ pub enum ContractError {
         bytes_max: usize,
     },
     /// The bytes are not a valid message.
-    #[error("a message is malformed")]
+    #[error("malformed message")]
     Malformed,
     /// The first message was not a welcome.
     #[error("the first message is not a welcome")]
     NoWelcome,
-    /// The welcome contradicts itself.
-    #[error("the welcome is impossible: {0}")]
+    /// The welcome contradicts itself or the segment.
+    #[error("invalid welcome: {0}")]
     Impossible(&'static str),
 }
 
@@ -134,9 +134,9 @@ impl Welcome {
                 return Err(ContractError::Impossible("ranks of a node are not ascending"));
             }
             for rank in &ranks.ranks {
-                let place = node_of.get_mut(rank.index());
-                match place {
-                    Some(place @ None) => *place = Some(node),
+                let entry = node_of.get_mut(rank.index());
+                match entry {
+                    Some(entry @ None) => *entry = Some(node),
                     _ => return Err(ContractError::Impossible("ranks are not dense")),
                 }
             }
@@ -254,15 +254,11 @@ mod tests {
     fn welcome_contains_the_placement_of_all_ranks() {
         check_placement(&[&[0, 1], &[2]], 2, "[0, 0, 1]");
         check_placement(&[&[0, 2], &[1]], 0, "[0, 1, 0]");
-        check_placement(&[&[0, 1], &[1]], 0, "the welcome is impossible: ranks are not dense");
-        check_placement(&[&[0, 3]], 0, "the welcome is impossible: ranks are not dense");
-        check_placement(
-            &[&[1, 0]],
-            0,
-            "the welcome is impossible: ranks of a node are not ascending",
-        );
-        check_placement(&[&[0], &[]], 0, "the welcome is impossible: a node has no worker");
-        check_placement(&[&[0]], 1, "the welcome is impossible: the rank is not in the job");
+        check_placement(&[&[0, 1], &[1]], 0, "invalid welcome: ranks are not dense");
+        check_placement(&[&[0, 3]], 0, "invalid welcome: ranks are not dense");
+        check_placement(&[&[1, 0]], 0, "invalid welcome: ranks of a node are not ascending");
+        check_placement(&[&[0], &[]], 0, "invalid welcome: a node has no worker");
+        check_placement(&[&[0]], 1, "invalid welcome: the rank is not in the job");
     }
 
     #[test]
@@ -286,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_bytes_match_golden_bytes_of_version_2() {
+    fn messages_match_golden_bytes_of_version_2() {
         let frame = encode_frame(&Note::PeerLost { rank: Rank(300) });
         assert_eq!(frame, [3, 0, 0, 0, 2, 2, 0xac, 2]);
         let frame = encode_frame(&ToWorker::PeerGone { rank: Rank(1) });
@@ -311,11 +307,12 @@ mod tests {
         check_bytes(&[0xff, 0xff, 0xff, 0xff], "None");
         check_bytes(
             &[0xff, 0xff, 0xff, 0xff, 2],
-            "a message of 4294967295 bytes is announced, at most 4096 are read",
+            "a message of 4294967295 bytes exceeds the limit of 4096 bytes",
         );
-        check_bytes(&[1, 0, 0, 0, 99, 0], "the other side speaks contract 99, we speak 2");
-        check_bytes(&[0, 0, 0, 0, 2], "a message is malformed");
-        check_bytes(&[2, 0, 0, 0, 2, 0, 0], "a message is malformed");
+        let version = "the peer uses contract version 99, this program uses version 2";
+        check_bytes(&[1, 0, 0, 0, 99, 0], version);
+        check_bytes(&[0, 0, 0, 0, 2], "malformed message");
+        check_bytes(&[2, 0, 0, 0, 2, 0, 0], "malformed message");
         check_bytes(&[1, 0, 0, 0, 2, 0], "Some(Ready)");
     }
 

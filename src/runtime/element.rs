@@ -38,7 +38,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Returns the number of bytes of an element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::U8 => 1,
@@ -144,11 +144,11 @@ impl fmt::Display for ReduceOrder {
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
 {
-    /// Its name on the wire.
+    /// Identifier of the type in messages.
     const DTYPE: Dtype;
 
-    /// What it is combined in, and rounded from once, at the end: `f32` for 16-bit floats, for all
-    /// others the type itself.
+    /// Type in which values are combined; the result is rounded to the element type once, at the end.
+    /// `f32` for 16-bit floats, the type itself for all others.
     type Sum: Element<Sum = Self::Sum>;
 
     /// `out[i] = left[i] ∘ right[i]`.
@@ -163,22 +163,22 @@ pub trait Element:
     /// `sums[i] = values[i]`.
     fn widen(values: &[Self], sums: &mut [Self::Sum]);
 
-    /// The sums, rounded to this type; in `room` where they are of another.
-    fn narrow<'a>(sums: &'a [Self::Sum], room: &'a mut Vec<Self>) -> &'a [Self];
+    /// Returns the sums, rounded to this type; `buffer` is used if that is a different type.
+    fn narrow<'a>(sums: &'a [Self::Sum], buffer: &'a mut Vec<Self>) -> &'a [Self];
 
-    /// Turns a sum of `parts` into a mean.
-    fn divide(values: &mut [Self], parts: u64);
+    /// Divides every value, a sum over `ranks` ranks, to get the mean.
+    fn divide(values: &mut [Self], ranks: u64);
 }
 
 /// Element type of gradients: `f32` and `f64`.
 pub trait GradientElement: Element<Sum = Self> + PartialOrd {
-    /// Zero.
+    /// Zero, the value of a gradient before the first micro-batch.
     const ZERO: Self;
 
-    /// The nearest value.
+    /// Rounds to the nearest value of this type.
     fn from_f64(value: f64) -> Self;
 
-    /// The same value.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
 
     /// `self + other`.
@@ -218,7 +218,7 @@ fn zip_right<T: Copy, S: Copy>(left: &[T], right: &mut [S], f: impl Fn(T, S) -> 
     }
 }
 
-#[expect(clippy::eq_op, reason = "what is no number does not equal itself, and wins")]
+#[expect(clippy::eq_op, reason = "NaN does not equal itself, and is the result")]
 #[inline(always)]
 fn smaller<T: PartialOrd>(left: T, right: T) -> T {
     if right < left || right != right { right } else { left }
@@ -267,13 +267,13 @@ macro_rules! element {
                 sums.copy_from_slice(values);
             }
 
-            fn narrow<'a>(sums: &'a [Self], _room: &'a mut Vec<Self>) -> &'a [Self] {
+            fn narrow<'a>(sums: &'a [Self], _buffer: &'a mut Vec<Self>) -> &'a [Self] {
                 sums
             }
 
-            fn divide(values: &mut [Self], parts: u64) {
+            fn divide(values: &mut [Self], ranks: u64) {
                 let divide: fn(&mut [Self], u64) = $divide;
-                divide(values, parts);
+                divide(values, ranks);
             }
         }
     };
@@ -281,9 +281,9 @@ macro_rules! element {
 
 macro_rules! float {
     ($type:ident, $dtype:ident) => {
-        element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, parts| {
-            // One rounding of 1/parts and one per element, for any number of ranks.
-            let factor = 1.0 / parts as $type;
+        element!($type, $dtype, |l, r| l + r, |l, r| l * r, |values, ranks| {
+            // One rounding of 1/ranks and one per element, for any number of ranks.
+            let factor = 1.0 / ranks as $type;
             vectorized(|| values.iter_mut().for_each(|value| *value *= factor));
         });
 
@@ -315,10 +315,10 @@ macro_rules! float {
 
 macro_rules! integer {
     ($type:ident, $dtype:ident) => {
-        element!($type, $dtype, $type::wrapping_add, $type::wrapping_mul, |values, parts| {
+        element!($type, $dtype, $type::wrapping_add, $type::wrapping_mul, |values, ranks| {
             // In 128 bits, because the number of ranks may exceed the range of the type.
             for value in values.iter_mut() {
-                *value = (i128::from(*value) / i128::from(parts)) as $type;
+                *value = (i128::from(*value) / i128::from(ranks)) as $type;
             }
         });
     };
@@ -350,15 +350,15 @@ macro_rules! half {
                 vectorized(|| sums.for_each(|(sum, value)| *sum = value.to_f32()));
             }
 
-            fn narrow<'a>(sums: &'a [f32], room: &'a mut Vec<Self>) -> &'a [Self] {
-                room.resize(sums.len(), Self::default());
-                let values = room.iter_mut().zip(sums);
+            fn narrow<'a>(sums: &'a [f32], buffer: &'a mut Vec<Self>) -> &'a [Self] {
+                buffer.resize(sums.len(), Self::default());
+                let values = buffer.iter_mut().zip(sums);
                 vectorized(|| values.for_each(|(value, sum)| *value = Self::from_f32(*sum)));
-                room
+                buffer
             }
 
-            fn divide(values: &mut [Self], parts: u64) {
-                let factor = 1.0 / parts as f32;
+            fn divide(values: &mut [Self], ranks: u64) {
+                let factor = 1.0 / ranks as f32;
                 let scaled = |value: &Self| Self::from_f32(value.to_f32() * factor);
                 vectorized(|| values.iter_mut().for_each(|value| *value = scaled(value)));
             }
@@ -404,7 +404,7 @@ mod tests {
     fn check<T: Element<Sum = T>>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {
         let mut out = left.to_vec();
         T::combine(op, &mut out, left, right);
-        assert_eq!(out, expect, "{op} into a third place");
+        assert_eq!(out, expect, "{op} into a third slice");
         let mut out = left.to_vec();
         T::combine_left(op, &mut out, right);
         assert_eq!(out, expect, "{op} into the left operand");
@@ -424,7 +424,7 @@ mod tests {
     }
 
     /// Results of all kernels for an input, as bytes.
-    fn everything<T: Element>(bits: &[u8]) -> Vec<u8> {
+    fn kernel_results<T: Element>(bits: &[u8]) -> Vec<u8> {
         let values: Vec<T> =
             bits.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
         let (left, right) = values.split_at(values.len() / 2);
@@ -453,11 +453,12 @@ mod tests {
             bits in proptest::collection::vec(proptest::num::u8::ANY, 1100..1200),
         ) {
             let each = [
-                everything::<f32>, everything::<f64>, everything::<F16>, everything::<Bf16>,
-                everything::<i32>, everything::<i64>, everything::<u8>,
+                kernel_results::<f32>, kernel_results::<f64>, kernel_results::<F16>,
+                kernel_results::<Bf16>, kernel_results::<i32>, kernel_results::<i64>,
+                kernel_results::<u8>,
             ];
-            for everything in each {
-                let found = at_every_level(|| everything(&bits));
+            for kernel_results in each {
+                let found = at_every_level(|| kernel_results(&bits));
                 proptest::prop_assert!(found.iter().all(|bytes| *bytes == found[0]));
             }
         }

@@ -34,7 +34,7 @@ pub(crate) struct Engine {
     pub(super) node: LocalNode,
     pub(super) roster: Arc<RankRoster>,
     /// Connections to other nodes, if there are any.
-    pub(super) across: Option<InterNode>,
+    pub(super) inter_node: Option<InterNode>,
     pub(super) workspace: Workspace,
     /// Fold of the windows of all ranks, for groups on one node.
     pub(super) fold: Fold,
@@ -54,7 +54,7 @@ pub(crate) struct Engine {
 /// Failure of the group, after which every operation fails.
 struct Failed {
     cause: Cause,
-    /// The operation that failed; `None` if the group was aborted.
+    /// Operation that failed; `None` if the group was aborted.
     at: Option<Operation>,
 }
 
@@ -62,16 +62,16 @@ impl Engine {
     pub(crate) fn new(
         roster: Arc<RankRoster>,
         segment: Arc<Segment>,
-        across: Option<InterNode>,
+        inter_node: Option<InterNode>,
         (timeout, order): (Duration, ReduceOrder),
     ) -> Self {
         let world = roster.placement.world_size();
-        let store = across.as_ref().map(|across| across.net().shared_store());
+        let store = inter_node.as_ref().map(|inter_node| inter_node.net().shared_store());
         Self {
             spin: Spin::for_ranks(segment.node_world()),
             fold: Fold::of(world),
             node: LocalNode::new(roster.clone(), segment, store),
-            across,
+            inter_node,
             roster,
             workspace: Workspace::default(),
             rounds: 0,
@@ -85,15 +85,16 @@ impl Engine {
         }
     }
 
+    /// Number of ranks of the group.
     pub(super) fn world(&self) -> usize {
         self.roster.placement.world_size()
     }
 
-    /// Makes every operation of this group fail, here and elsewhere.
-    pub(crate) fn abort(&mut self, alarm: AbortRecord) {
+    /// Aborts the group: further operations fail on all ranks.
+    pub(crate) fn abort(&mut self, record: AbortRecord) {
         if self.failed.is_none() {
-            self.tell(&alarm);
-            self.failed = Some(Failed { cause: self.roster.cause(alarm), at: None });
+            self.tell(&record);
+            self.failed = Some(Failed { cause: self.roster.cause(record), at: None });
         }
     }
 
@@ -106,14 +107,14 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         self.calls += 1;
         let since = clock::now();
-        let deadline = clock::after(since, self.timeout);
-        let patience = Deadline { since, until: deadline, spin: self.spin };
+        let until = clock::after(since, self.timeout);
+        let deadline = Deadline { since, until, spin: self.spin };
         let earlier = self.failed.as_ref().and_then(|failed| failed.at);
         let outcome = match &self.failed {
             Some(failed) => Err(failed.cause.clone()),
             None => self
                 .check_alarm()
-                .and_then(|()| body(self, call, patience))
+                .and_then(|()| body(self, call, deadline))
                 .inspect(|()| self.node.end_wait())
                 .map_err(|cause| self.give_up(cause, call.op)),
         };
@@ -127,11 +128,11 @@ impl Engine {
         })
     }
 
-    /// Checks for an alarm once in each operation, because ranks that are never late do not wait
-    /// long enough to check for one.
+    /// Fails if the group was aborted. Every operation calls it once, because ranks that are never
+    /// late do not wait long enough to check while they wait.
     fn check_alarm(&self) -> Result<(), Cause> {
         match self.node.segment.alarm() {
-            Some(alarm) => Err(self.roster.cause(alarm)),
+            Some(record) => Err(self.roster.cause(record)),
             None => Ok(()),
         }
     }
@@ -162,15 +163,16 @@ impl Engine {
     /// The cause behind a closed connection, if there is one: the peer may have failed because of
     /// another rank.
     fn explain_loss(&mut self) -> Option<Cause> {
-        let told = self.node.segment.alarm();
-        let alarm = told.or_else(|| self.across.as_mut()?.explain())?;
-        Some(self.roster.cause(alarm))
+        let local = self.node.segment.alarm();
+        let record = local.or_else(|| self.inter_node.as_mut()?.explain())?;
+        Some(self.roster.cause(record))
     }
 
-    fn tell(&mut self, alarm: &AbortRecord) {
-        self.node.segment.raise_alarm(alarm);
-        if let Some(across) = &mut self.across {
-            across.give_up(alarm);
+    /// Publishes an abort to the ranks of this node and of the other nodes.
+    fn tell(&mut self, record: &AbortRecord) {
+        self.node.segment.raise_alarm(record);
+        if let Some(inter_node) = &mut self.inter_node {
+            inter_node.give_up(record);
         }
     }
 
@@ -179,6 +181,7 @@ impl Engine {
         if op == Operation::AllReduce { self.order } else { ReduceOrder::Canonical }
     }
 
+    /// Fingerprint of the next round of a call; counts the round.
     pub(super) fn fingerprint<T: Element>(&mut self, call: OperationCall) -> Fingerprint {
         self.rounds += 1;
         Fingerprint {
@@ -197,45 +200,46 @@ impl Engine {
         &mut self,
         call: OperationCall,
         ours: &Window<T>,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
-        let place = BufferPlace::Staged(ours.offset());
-        self.enter_at(call, place, |_| ours.len(), patience)
+        let location = BufferPlace::Staged(ours.offset());
+        self.enter_at(call, location, |_| ours.len(), deadline)
     }
 
     /// Begins a round; returns the window of every rank, in local order. `len` computes their
-    /// length from the places of all ranks.
+    /// length from the locations of all ranks' data.
     pub(super) fn enter_at<T: Element>(
         &mut self,
         call: OperationCall,
-        place: BufferPlace,
+        location: BufferPlace,
         len: impl FnOnce(&[BufferPlace]) -> usize,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
-        let Self { node, across, roster, .. } = self;
-        let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
-        let places = node.enter(fingerprint, place, patience, work)?;
-        let len = len(places);
-        let windows = places.iter().map(|place| Window::new(&segment, place.offset(), len));
+        let Self { node, inter_node, roster, .. } = self;
+        let work = || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.work(roster));
+        let locations = node.enter(fingerprint, location, deadline, work)?;
+        let len = len(locations);
+        let windows =
+            locations.iter().map(|location| Window::new(&segment, location.offset(), len));
         let windows = windows.collect::<Option<_>>().ok_or_else(|| {
-            Cause::Backend("a peer's window lies outside the shared memory".to_owned())
+            Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
         })?;
-        Ok(Round { fingerprint, windows, len, patience })
+        Ok(Round { fingerprint, windows, len, deadline })
     }
 
     /// Barrier of the ranks of the node; transfers to other nodes continue meanwhile.
-    pub(super) fn meet(&mut self, patience: Deadline) -> Result<(), Cause> {
-        let Self { node, across, roster, .. } = self;
-        let work = || across.as_mut().map_or(Ok(false), |across| across.work(roster));
-        node.meet(patience, work)
+    pub(super) fn meet(&mut self, deadline: Deadline) -> Result<(), Cause> {
+        let Self { node, inter_node, roster, .. } = self;
+        let work = || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.work(roster));
+        node.meet(deadline, work)
     }
 
     /// Window in which this rank stages data that lies outside the segment.
     pub(super) fn staging<T: Element>(&self) -> Window<T> {
         let offset = self.node.segment.staging_offset(self.node.me());
-        let bytes = staging_bytes(self.across.is_some());
+        let bytes = staging_bytes(self.inter_node.is_some());
         Window::new(&self.node.segment, offset, bytes / size_of::<T>())
             .expect("the layout keeps staging areas aligned and inside")
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::Rank;
 use crate::runtime::element::{Dtype, ReduceOp, ReduceOrder};
 
-/// Result with this module's [`Error`] as the default; two-argument uses still work after a glob import.
+/// Result whose error type is [`Error`] by default; uses with two arguments work after a glob import.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Error of creating or using a group.
@@ -31,7 +31,7 @@ pub enum Error {
         problem: String,
     },
     /// The agent sent an invalid message.
-    #[error("the agent's message is not usable: {0}")]
+    #[error("invalid message from the agent: {0}")]
     Contract(#[from] crate::runtime::contract::ContractError),
     /// The store refused a request, closed the connection, or timed out.
     #[error("cannot {action} through the store at {address}: {source}")]
@@ -63,7 +63,7 @@ pub enum Error {
         available: usize,
     },
     /// A rank failed while a group was split.
-    #[error("rank {rank} cannot take part in the new group: {problem}")]
+    #[error("rank {rank} cannot join the new group: {problem}")]
     Split {
         /// Rank that failed.
         rank: Rank,
@@ -167,7 +167,7 @@ pub enum Departure {
     Left = 2,
 }
 
-/// Lost rank, and how it left.
+/// Lost rank, and how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Loss {
     pub(crate) rank: Rank,
@@ -175,7 +175,7 @@ pub(crate) struct Loss {
 }
 
 impl CollectiveError {
-    /// An error of a call that did not become an operation of the group.
+    /// Error of a call that did not become an operation of the group.
     pub(crate) fn before(op: Operation, rank: Rank, cause: Cause) -> Self {
         Self { op, seq: 0, bytes: 0, rank, cause, earlier: None }
     }
@@ -193,7 +193,7 @@ impl fmt::Display for CollectiveError {
         }
         write!(f, "failed on rank {rank}: ")?;
         if let Some(op) = earlier {
-            write!(f, "the group had failed before, at {op}: ")?;
+            write!(f, "the group failed earlier, in {op}: ")?;
         }
         cause.fmt(f)
     }
@@ -215,7 +215,7 @@ impl fmt::Display for Cause {
                 write!(f, "rank {rank} on host `{host}` dropped the group before it took part")
             }
             Self::Mismatch { ours, peer, theirs } => {
-                write!(f, "we called {ours}, but rank {peer} called {theirs}")
+                write!(f, "this rank called {ours}, but rank {peer} called {theirs}")
             }
             Self::Aborted { by, reason } => write!(f, "rank {by} aborted the group: {reason}"),
             Self::Argument(problem) | Self::Backend(problem) | Self::System(problem) => {
@@ -225,6 +225,7 @@ impl fmt::Display for Cause {
     }
 }
 
+/// Largest number of ranks that a message lists.
 const RANKS_SHOWN_MAX: usize = 8;
 
 fn show_ranks(ranks: &[Rank]) -> String {
@@ -336,6 +337,7 @@ pub struct Fingerprint {
     pub seq: u64,
 }
 
+/// Position of the root in the first word of an encoded fingerprint, in bits.
 const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
@@ -345,6 +347,7 @@ impl Fingerprint {
         Self { op, ..self }
     }
 
+    /// Encodes the fingerprint as `[kinds and root, count, seq]`.
     pub(crate) fn encode(&self) -> [u64; 3] {
         let kinds = self.op as u64 | (self.dtype as u64) << 8 | (self.reduce as u64) << 16;
         let kinds = kinds | (self.order as u64) << 24;
@@ -394,7 +397,7 @@ impl fmt::Display for Fingerprint {
 }
 
 impl Error {
-    /// Returns whether the error comes from the system and not from the request.
+    /// Returns whether the cause is the system (a system call, memory, threads) and not the request.
     pub fn is_of_system(&self) -> bool {
         match self {
             Self::Os { .. } | Self::OutOfMemory { .. } | Self::Split { .. } => true,
@@ -431,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn error_message_names_operation_rank_and_cause() {
+    fn collective_error_names_operation_rank_and_cause() {
         let error = CollectiveError {
             op: Operation::AllReduce,
             seq: 12,
@@ -443,9 +446,9 @@ mod tests {
         let expect =
             "all_reduce (operation 12, 4096 bytes) failed on rank 0: rank 3 on host `n2` is gone";
         assert_eq!(error.to_string(), expect);
-        let cause = Cause::Argument("there is no rank 9 among 4".into());
+        let cause = Cause::Argument("rank 9 is not in a group of size 4".into());
         let error = CollectiveError { seq: 0, cause, ..error };
-        let expect = "all_reduce failed on rank 0: there is no rank 9 among 4";
+        let expect = "all_reduce failed on rank 0: rank 9 is not in a group of size 4";
         assert_eq!(error.to_string(), expect);
         let deadline = Cause::Deadline { waiting_for: (0..10).map(Rank).collect() };
         assert_eq!(

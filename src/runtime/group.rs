@@ -61,20 +61,19 @@ pub(super) struct GroupInner {
     segment: Arc<Segment>,
     pub(super) runner: Runner,
     /// Lease of the segment; dropped after the runner, which reads the segment.
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    #[expect(dead_code, reason = "its drop ends the lease")]
     seat: Option<SegmentLease>,
     /// Departure notice; dropped after the runner, when its last operations are complete.
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    #[expect(dead_code, reason = "its drop sends the notice")]
     leaving: Option<Leaving>,
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
-    /// The group of which this one is a part. It owns the connections, so it must live as long.
+    /// Group from which this one was split. It owns the connections, so it must live as long.
     whole: Option<Group>,
 }
 
-/// Notice to the ranks of the node, given when it is dropped, that this rank takes part in no
-/// further operation.
+/// Guard whose drop notifies the ranks of the node that this rank takes part in no further operation.
 struct Leaving {
     segment: Arc<Segment>,
     local: usize,
@@ -161,7 +160,7 @@ impl Group {
     /// Returns a group of one rank, whose operations return immediately.
     pub fn single() -> Result<Self> {
         let mut groups = Self::threads(1)?;
-        Ok(groups.pop().expect("one rank was asked for"))
+        Ok(groups.pop().expect("a group of one rank has one handle"))
     }
 
     /// Returns the handles of a group of `ranks` threads of this process, in rank order; move one into each
@@ -210,7 +209,8 @@ impl Group {
             let spawn = |group: Self| scope.spawn(move || group.run_worker(worker));
             let threads: Vec<_> = groups.into_iter().map(spawn).collect();
             let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
-            joined.into_iter().map(|end| end.unwrap_or_else(|p| resume_unwind(p))).collect()
+            let results = joined.into_iter();
+            results.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
         })
     }
 
@@ -219,7 +219,7 @@ impl Group {
         impl Drop for OnPanic<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
-                    // The other ranks would wait for one that never arrives.
+                    // Otherwise the other ranks would wait for this one until their deadlines.
                     self.0.abort("a rank panicked");
                 }
             }
@@ -229,10 +229,10 @@ impl Group {
     }
 
     fn assemble(member: Membership, options: &InitOptions) -> Self {
-        let Membership { roster, segment, across, local_rank, restart_count, links } = member;
-        let between_nodes = between_nodes(across.as_ref(), options);
-        let manner = (options.timeout, options.order);
-        let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
+        let Membership { roster, segment, inter_node, local_rank, restart_count, links } = member;
+        let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let settings = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             arena: Arena::new(&segment, roster.local_rank()),
             leaving: Some(Leaving { segment: segment.clone(), local: roster.local_rank() }),
@@ -253,7 +253,7 @@ impl Group {
     /// Sends a note to the launcher, which shows it; does nothing without a launcher.
     pub fn note(&self, note: &Note) {
         match (&self.inner.whole, &self.inner.links.agent) {
-            (Some(whole), _) => whole.note(note),
+            (Some(parent), _) => parent.note(note),
             (None, Some(agent)) => agent.note(note),
             (None, None) => {}
         }
@@ -291,15 +291,17 @@ impl Group {
         key: usize,
         options: &InitOptions,
     ) -> Result<Option<Self>> {
-        let wish = SplitRequest { color: color.into(), key };
-        let made = self.inner.runner.run(|engine| engine.split(wish, &self.inner.arena));
-        if let Err(Error::Collective(error)) = &made {
+        let request = SplitRequest { color: color.into(), key };
+        let outcome = self.inner.runner.run(|engine| engine.split(request, &self.inner.arena));
+        if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
-        let Some(Part { roster, segment, across, seat }) = made? else { return Ok(None) };
-        let between_nodes = between_nodes(across.as_ref(), options);
-        let manner = (options.timeout, options.order);
-        let engine = Engine::new(roster.clone(), segment.clone(), across, manner);
+        let Some(Part { roster, segment, inter_node, seat: lease }) = outcome? else {
+            return Ok(None);
+        };
+        let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let settings = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
@@ -307,8 +309,8 @@ impl Group {
             arena: self.inner.arena.clone(),
             segment,
             runner: Runner::new(engine),
-            seat: Some(seat),
-            // A rank that leaves a part has not left the whole group.
+            seat: Some(lease),
+            // A rank that leaves a subgroup has not left the parent group.
             leaving: None,
             links: Links::default(),
             options: options.clone(),
@@ -365,11 +367,11 @@ impl Group {
         self.raise(AbortRecord { by, lost: None, reason: reason.to_owned() });
     }
 
-    fn raise(&self, alarm: AbortRecord) {
-        // The alarm comes first, so that an operation that holds the engine's lock ends and
+    fn raise(&self, record: AbortRecord) {
+        // The record is written first, so that an operation that holds the engine's lock fails and
         // releases it.
-        self.inner.segment.raise_alarm(&alarm);
-        self.inner.runner.interrupt(|engine| engine.abort(alarm));
+        self.inner.segment.raise_alarm(&record);
+        self.inner.runner.interrupt(|engine| engine.abort(record));
     }
 
     /// Runs an operation after all started ones are complete.
@@ -395,18 +397,18 @@ impl Group {
 
     /// Returns why the group was aborted, if that is known; does not wait.
     pub(super) fn alarm(&self) -> Option<Cause> {
-        self.inner.segment.alarm().map(|alarm| self.inner.roster.cause(alarm))
+        self.inner.segment.alarm().map(|record| self.inner.roster.cause(record))
     }
 
-    /// Time limit of an operation.
+    /// Time limit of every operation.
     #[cfg(feature = "nccl")]
     pub(super) fn timeout(&self) -> Duration {
         self.inner.options.timeout
     }
 
-    /// Reports the worker that caused the error to the launcher, and to the groups of which this
-    /// one is a part: a lost rank is lost for them too, and they can notify nodes that this group
-    /// does not reach.
+    /// Reports the worker that caused the error to the launcher, and to the groups from which this one
+    /// was split: a lost rank is lost for them too, and they can notify nodes that this group does not
+    /// reach.
     pub(crate) fn report(&self, error: &CollectiveError) {
         if let Cause::Aborted { by, .. } = &error.cause
             && *by != error.rank
@@ -418,18 +420,18 @@ impl Group {
         self.note(&Note::PeerLost { rank: *rank });
         if *how == Departure::Gone {
             let lost = Some(Loss { rank: *rank, how: *how });
-            let alarm = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
-            let mut whole = &self.inner.whole;
-            while let Some(group) = whole {
-                group.raise(alarm.clone());
-                whole = &group.inner.whole;
+            let record = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
+            let mut parent = &self.inner.whole;
+            while let Some(group) = parent {
+                group.raise(record.clone());
+                parent = &group.inner.whole;
             }
         }
     }
 }
 
-fn between_nodes(across: Option<&InterNode>, options: &InitOptions) -> Option<BetweenNodes> {
-    let net = across?.net();
+fn between_nodes(inter_node: Option<&InterNode>, options: &InitOptions) -> Option<BetweenNodes> {
+    let net = inter_node?.net();
     let (streams, overlap) = (net.manner().streams.into(), net.overlaps());
     Some(BetweenNodes { streams, overlap, order: options.order })
 }

@@ -1,4 +1,4 @@
-//! Rendezvous: how a process becomes a rank, by its agent, by a key file, or as one of several
+//! Rendezvous: a process becomes a rank through its agent, through a key file, or as one of several
 //! threads.
 
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ const WELCOME_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Membership {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
-    pub(crate) across: Option<InterNode>,
+    pub(crate) inter_node: Option<InterNode>,
     pub(crate) local_rank: usize,
     pub(crate) restart_count: u32,
     pub(crate) links: Links,
@@ -45,7 +45,7 @@ pub(crate) struct Membership {
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) agent: Option<AgentLink>,
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    #[expect(dead_code, reason = "its drop stops the thread")]
     pub(crate) watch: Option<Watch>,
     /// The store's server, if this rank serves the store. Dropped last, after this rank's own
     /// clients.
@@ -54,6 +54,7 @@ pub(crate) struct Links {
 
 /// Connection to the agent, on which sending a note never blocks.
 pub(crate) struct AgentLink {
+    /// The socket, and the bytes of the last note that the kernel has not accepted.
     stream: Mutex<(UnixStream, Vec<u8>)>,
 }
 
@@ -66,7 +67,7 @@ impl AgentLink {
             unsent.extend_from_slice(&encode_frame(note));
         }
         // Bytes that the kernel does not accept now are sent first the next time; a lost agent is
-        // detected by the watch.
+        // detected by the watchdog.
         if let Ok(count) = stream.write(unsent) {
             unsent.drain(..count);
         }
@@ -85,8 +86,8 @@ impl Membership {
         }
         // These variables are set for a job of several ranks.
         if [env_vars::RANK, env_vars::WORLD_SIZE].iter().all(|name| env_vars::get(name).is_some()) {
-            let problem = "missing: it names a file with a secret that all ranks share, of 16 bytes or \
-                           more";
+            let problem = "missing: set it to the path of a file with a secret of at least 16 bytes, \
+                           the same on all ranks";
             return Err(bad(env_vars::REMUDA_KEY_FILE, problem));
         }
         let program = std::env::args_os().next().unwrap_or_else(|| OsString::from("./worker"));
@@ -94,12 +95,10 @@ impl Membership {
     }
 
     fn from_agent(rank_fd: &OsString, options: &InitOptions) -> Result<Self> {
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        if TAKEN.swap(true, Ordering::SeqCst) {
-            return Err(bad(
-                env_vars::REMUDA_RANK_FD,
-                "in use by an earlier group; clone that one",
-            ));
+        static IN_USE: AtomicBool = AtomicBool::new(false);
+        if IN_USE.swap(true, Ordering::SeqCst) {
+            let problem = "already used by an earlier group of this process: clone that group";
+            return Err(bad(env_vars::REMUDA_RANK_FD, problem));
         }
         let shm_fd = env_vars::get(env_vars::REMUDA_SHM_FD)
             .ok_or_else(|| bad(env_vars::REMUDA_SHM_FD, "missing"))?;
@@ -125,12 +124,15 @@ impl Membership {
     ) -> Result<Self> {
         let mut roster = RankRoster::of_job(welcome.rank.index(), welcome.placement()?);
         if segment.local_world() != roster.neighbours().len() {
-            let problem = "the segment is for another number of workers";
+            let problem = "the shared memory segment is for a different number of workers";
             return Err(ContractError::Impossible(problem).into());
         }
         let net = match (roster.placement.nodes(), welcome.store) {
             (1, _) => None,
-            (_, None) => return Err(ContractError::Impossible("there is no store").into()),
+            (_, None) => {
+                let problem = "the address of the store is missing";
+                return Err(ContractError::Impossible(problem).into());
+            }
             (_, Some(address)) => {
                 let identity = StoreIdentity {
                     job: welcome.job.clone(),
@@ -143,16 +145,16 @@ impl Membership {
             }
         };
         let roster = Arc::new(roster);
-        let across = net.map(|net| InterNode::new(net, roster.clone()));
-        let watch = Watch::start(sources, roster.clone(), segment.clone())
-            .map_err(Error::os("start the thread that watches"))?;
+        let inter_node = net.map(|net| InterNode::new(net, roster.clone()));
+        let watchdog = Watch::start(sources, roster.clone(), segment.clone())
+            .map_err(Error::os("start the watchdog thread"))?;
         Ok(Self {
             local_rank: roster.local_rank(),
             restart_count: welcome.epoch.0,
             roster,
             segment,
-            across,
-            links: Links { watch: Some(watch), ..Links::default() },
+            inter_node,
+            links: Links { watch: Some(watchdog), ..Links::default() },
         })
     }
 
@@ -164,7 +166,7 @@ impl Membership {
         let world = number(env_vars::WORLD_SIZE)?;
         let local_rank = number(env_vars::LOCAL_RANK).unwrap_or(0);
         if world <= rank {
-            return Err(bad(env_vars::RANK, "not below `WORLD_SIZE`"));
+            return Err(bad(env_vars::RANK, "not less than `WORLD_SIZE`"));
         }
         let address = master_address()?;
         let (job, epoch) = (JobId("keyfile".to_owned()), Epoch(0));
@@ -182,6 +184,7 @@ impl Membership {
         Ok(membership)
     }
 
+    /// Joins as a node of one rank; all ranks derive their keys from the same secret.
     fn keyed(
         store: SocketAddr,
         job: &JobId,
@@ -217,8 +220,8 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Resul
         return Err(Error::BadArgument("every node needs at least one rank".to_owned()));
     }
     let (job, epoch) = (JobId("threads".to_owned()), Epoch(0));
-    let key =
-        JobKey::generate().map_err(|_| Error::os("make a key")(std::io::Error::last_os_error()))?;
+    let key = JobKey::generate()
+        .map_err(|_| Error::os("generate a key")(std::io::Error::last_os_error()))?;
     let server = Arc::new(serve(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
     let mut next = 0;
     let mut nodes = Vec::new();
@@ -248,7 +251,7 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Resul
         }
         let mut members = Vec::new();
         for member in joining {
-            let mut member = member.join().expect("joining reports errors, it does not panic")?;
+            let mut member = member.join().expect("joining returns errors and does not panic")?;
             member.links.server = Some(server.clone());
             members.push(member);
         }
@@ -266,7 +269,7 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
     let member = |rank| Membership {
         roster: Arc::new(RankRoster::of_job(rank, placement.clone())),
         segment: segment.clone(),
-        across: None,
+        inter_node: None,
         local_rank: rank,
         restart_count: 0,
         links: Links::default(),
@@ -289,7 +292,7 @@ fn join(
     let host = roster.placement.host_of(rank).to_owned();
     let net = Mesh::join(identity.job.clone(), rank, world, &host, options, store, deadline)
         .map_err(store_error(address, "find the other ranks"))?;
-    // What ranks call themselves: without an agent no other process knows it.
+    // Without an agent, only the ranks themselves know the names of their hosts.
     roster.placement.rename_hosts(|rank| net.peers()[rank].host.clone());
     Ok(net)
 }
@@ -298,29 +301,30 @@ fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError
     move |source| Error::Store { address, action, source }
 }
 
-/// Number of streams that the program requests, or else the environment.
+/// Number of streams that the options request, or else the environment.
 fn streams_wanted(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_STREAMS) else {
         return Ok(options.streams);
     };
-    let wanted = text.parse::<NonZero<u8>>().ok();
-    let wanted = wanted.filter(|wanted| usize::from(wanted.get()) <= STREAMS_MAX);
-    let problem = || format!("`{text}`, which is no number from 1 to {STREAMS_MAX}");
-    let wanted = wanted.ok_or_else(|| bad(env_vars::REMUDA_STREAMS, problem()))?;
-    Ok(options.streams.or(Some(wanted)))
+    let streams = text.parse::<NonZero<u8>>().ok();
+    let streams = streams.filter(|streams| usize::from(streams.get()) <= STREAMS_MAX);
+    let problem = || format!("`{text}`, which is not a number from 1 to {STREAMS_MAX}");
+    let streams = streams.ok_or_else(|| bad(env_vars::REMUDA_STREAMS, problem()))?;
+    Ok(options.streams.or(Some(streams)))
 }
 
-/// Checks that all ranks of the world can be reached. Nodes that were started one by one
-/// (`--no_ssh`) have no common store: a group of some ranks of the world would silently compute
-/// something else.
+/// Checks that the welcome contains all ranks of the world. Nodes that were started one by one
+/// (`--no_ssh`) have no common store: a group of only some ranks of the world would silently compute
+/// wrong results.
 fn check_world(welcome: &Welcome) -> Result<()> {
-    let here: usize = welcome.nodes.iter().map(|node| node.ranks.len()).sum();
+    let connected: usize = welcome.nodes.iter().map(|node| node.ranks.len()).sum();
     let world =
         env_vars::get_text(env_vars::WORLD_SIZE).and_then(|text| text.parse::<usize>().ok());
     match world {
-        Some(world) if world != here => {
+        Some(world) if world != connected => {
             let problem = format!(
-                "{world}, and {here} of them can be reached: nodes that are started one by one are not connected"
+                "{world}, but only {connected} of these ranks are connected: nodes that are started \
+                 one by one (`--no_ssh`) have no common store"
             );
             Err(bad(env_vars::WORLD_SIZE, problem))
         }
@@ -336,7 +340,7 @@ fn inherited(name: &'static str, value: &OsString) -> Result<OwnedFd> {
     let number = value.to_str().and_then(|text| text.parse().ok());
     let fd = number.and_then(duplicate_inherited);
     fd.ok_or_else(|| {
-        bad(name, format!("`{}`, which is no open descriptor", value.to_string_lossy()))
+        bad(name, format!("`{}`, which is not an open file descriptor", value.to_string_lossy()))
     })
 }
 
@@ -379,7 +383,7 @@ fn serve(
         job: job.clone(),
         epoch,
         key_of: Box::new(key_of),
-        // A worker has no place to report connections of strangers.
+        // A worker has no log for rejected connections.
         on_refused: Box::new(|_, _| {}),
     };
     Server::bind(address, options).map_err(Error::os("listen for the other ranks"))
@@ -399,7 +403,7 @@ fn read_key(path: &OsString) -> Result<JobKey> {
 
 fn number(name: &'static str) -> Result<usize> {
     let text = env_vars::get_text(name).ok_or_else(|| bad(name, "missing"))?;
-    text.parse().map_err(|_| bad(name, format!("`{text}`, which is no number")))
+    text.parse().map_err(|_| bad(name, format!("`{text}`, which is not a number")))
 }
 
 fn master_address() -> Result<SocketAddr> {
@@ -407,22 +411,22 @@ fn master_address() -> Result<SocketAddr> {
         .ok_or_else(|| bad(env_vars::MASTER_ADDR, "missing"))?;
     let port = number(env_vars::MASTER_PORT)?;
     let port = u16::try_from(port)
-        .map_err(|_| bad(env_vars::MASTER_PORT, format!("`{port}`, which is no port")))?;
+        .map_err(|_| bad(env_vars::MASTER_PORT, format!("`{port}`, which is not a port number")))?;
     let mut addresses = (host.as_str(), port)
         .to_socket_addrs()
         .map_err(|error| bad(env_vars::MASTER_ADDR, format!("`{host}`: {error}")))?;
     addresses
         .next()
-        .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no address")))
+        .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no IP address")))
 }
 
-/// Returns the local address that was chosen for connections of other ranks, if one was.
+/// Returns the local address at which this rank listens for other ranks, if the environment sets it.
 fn local_address() -> Result<Option<IpAddr>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
     let address = text.parse();
-    address
-        .map(Some)
-        .map_err(|_| bad(env_vars::REMUDA_LOCAL_ADDR, format!("`{text}`, which is no address")))
+    address.map(Some).map_err(|_| {
+        bad(env_vars::REMUDA_LOCAL_ADDR, format!("`{text}`, which is not an IP address"))
+    })
 }
 
 fn host_name() -> String {

@@ -8,14 +8,14 @@ use crate::runtime::error::Cause;
 use crate::runtime::shm::Segment;
 use crate::runtime::shm_window::{Buffer, Window};
 
-/// Where the numbers of a call lie.
+/// Memory of the elements of a call.
 #[doc(hidden)]
 pub enum CallMemory<'a, T> {
-    /// Anywhere; staged through the segment.
+    /// Memory of the process; staged through the segment.
     Slice(&'a mut [T]),
-    /// Several of these, one after the other.
+    /// Several slices, treated as one after the other.
     Slices(Vec<&'a mut [T]>),
-    /// In the segment.
+    /// Memory in the segment; read in place.
     Shared(SharedMemory<T>),
 }
 
@@ -24,6 +24,7 @@ pub enum CallMemory<'a, T> {
 pub struct SharedMemory<T>(pub(crate) Window<T>);
 
 impl<T: Element> CallMemory<'_, T> {
+    /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Slice(values) => values.len(),
@@ -95,6 +96,7 @@ impl<T: Element> CallMemory<'_, T> {
         }
     }
 
+    /// Copies `block` to position `at`.
     pub(crate) fn write(&mut self, at: usize, block: &[T]) {
         match self {
             Self::Slice(values) => values[at..at + block.len()].copy_from_slice(block),
@@ -149,7 +151,7 @@ impl Finish {
 
 /// Memory whose contents an operation can replace.
 pub trait Region {
-    /// What it consists of.
+    /// Type of its elements.
     type Element: Element;
 
     #[doc(hidden)]

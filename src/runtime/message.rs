@@ -1,10 +1,10 @@
 //! Point-to-point messages between ranks: to several and from several at once, of any lengths.
 //!
 //! Sends are synchronous: a message is complete when its receiver has read it. Between ranks of a
-//! node it goes through the sender's staging area, of which every receiver has a share, in chunks
+//! node the data passes through the sender's staging area, of which every receiver has a share, in chunks
 //! that use the halves of the share in turn; a message in the segment is read in place. Chunk *k*
 //! of every message is posted before the rank waits for chunk *k* of any, and chunk 0 of all
-//! messages is posted before the first wait, so that ranks cannot wait for each other in a circle.
+//! messages is posted before the first wait, so that ranks cannot deadlock in a cycle.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) struct SendBuf<'a, T> {
     pub(crate) values: &'a [T],
 }
 
-/// Memory for data of a rank.
+/// Memory for data from a rank.
 pub(crate) struct MessageSlot<'a, T> {
     pub(crate) from: usize,
     pub(crate) values: &'a mut [T],
@@ -36,7 +36,7 @@ struct Posting<'a, T> {
     to: usize,
     values: &'a [T],
     chunks: Vec<Range<usize>>,
-    /// Share of the staging area through which it goes; `None` if it is read in place.
+    /// Share of the staging area for the data; `None` if the data is read in place.
     share: Option<Window<T>>,
     /// Value of the mailbox's counters before the message.
     base: u32,
@@ -47,7 +47,7 @@ struct Taking<'a, T> {
     from: usize,
     values: &'a mut [T],
     fingerprint: Fingerprint,
-    /// Position of the data and its chunks, which the first chunk announces.
+    /// Location of the data and its chunks, which the first chunk announces.
     source: Option<(BufferPlace, Vec<Range<usize>>)>,
     base: u32,
 }
@@ -61,15 +61,15 @@ impl Engine {
     pub(crate) fn exchange<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[SendBuf<'_, T>],
+        sends: &[SendBuf<'_, T>],
         slots: &mut [MessageSlot<'_, T>],
     ) -> Result<(), CollectiveError> {
-        let lens = parcels.iter().map(|parcel| parcel.values.len());
+        let lens = sends.iter().map(|send| send.values.len());
         let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
         let call = OperationCall::new(op, lens.sum());
-        // The two sides may have called different functions, but must mean the same operation.
-        self.run::<T>(call, |engine, _, patience| {
-            engine.deliver(Operation::Send, parcels, slots, patience)
+        // The two sides may call different functions: `send` matches `send_recv`.
+        self.run::<T>(call, |engine, _, deadline| {
+            engine.deliver(Operation::Send, sends, slots, deadline)
         })
     }
 
@@ -77,47 +77,49 @@ impl Engine {
     pub(super) fn deliver<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[SendBuf<'_, T>],
+        sends: &[SendBuf<'_, T>],
         slots: &mut [MessageSlot<'_, T>],
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        self.deliver_to_ourselves(op, parcels, slots)?;
-        let me = self.roster.rank;
-        let (near, far): (Vec<_>, Vec<_>) = parcels
+        self.deliver_to_ourselves(op, sends, slots)?;
+        let rank = self.roster.rank;
+        let (local, remote): (Vec<_>, Vec<_>) = sends
             .iter()
-            .filter(|parcel| parcel.to != me)
-            .partition(|parcel| self.is_neighbour(parcel.to));
-        let (near_slots, far_slots): (Vec<_>, Vec<_>) = slots
+            .filter(|send| send.to != rank)
+            .partition(|send| self.is_neighbour(send.to));
+        let (local_slots, remote_slots): (Vec<_>, Vec<_>) = slots
             .iter_mut()
-            .filter(|slot| slot.from != me)
+            .filter(|slot| slot.from != rank)
             .partition(|slot| self.is_neighbour(slot.from));
-        let postings: Vec<_> = near.iter().map(|parcel| self.post(op, parcel)).collect();
-        let mut takings: Vec<_> =
-            near_slots.into_iter().map(|slot| self.begin_taking(op, slot)).collect();
-        self.deliver_far(op, &far, far_slots, patience)?;
-        self.deliver_near(&postings, &mut takings, patience)
+        let local_sends: Vec<_> = local.iter().map(|send| self.post(op, send)).collect();
+        let mut local_recvs: Vec<_> =
+            local_slots.into_iter().map(|slot| self.begin_taking(op, slot)).collect();
+        self.deliver_far(op, &remote, remote_slots, deadline)?;
+        self.deliver_near(&local_sends, &mut local_recvs, deadline)
     }
 
+    /// Copies the message of this rank to itself.
     fn deliver_to_ourselves<T: Element>(
         &self,
         op: Operation,
-        parcels: &[SendBuf<'_, T>],
+        sends: &[SendBuf<'_, T>],
         slots: &mut [MessageSlot<'_, T>],
     ) -> Result<(), Cause> {
-        let me = self.roster.rank;
-        let ours = parcels.iter().find(|parcel| parcel.to == me);
-        let slot = slots.iter_mut().find(|slot| slot.from == me);
-        match (ours, slot) {
+        let rank = self.roster.rank;
+        let send = sends.iter().find(|send| send.to == rank);
+        let slot = slots.iter_mut().find(|slot| slot.from == rank);
+        match (send, slot) {
             (None, None) => Ok(()),
-            (Some(ours), Some(slot)) if ours.values.len() == slot.values.len() => {
-                slot.values.copy_from_slice(ours.values);
+            (Some(send), Some(slot)) if send.values.len() == slot.values.len() => {
+                slot.values.copy_from_slice(send.values);
                 Ok(())
             }
-            (ours, slot) => {
-                let sent = ours.map_or(0, |ours| ours.values.len());
-                let taken = slot.map_or(0, |slot| slot.values.len());
-                let problem =
-                    format!("{op}: we send {sent} elements to ourselves and take {taken}");
+            (send, slot) => {
+                let sends = send.map_or(0, |send| send.values.len());
+                let receives = slot.map_or(0, |slot| slot.values.len());
+                let problem = format!(
+                    "{op}: this rank sends {sends} elements to itself, but receives {receives}"
+                );
                 Err(Cause::Argument(problem))
             }
         }
@@ -136,34 +138,34 @@ impl Engine {
     }
 
     /// Announces a message, and posts its first chunk.
-    fn post<'a, T: Element>(&mut self, op: Operation, parcel: &SendBuf<'a, T>) -> Posting<'a, T> {
-        let SendBuf { to, values } = *parcel;
+    fn post<'a, T: Element>(&mut self, op: Operation, send: &SendBuf<'a, T>) -> Posting<'a, T> {
+        let SendBuf { to, values } = *send;
         let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
         let segment = &self.node.segment;
-        let (place, share, chunks) = if let Some(offset) = segment.offset_of(&values.as_ptr_range())
-        {
-            (BufferPlace::Direct(offset), None, Chunks::whole(values.len()))
-        } else {
-            let share = self.share_of(to);
-            let chunks = Chunks::staged(values.len(), share.len());
-            (BufferPlace::Staged(share.offset()), Some(share), chunks)
-        };
+        let (location, share, chunks) =
+            if let Some(offset) = segment.offset_of(&values.as_ptr_range()) {
+                (BufferPlace::Direct(offset), None, Chunks::whole(values.len()))
+            } else {
+                let share = self.share_of(to);
+                let chunks = Chunks::staged(values.len(), share.len());
+                (BufferPlace::Staged(share.offset()), Some(share), chunks)
+            };
         let base = self.sent[to];
         self.sent[to] = base.wrapping_add(chunks.len() as u32);
-        self.mailbox_to(to).entry().write(fingerprint.encode(), place);
-        let posting = Posting { to, values, chunks, share, base };
-        self.post_chunk(&posting, 0);
-        posting
+        self.mailbox_to(to).entry().write(fingerprint.encode(), location);
+        let send = Posting { to, values, chunks, share, base };
+        self.post_chunk(&send, 0);
+        send
     }
 
     /// Copies a chunk to its half of the share, which is free, and posts it.
-    fn post_chunk<T: Element>(&self, posting: &Posting<'_, T>, chunk: usize) {
-        if let Some(share) = &posting.share {
+    fn post_chunk<T: Element>(&self, send: &Posting<'_, T>, chunk: usize) {
+        if let Some(share) = &send.share {
             let half = chunk % HALVES * (share.len() / HALVES);
-            share.write(half, &posting.values[posting.chunks[chunk].clone()]);
+            share.write(half, &send.values[send.chunks[chunk].clone()]);
         }
-        let posted = posting.base.wrapping_add(chunk as u32 + 1);
-        self.mailbox_to(posting.to).posted.raise(posted);
+        let posted = send.base.wrapping_add(chunk as u32 + 1);
+        self.mailbox_to(send.to).posted.raise(posted);
     }
 
     /// The share of the staging area for messages to a rank of this node.
@@ -186,32 +188,33 @@ impl Engine {
         Taking { from: slot.from, values: slot.values, fingerprint, source: None, base }
     }
 
+    /// Transfers messages to and from ranks of this node, chunk by chunk.
     fn deliver_near<T: Element>(
         &mut self,
-        postings: &[Posting<'_, T>],
-        takings: &mut [Taking<'_, T>],
-        patience: Deadline,
+        local_sends: &[Posting<'_, T>],
+        local_recvs: &mut [Taking<'_, T>],
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        for taking in &mut *takings {
-            self.open(taking, patience)?;
+        for recv in &mut *local_recvs {
+            self.open(recv, deadline)?;
         }
-        let lens = postings.iter().map(|posting| posting.chunks.len());
-        let lens = lens.chain(takings.iter().map(Taking::chunks));
+        let lens = local_sends.iter().map(|send| send.chunks.len());
+        let lens = lens.chain(local_recvs.iter().map(Taking::chunks));
         for chunk in 0..lens.max().unwrap_or(0) {
-            for posting in postings.iter().filter(|posting| chunk < posting.chunks.len()) {
+            for send in local_sends.iter().filter(|send| chunk < send.chunks.len()) {
                 if 0 < chunk {
-                    // The half of the share is free once the chunk before the previous one is
-                    // taken.
-                    self.await_taken(posting, (chunk + 1).saturating_sub(HALVES), patience)?;
-                    self.post_chunk(posting, chunk);
+                    // This half of the share is free after the chunk before the previous one is
+                    // received.
+                    self.await_taken(send, (chunk + 1).saturating_sub(HALVES), deadline)?;
+                    self.post_chunk(send, chunk);
                 }
             }
-            for taking in takings.iter_mut().filter(|taking| chunk < taking.chunks()) {
-                self.take_chunk(taking, chunk, patience)?;
+            for recv in local_recvs.iter_mut().filter(|recv| chunk < recv.chunks()) {
+                self.take_chunk(recv, chunk, deadline)?;
             }
         }
-        for posting in postings {
-            self.await_taken(posting, posting.chunks.len(), patience)?;
+        for send in local_sends {
+            self.await_taken(send, send.chunks.len(), deadline)?;
         }
         Ok(())
     }
@@ -219,57 +222,58 @@ impl Engine {
     /// Waits for the first chunk, and reads the announcement of the message.
     fn open<T: Element>(
         &mut self,
-        taking: &mut Taking<'_, T>,
-        patience: Deadline,
+        recv: &mut Taking<'_, T>,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        let mailbox = self.mailbox_from(taking.from);
-        self.await_flag(&mailbox.posted, taking.base.wrapping_add(1), taking.from, patience)?;
-        let (words, place) = mailbox.entry().read();
-        if words != taking.fingerprint.encode() {
-            return Err(mismatch(taking.fingerprint.taken(), self.roster.name(taking.from), words));
+        let mailbox = self.mailbox_from(recv.from);
+        self.await_flag(&mailbox.posted, recv.base.wrapping_add(1), recv.from, deadline)?;
+        let (words, location) = mailbox.entry().read();
+        if words != recv.fingerprint.encode() {
+            return Err(mismatch(recv.fingerprint.taken(), self.roster.name(recv.from), words));
         }
-        let chunks = match place {
-            BufferPlace::Direct(_) => Chunks::whole(taking.values.len()),
-            BufferPlace::Staged(_) => Chunks::staged(taking.values.len(), self.share_len::<T>()),
+        let chunks = match location {
+            BufferPlace::Direct(_) => Chunks::whole(recv.values.len()),
+            BufferPlace::Staged(_) => Chunks::staged(recv.values.len(), self.share_len::<T>()),
         };
-        self.received[taking.from] = taking.base.wrapping_add(chunks.len() as u32);
-        taking.source = Some((place, chunks));
+        self.received[recv.from] = recv.base.wrapping_add(chunks.len() as u32);
+        recv.source = Some((location, chunks));
         Ok(())
     }
 
+    /// Waits for a chunk and reads it.
     fn take_chunk<T: Element>(
         &self,
-        taking: &mut Taking<'_, T>,
+        recv: &mut Taking<'_, T>,
         chunk: usize,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        let mailbox = self.mailbox_from(taking.from);
-        let number = taking.base.wrapping_add(chunk as u32 + 1);
-        self.await_flag(&mailbox.posted, number, taking.from, patience)?;
-        let Some((place, chunks)) = &taking.source else { return Ok(()) };
-        let target = &mut taking.values[chunks[chunk].clone()];
+        let mailbox = self.mailbox_from(recv.from);
+        let number = recv.base.wrapping_add(chunk as u32 + 1);
+        self.await_flag(&mailbox.posted, number, recv.from, deadline)?;
+        let Some((location, chunks)) = &recv.source else { return Ok(()) };
+        let target = &mut recv.values[chunks[chunk].clone()];
         let half = self.share_len::<T>() / HALVES;
-        let offset = match place {
+        let offset = match location {
             BufferPlace::Direct(offset) => *offset,
             BufferPlace::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
         };
         let window = Window::new(&self.node.segment, offset, target.len()).ok_or_else(|| {
-            Cause::Backend("a peer's window lies outside the shared memory".to_owned())
+            Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
         })?;
         window.read(0, target);
         mailbox.taken.raise(number);
         Ok(())
     }
 
-    /// Waits until the first `chunks` chunks of a message are taken.
+    /// Waits until the first `chunks` chunks of a message are received.
     fn await_taken<T>(
         &self,
-        posting: &Posting<'_, T>,
+        send: &Posting<'_, T>,
         chunks: usize,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        let number = posting.base.wrapping_add(chunks as u32);
-        self.await_flag(&self.mailbox_to(posting.to).taken, number, posting.to, patience)
+        let number = send.base.wrapping_add(chunks as u32);
+        self.await_flag(&self.mailbox_to(send.to).taken, number, send.to, deadline)
     }
 
     fn await_flag(
@@ -277,31 +281,31 @@ impl Engine {
         flag: &Flag,
         number: u32,
         peer: usize,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        flag.wait(number, patience.spin, || self.node.check(patience, || vec![peer]))
+        flag.wait(number, deadline.spin, || self.node.check(deadline, || vec![peer]))
     }
 
     /// Transfers messages to and from other nodes.
     fn deliver_far<T: Element>(
         &mut self,
         op: Operation,
-        parcels: &[&SendBuf<'_, T>],
+        sends: &[&SendBuf<'_, T>],
         slots: Vec<&mut MessageSlot<'_, T>>,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let (sent, received) = (&mut self.sent, &mut self.received);
-        let Some(across) = &mut self.across else { return Ok(()) };
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
         let number = |counters: &mut [u32], peer: usize, len| {
             let before = counters[peer];
             counters[peer] = before.wrapping_add(1);
             message_fingerprint::<T>(op, len, before)
         };
-        let outgoing: Vec<_> = parcels
+        let outgoing: Vec<_> = sends
             .iter()
-            .map(|parcel| {
-                let fingerprint = number(sent, parcel.to, parcel.values.len());
-                outgoing(fingerprint, parcel.to, parcel.values)
+            .map(|send| {
+                let fingerprint = number(sent, send.to, send.values.len());
+                outgoing(fingerprint, send.to, send.values)
             })
             .collect();
         let mut incoming: Vec<_> = slots
@@ -314,7 +318,7 @@ impl Engine {
         if outgoing.is_empty() && incoming.is_empty() {
             return Ok(());
         }
-        across.exchange(&outgoing, &mut incoming, &self.node, patience)
+        inter_node.exchange(&outgoing, &mut incoming, &self.node, deadline)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The data plane: process groups, collectives, data-parallel training, samplers (layer L4).
+//! Process groups, collectives, data-parallel training and samplers for workers (layer L4).
 //!
 //! This module does not depend on the launcher: a worker receives two file descriptors and environment
 //! variables (see [`contract`]). Ranks of one node communicate through shared memory, ranks of different
@@ -47,12 +47,13 @@
 //! |---|---|
 //! | `group`, `operations`, `started`, `work` | the public API: groups, blocking and nonblocking operations, handles |
 //! | `ddp`, `sampler` | data-parallel training |
-//! | `runner`, `engine`, `collective`, `parts`, `message` | execution of operations |
+//! | `runner`, `engine`, `collective`, `parts`, `message` | execution of operations; `parts`: gather, scatter and all-to-all; `message`: send and receive |
 //! | `tree`, `schedule` | summation order and placement of ranks, as data |
 //! | `shm`, `shm_window`, `flag`, `node` | shared memory of a node and barriers in it |
-//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | communication between nodes |
+//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | communication between nodes; `net`: TCP mesh; `traffic`: streams; `room`: buffer pool |
 //! | `device`, `nccl`, `nvrtc`, `library` | collectives on GPUs (feature `nccl`) |
-//! | `membership`, `split`, `contract`, `watch`, `waits`, `store` | rendezvous, subgroups, detection of lost and late ranks |
+//! | `membership`, `split`, `contract`, `store` | rendezvous and subgroups |
+//! | `watch`, `waits` | detection of lost and of late ranks |
 
 mod across;
 mod cells;

@@ -1,8 +1,8 @@
 //! TCP mesh of the ranks of different nodes.
 //!
-//! Connections are made when they are first needed: the lower rank calls, the higher one accepts.
-//! Who is who is proved by keys that the ranks published in the store; afterwards bytes are plain.
-//! Between machines a connection has several streams: networks and clouds bound what one may carry.
+//! Connections are made when they are first needed: the lower rank connects, the higher one accepts.
+//! Ranks authenticate with keys that they published in the store; after that, data is not encrypted.
+//! Between machines a connection has several streams, because networks limit the speed of one stream.
 //! A rank that waits for a connection accepts all ranks, and only lower ranks connect to higher ones, so
 //! ranks cannot deadlock in a cycle.
 
@@ -30,17 +30,18 @@ use crate::secure::{
 
 /// Interval at which a wait on sockets checks for other events.
 const TICK: Duration = Duration::from_millis(50);
-/// Number of ticks without a byte after which an alarm takes effect: bytes that a rank sent before
-/// it ended may still be in transit.
+/// Number of ticks without a byte after which an abort takes effect: bytes that a rank sent before
+/// it exited may still be in transit.
 const QUIET_TICKS: u32 = 4;
-/// Key in the store for the alarm of the first rank of a job that fails.
+/// Key in the store for the abort record of a job: that of the first rank that fails.
 pub(crate) const ABORT_KEY: &str = "abort";
 /// Time limit of one request to the store while other ranks wait.
 pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// Time limit of one attempt to connect to a peer.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// Largest number of callers that have not authenticated yet.
+/// Largest number of accepted connections that are not authenticated yet.
 const GREETINGS_MAX: usize = 64;
+/// Time limit for the first message of an accepted connection.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
 /// Address and key that a rank publishes in the store.
@@ -74,6 +75,7 @@ impl Manner {
     }
 }
 
+/// Connections of this rank to ranks of other nodes, and its listener.
 pub(crate) struct Mesh {
     job: JobId,
     rank: usize,
@@ -86,12 +88,14 @@ pub(crate) struct Mesh {
     /// Accepted streams of connections that are not complete.
     called: BTreeMap<(usize, u8), TcpStream>,
     greetings: Vec<Greeting>,
+    /// Keys in the store for abort records: that of this group first, then those of its parents.
     notices: Vec<String>,
 }
 
 /// Connection to the store that all groups of a rank share.
 pub(crate) type SharedStore = Arc<Mutex<Client>>;
 
+/// Locks the connection to the store, also after a panic of another thread.
 pub(crate) fn lock(store: &SharedStore) -> MutexGuard<'_, Client> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -112,13 +116,14 @@ impl MeshListener {
         Ok(Self { listener, key: PeerKey::generate()?, address })
     }
 
-    pub(crate) fn info(&self, host: &str, manner: Manner) -> PeerInfo {
+    /// Address, key and settings of this listener, for the other ranks.
+    pub(crate) fn info(&self, host: &str, settings: Manner) -> PeerInfo {
         let Self { key, address, .. } = self;
-        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner }
+        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner: settings }
     }
 }
 
-/// An accepted connection with an incomplete first flight.
+/// Accepted connection whose first message is not complete.
 struct Greeting {
     stream: TcpStream,
     received: Vec<u8>,
@@ -155,8 +160,8 @@ impl Mesh {
         mut store: Client,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let door = MeshListener::open(store.local_address()?)?;
-        let info = door.info(host, Manner::of(options, door.address.ip()));
+        let listener = MeshListener::open(store.local_address()?)?;
+        let info = listener.info(host, Manner::of(options, listener.address.ip()));
         let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);
@@ -168,47 +173,48 @@ impl Mesh {
             }
         }
         let store = Arc::new(Mutex::new(store));
-        Ok(Self::new(job, rank, door, store, peers, vec![ABORT_KEY.to_owned()]))
+        Ok(Self::new(job, rank, listener, store, peers, vec![ABORT_KEY.to_owned()]))
     }
 
     fn new(
         job: JobId,
         rank: usize,
-        door: MeshListener,
+        listener: MeshListener,
         store: SharedStore,
         peers: Vec<PeerInfo>,
-        notices: Vec<String>,
+        abort_keys: Vec<String>,
     ) -> Self {
         Self {
             job,
             rank,
-            door: Some(door),
+            door: Some(listener),
             store,
             peers,
             connections: BTreeMap::new(),
             called: BTreeMap::new(),
             greetings: Vec::new(),
-            notices,
+            notices: abort_keys,
         }
     }
 
-    /// Opens a listener for a part of the group.
+    /// Opens a listener for a subgroup.
     pub(crate) fn open_door(&self) -> Result<MeshListener, ClientError> {
-        let door =
+        let listener =
             self.door.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        MeshListener::open(door.address)
+        MeshListener::open(listener.address)
     }
 
-    /// Creates the mesh of a part of the group, with connections of its own.
+    /// Creates the mesh of a subgroup, with connections of its own. `abort_key` is the key in the
+    /// store for its abort record.
     pub(crate) fn part(
         &self,
         rank: usize,
-        door: MeshListener,
+        listener: MeshListener,
         peers: Vec<PeerInfo>,
-        notice: String,
+        abort_key: String,
     ) -> Self {
-        let notices = std::iter::once(notice).chain(self.notices.iter().cloned()).collect();
-        Self::new(self.job.clone(), rank, door, self.store.clone(), peers, notices)
+        let abort_keys = std::iter::once(abort_key).chain(self.notices.iter().cloned()).collect();
+        Self::new(self.job.clone(), rank, listener, self.store.clone(), peers, abort_keys)
     }
 
     pub(crate) fn shared_store(&self) -> SharedStore {
@@ -223,12 +229,12 @@ impl Mesh {
         &self.peers
     }
 
-    /// Settings of this rank, which apply to parts of the group too.
+    /// Settings of this rank, which apply to subgroups too.
     pub(crate) fn manner(&self) -> Manner {
         self.peers[self.rank].manner
     }
 
-    /// Whether rounds overlap, which they do if all ranks want it.
+    /// Whether rounds overlap: if the settings of all ranks allow it.
     pub(crate) fn overlaps(&self) -> bool {
         self.peers.iter().all(|peer| peer.manner.overlaps)
     }
@@ -242,7 +248,7 @@ impl Mesh {
     }
 
     fn door(&self) -> Result<&MeshListener, Cause> {
-        self.door.as_ref().ok_or_else(|| Cause::Backend("the group was given up".to_owned()))
+        self.door.as_ref().ok_or_else(|| Cause::Backend("the group has failed".to_owned()))
     }
 
     /// Sends and receives at once, at most one message in each direction with every peer; a message
@@ -252,11 +258,11 @@ impl Mesh {
         outgoing: &[Outgoing<'_>],
         incoming: &mut [Incoming<'_>],
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let peers = outgoing.iter().map(|m| m.peer).chain(incoming.iter().map(|m| m.peer));
         for peer in peers {
-            self.connect(peer, node, patience)?;
+            self.connect(peer, node, deadline)?;
         }
         let mut traffic = Traffic::new();
         for Outgoing { fingerprint, peer, bytes } in outgoing {
@@ -265,7 +271,7 @@ impl Mesh {
         for Incoming { fingerprint, peer, bytes } in incoming {
             traffic.post_recv(*fingerprint, *peer, &mut **bytes, self);
         }
-        self.drive(&mut traffic, Traffic::is_idle, node, patience)
+        self.drive(&mut traffic, Traffic::is_idle, node, deadline)
     }
 
     /// Continues the transfers until `is_over` returns true.
@@ -274,16 +280,16 @@ impl Mesh {
         traffic: &mut Traffic<S, R>,
         is_over: impl Fn(&Traffic<S, R>) -> bool,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        let mut idle = Idle::new(patience);
+        let mut idle = Idle::new(deadline);
         while !is_over(traffic) {
             let moved = traffic.pump(self, &node.roster)?;
             if idle.should_look_again(moved) {
                 continue;
             }
             let timed_out = self.poll(traffic)?;
-            idle.after_poll(timed_out, || node.check(patience, || traffic.waited_for()))?;
+            idle.after_poll(timed_out, || node.check(deadline, || traffic.waited_for()))?;
         }
         Ok(())
     }
@@ -294,10 +300,10 @@ impl Mesh {
         traffic: &Traffic<S, R>,
     ) -> Result<bool, Cause> {
         let mut fds = Vec::new();
-        traffic.wanted(self, |stream, sends, takes| {
+        traffic.wanted(self, |stream, sends, receives| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, sends);
-            flags.set(PollFlags::IN, takes);
+            flags.set(PollFlags::IN, receives);
             fds.push(PollFd::new(stream, flags));
         });
         poll(&mut fds)
@@ -308,60 +314,62 @@ impl Mesh {
         &mut self,
         peer: usize,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         if self.connections.contains_key(&peer) {
             return Ok(());
         }
         if peer < self.rank {
-            return self.await_call(peer, node, patience);
+            return self.await_call(peer, node, deadline);
         }
-        let dial = |stream| self.dial(peer, stream, node, patience);
-        let streams = (0..self.streams_to(peer)).map(dial).collect::<Result<_, _>>()?;
+        let connect_stream = |stream| self.dial(peer, stream, node, deadline);
+        let streams = (0..self.streams_to(peer)).map(connect_stream).collect::<Result<_, _>>()?;
         self.connections.insert(peer, streams);
         Ok(())
     }
 
     /// Number of streams to a peer, which is the minimum of both sides and so equal on both.
     fn streams_to(&self, peer: usize) -> u8 {
-        let wanted = [self.rank, peer].map(|rank| self.peers[rank].manner.streams);
-        wanted[0].min(wanted[1]).clamp(1, STREAMS_MAX as u8)
+        let streams = [self.rank, peer].map(|rank| self.peers[rank].manner.streams);
+        streams[0].min(streams[1]).clamp(1, STREAMS_MAX as u8)
     }
 
+    /// Opens one stream to a peer and authenticates both sides.
     fn dial(
         &self,
         peer: usize,
         stream: u8,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<TcpStream, Cause> {
         let failed = backend("connect to a peer");
         let info = &self.peers[peer];
         let lost = || node.roster.lost(peer, Departure::Gone);
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32), stream };
         let preamble = Preamble { job: self.job.clone(), role };
-        let mut stream = connect(peer, info.address, node, patience)?;
+        let mut stream = connect(peer, info.address, node, deadline)?;
         let (dialed, flight) =
             dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
         stream.write_all(&flight).and_then(|()| prepare(&stream)).map_err(|_| lost())?;
-        let message = await_reply(&mut stream, peer, node, patience)?;
+        let message = await_reply(&mut stream, peer, node, deadline)?;
         dialed.finish(&message).map_err(|error| failed(&error))?;
         Ok(stream)
     }
 
+    /// Waits until a peer has connected; accepts all ranks meanwhile.
     fn await_call(
         &mut self,
         peer: usize,
         node: &LocalNode,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
-        let mut idle = Idle::new(patience);
+        let mut idle = Idle::new(deadline);
         while !self.connections.contains_key(&peer) {
             let mut fds = vec![PollFd::new(&self.door()?.listener, PollFlags::IN)];
-            let greetings = self.greetings.iter();
-            fds.extend(greetings.map(|greeting| PollFd::new(&greeting.stream, PollFlags::IN)));
+            let handshakes = self.greetings.iter();
+            fds.extend(handshakes.map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
-            idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
+            idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
             if idle.is_time_to_ask() && self.is_pointless(node.roster.name(peer)) {
                 return Err(node.roster.lost(peer, Departure::Gone));
             }
@@ -371,28 +379,29 @@ impl Mesh {
         Ok(())
     }
 
-    /// Whether waiting for a rank is pointless: it has left the store, or the group has failed.
-    /// Without a connection to the rank nothing else would show it.
+    /// Whether a rank without a connection to this one is lost: it has left the store, or the group
+    /// has failed.
     fn is_pointless(&self, rank: Rank) -> bool {
-        let gone = gone_key(rank);
-        let keys = self.notices.iter().chain([&gone]);
+        let gone_key = gone_key(rank);
+        let keys = self.notices.iter().chain([&gone_key]);
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = self.store();
         keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
     }
 
-    /// Keys in the store for alarms: that of this group, then those of the groups of which it is a
-    /// part.
+    /// Keys in the store for abort records: that of this group, then those of its parent groups.
     pub(crate) fn notices(&self) -> &[String] {
         &self.notices
     }
 
+    /// Accepts all waiting connections, and closes those that did not authenticate in time.
     fn accept(&mut self) {
         let now = clock::now();
-        self.greetings.retain(|greeting| now < greeting.since + GREETING_MAX);
+        self.greetings.retain(|handshake| now < handshake.since + GREETING_MAX);
         while self.greetings.len() < GREETINGS_MAX {
-            // Whatever goes wrong concerns a peer that is not identified.
-            let Some(Ok((stream, _))) = self.door.as_ref().map(|door| door.listener.accept())
+            // An error concerns a peer that is not authenticated, so it is ignored.
+            let Some(Ok((stream, _))) =
+                self.door.as_ref().map(|listener| listener.listener.accept())
             else {
                 return;
             };
@@ -402,26 +411,27 @@ impl Mesh {
         }
     }
 
+    /// Reads from all connections that are not authenticated.
     fn hear_greetings(&mut self) {
-        for mut greeting in std::mem::take(&mut self.greetings) {
-            match greeting.hear() {
-                Heard::Nothing => self.greetings.push(greeting),
-                Heard::Whole => self.admit(greeting),
+        for mut handshake in std::mem::take(&mut self.greetings) {
+            match handshake.hear() {
+                Heard::Nothing => self.greetings.push(handshake),
+                Heard::Whole => self.admit(handshake),
                 Heard::End => {}
             }
         }
     }
 
-    /// Checks the key of a caller; the connection of one with another key is closed without an
-    /// answer.
-    fn admit(&mut self, greeting: Greeting) {
-        let Ok(Some(flight)) = parse_flight(&greeting.received) else { return };
+    /// Authenticates a peer and sends the reply; a connection with a different key is closed without a
+    /// reply.
+    fn admit(&mut self, handshake: Greeting) {
+        let Ok(Some(flight)) = parse_flight(&handshake.received) else { return };
         let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
-        let for_us = flight.preamble.job == self.job && to.index() == self.rank;
-        let Some(info) = self.peers.get(from.index()).filter(|_| for_us) else { return };
-        let Ok(door) = self.door() else { return };
-        let Ok(accepted) = accept_peer(&flight, &door.key, info.key) else { return };
-        let mut stream = greeting.stream;
+        let is_addressed = flight.preamble.job == self.job && to.index() == self.rank;
+        let Some(info) = self.peers.get(from.index()).filter(|_| is_addressed) else { return };
+        let Ok(listener) = self.door() else { return };
+        let Ok(accepted) = accept_peer(&flight, &listener.key, info.key) else { return };
+        let mut stream = handshake.stream;
         // A reply of about 50 bytes always fits the buffer of a new socket.
         if stream.write_all(&accepted.reply).is_ok() {
             self.called.insert((from.index(), number), stream);
@@ -446,25 +456,25 @@ impl Streams for Mesh {
     }
 }
 
-/// Connects to a peer. Attempts are short, so that a rank that waits for a silent host notices an
-/// alarm.
+/// Connects to a peer. Attempts are short, so that a rank notices an abort while the host of the peer
+/// does not respond.
 fn connect(
     peer: usize,
     address: SocketAddr,
     node: &LocalNode,
-    patience: Deadline,
+    deadline: Deadline,
 ) -> Result<TcpStream, Cause> {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     let start = clock::now();
     loop {
-        let left = patience.until.saturating_duration_since(clock::now());
+        let left = deadline.until.saturating_duration_since(clock::now());
         let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
         match error.kind() {
-            // The listener lives as long as the rank; the kernel resets connections that wait for
-            // the listener of a rank that dies.
+            // The listener is open as long as the rank runs; if the rank exits, the kernel resets the
+            // connections in the listener's queue.
             ConnectionRefused | ConnectionReset | ConnectionAborted => {
                 return Err(node.roster.lost(peer, Departure::Gone));
             }
@@ -472,18 +482,20 @@ fn connect(
                 let elapsed = clock::now().saturating_duration_since(start);
                 let pause = pause_before_reconnect(&error, elapsed)
                     .ok_or_else(|| backend("connect to a peer")(&error))?;
-                node.check(patience, || vec![peer])?;
+                node.check(deadline, || vec![peer])?;
                 std::thread::sleep(pause);
             }
         }
     }
 }
 
+/// Sets the options of a new stream.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)
 }
 
+/// Waits for events for at most a tick; returns whether there were none.
 fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
     let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
     match rustix::event::poll(fds, Some(&tick)) {
@@ -493,54 +505,62 @@ fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
     }
 }
 
+/// Waits for the reply of a peer to the first message of a handshake.
 fn await_reply(
     stream: &mut TcpStream,
     peer: usize,
     node: &LocalNode,
-    patience: Deadline,
+    deadline: Deadline,
 ) -> Result<Vec<u8>, Cause> {
-    let gone = || node.roster.lost(peer, Departure::Gone);
+    let lost = || node.roster.lost(peer, Departure::Gone);
     let mut received = Vec::new();
-    let mut idle = Idle::new(patience);
+    let mut idle = Idle::new(deadline);
     loop {
-        let reply = parse_reply(&received).map_err(|error| backend("greet a peer")(&error))?;
+        let reply =
+            parse_reply(&received).map_err(|error| backend("authenticate a peer")(&error))?;
         if let Some((message, bytes)) = reply {
             // The peer sends nothing more until it has received a message from this rank.
             return if bytes == received.len() {
                 Ok(message)
             } else {
-                Err(Cause::Backend(format!("rank {peer} spoke out of turn")))
+                Err(Cause::Backend(format!(
+                    "protocol error: data from rank {peer} after its reply"
+                )))
             };
         }
         // Exactly the reply is read: later bytes belong to the first message.
-        let wanted = match received.first_chunk::<2>() {
+        let missing = match received.first_chunk::<2>() {
             None => 2 - received.len(),
             Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - received.len(),
         };
-        let mut bytes = vec![0; wanted];
+        let mut bytes = vec![0; missing];
         match stream.read(&mut bytes) {
-            Ok(0) => return Err(gone()),
+            Ok(0) => return Err(lost()),
             Ok(count) => received.extend_from_slice(&bytes[..count]),
             Err(error) if is_temporary(&error) => {
                 let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
-                idle.after_poll(timed_out, || node.check(patience, || vec![peer]))?;
+                idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
             }
-            Err(_) => return Err(gone()),
+            Err(_) => return Err(lost()),
         }
     }
 }
 
+/// State of an accepted connection after a read.
 enum Heard {
+    /// More bytes of the first message are needed.
     Nothing,
+    /// The first message is complete.
     Whole,
+    /// The connection was closed, or the message is invalid.
     End,
 }
 
 impl Greeting {
     fn hear(&mut self) -> Heard {
         let mut bytes = [0; FIRST_FLIGHT_BYTES_MAX];
-        let room = FIRST_FLIGHT_BYTES_MAX - self.received.len();
-        match self.stream.read(&mut bytes[..room]) {
+        let free = FIRST_FLIGHT_BYTES_MAX - self.received.len();
+        match self.stream.read(&mut bytes[..free]) {
             Ok(0) => return Heard::End,
             Ok(count) => self.received.extend_from_slice(&bytes[..count]),
             Err(error) if is_temporary(&error) => return Heard::Nothing,
@@ -563,10 +583,11 @@ struct Idle {
 }
 
 impl Idle {
-    fn new(patience: Deadline) -> Self {
-        Self { looks: 0, looks_max: patience.spin.yields, quiet_ticks: 0 }
+    fn new(deadline: Deadline) -> Self {
+        Self { looks: 0, looks_max: deadline.spin.yields, quiet_ticks: 0 }
     }
 
+    /// Whether to poll again at once, after a poll that has `moved` bytes or not.
     fn should_look_again(&mut self, moved: bool) -> bool {
         if moved {
             self.looks = 0;
@@ -585,6 +606,7 @@ impl Idle {
         0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(QUIET_TICKS)
     }
 
+    /// Counts a poll of the sockets; calls `check` after a tick without an event.
     fn after_poll(
         &mut self,
         timed_out: bool,

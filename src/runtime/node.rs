@@ -22,7 +22,7 @@ use crate::runtime::waits::Waits;
 pub(crate) struct RankRoster {
     pub(crate) rank: usize,
     pub(crate) placement: Placement,
-    /// Members in the job, for a group that is a part of another.
+    /// Ranks in the job, for a group that was split from another.
     part: Option<Part>,
 }
 
@@ -35,16 +35,16 @@ struct Part {
 }
 
 impl RankRoster {
-    /// A group of all ranks of a job.
+    /// Roster of a group of all ranks of a job.
     pub(crate) fn of_job(rank: usize, placement: Placement) -> Self {
         Self { rank, placement, part: None }
     }
 
-    /// A group of some ranks of `whole`, in this order; this process is at position `rank`.
-    pub(crate) fn part_of(whole: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
-        let job = whole.part.as_ref().map_or(whole, |part| &part.job).clone();
-        let placement = whole.placement.part(members);
-        let members = members.iter().map(|member| whole.name(*member).index()).collect();
+    /// Roster of a group of some ranks of `parent`, in this order; this process is at position `rank`.
+    pub(crate) fn part_of(parent: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
+        let job = parent.part.as_ref().map_or(parent, |part| &part.job).clone();
+        let placement = parent.placement.part(members);
+        let members = members.iter().map(|member| parent.name(*member).index()).collect();
         Self { rank, placement, part: Some(Part { job, members }) }
     }
 
@@ -53,6 +53,7 @@ impl RankRoster {
         Rank(self.part.as_ref().map_or(rank, |part| part.members[rank]) as u32)
     }
 
+    /// Rank of this process in the job, for messages.
     pub(crate) fn own_name(&self) -> Rank {
         self.name(self.rank)
     }
@@ -61,19 +62,22 @@ impl RankRoster {
         ranks.iter().map(|rank| self.name(*rank)).collect()
     }
 
+    /// Roster of the whole job.
     fn job(&self) -> &Self {
         self.part.as_ref().map_or(self, |part| &part.job)
     }
 
+    /// Node of this rank.
     pub(crate) fn node(&self) -> usize {
         self.placement.node_of(self.rank)
     }
 
+    /// Position of this rank among the group's ranks of its node.
     pub(crate) fn local_rank(&self) -> usize {
         self.placement.local_of(self.rank)
     }
 
-    /// The ranks of this node, including this one, in the order of their lines.
+    /// Ranks of this node, including this one, in the order of their cells in the segment.
     pub(crate) fn neighbours(&self) -> &[usize] {
         self.placement.ranks_of(self.node())
     }
@@ -83,6 +87,7 @@ impl RankRoster {
         self.neighbours().iter().position(|other| *other == rank)
     }
 
+    /// Cause of a failure because a rank of the group was lost.
     pub(crate) fn lost(&self, rank: usize, how: Departure) -> Cause {
         self.job_lost(self.name(rank), how)
     }
@@ -92,13 +97,13 @@ impl RankRoster {
         Cause::PeerLost { rank, host, how }
     }
 
-    /// Converts an alarm to a cause.
-    pub(crate) fn cause(&self, alarm: AbortRecord) -> Cause {
-        match alarm.lost {
+    /// Converts an abort record to a cause.
+    pub(crate) fn cause(&self, record: AbortRecord) -> Cause {
+        match record.lost {
             Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
                 self.job_lost(rank, how)
             }
-            _ => Cause::Aborted { by: alarm.by, reason: alarm.reason },
+            _ => Cause::Aborted { by: record.by, reason: record.reason },
         }
     }
 }
@@ -108,23 +113,25 @@ impl RankRoster {
 pub(crate) struct Deadline {
     /// Start of the operation.
     pub(crate) since: Instant,
-    /// End of the time within which it has to complete.
+    /// Time by which the operation must be complete.
     pub(crate) until: Instant,
+    /// Polls before a waiting thread sleeps.
     pub(crate) spin: Spin,
 }
 
-/// Time that a rank has to exit after it dropped its group; until then the exit is preferred as
-/// cause.
+/// Time for which a rank that has dropped its group is not reported: if it exits within it, the exit
+/// is reported as the cause instead.
 const LEFT_PATIENCE: Duration = Duration::from_millis(500);
 
+/// The ranks of a group on this node, from the view of one of them: barriers and failure checks.
 pub(crate) struct LocalNode {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
     meetings: u32,
     places: Vec<BufferPlace>,
-    /// Time at which this rank first noticed one that has dropped its group.
+    /// Time at which this rank first noticed another one that has dropped its group.
     left_since: Cell<Option<Instant>>,
-    /// Report of long waits to other nodes.
+    /// Reporter of long waits to other nodes.
     waits: Option<Waits>,
 }
 
@@ -134,19 +141,27 @@ impl LocalNode {
         segment: Arc<Segment>,
         store: Option<SharedStore>,
     ) -> Self {
-        let places = vec![BufferPlace::Staged(0); roster.neighbours().len()];
-        let waits = store.map(|store| Waits::new(roster.own_name(), store));
-        Self { roster, segment, meetings: 0, places, left_since: Cell::new(None), waits }
+        let locations = vec![BufferPlace::Staged(0); roster.neighbours().len()];
+        let wait_reporter = store.map(|store| Waits::new(roster.own_name(), store));
+        Self {
+            roster,
+            segment,
+            meetings: 0,
+            places: locations,
+            left_since: Cell::new(None),
+            waits: wait_reporter,
+        }
     }
 
-    /// Ends the wait of an operation that succeeded.
+    /// Removes the report of a long wait after an operation has succeeded.
     pub(crate) fn end_wait(&self) {
         if let Some(waits) = &self.waits {
             waits.end();
         }
     }
 
-    /// Returns the ranks that are really late: follows the ranks that wait for other ranks themselves.
+    /// Returns the late ranks at the end of the wait chains: ranks in `waiting_for` may themselves wait
+    /// for other ranks.
     pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
         match &self.waits {
             Some(waits) => waits.trace(&waiting_for),
@@ -158,65 +173,66 @@ impl LocalNode {
         self.roster.local_rank()
     }
 
-    /// Opens a round: publishes this rank's call and the place of its data, waits for all ranks, compares
-    /// the calls, and returns the places of all ranks' data.
+    /// Begins a round: publishes this rank's call and the location of its data, waits for all ranks,
+    /// compares the calls, and returns the locations of all ranks' data.
     pub(crate) fn enter(
         &mut self,
         ours: Fingerprint,
-        place: BufferPlace,
-        patience: Deadline,
+        location: BufferPlace,
+        deadline: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<&[BufferPlace], Cause> {
-        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), place);
-        self.meet(patience, work)?;
+        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), location);
+        self.meet(deadline, work)?;
         for local in 0..self.places.len() {
-            let (words, place) = self.segment.line(local).entry(ours.seq).read();
+            let (words, location) = self.segment.line(local).entry(ours.seq).read();
             if words != ours.encode() {
                 let peer = self.roster.neighbours()[local];
                 return Err(mismatch(ours, self.roster.name(peer), words));
             }
-            self.places[local] = place;
+            self.places[local] = location;
         }
         Ok(&self.places)
     }
 
-    /// Barrier of the ranks of the node. While neighbours are late, a rank that sends to other nodes
-    /// continues with `work`, because a neighbour may wait for a rank that waits for this data; `work`
-    /// returns whether there is more.
+    /// Barrier of the ranks of the node. While other ranks are late, this rank continues its transfers
+    /// to other nodes with `work`, because the late rank may wait for a rank that waits for this data;
+    /// `work` returns whether there is more to do.
     pub(crate) fn meet(
         &mut self,
-        patience: Deadline,
+        deadline: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<(), Cause> {
         self.meetings = self.meetings.wrapping_add(1);
-        let lines = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
-        let check = || self.check(patience, || self.missing());
+        let cells = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
+        let check = || self.check(deadline, || self.missing());
         let own = self.segment.line(self.me());
-        cells::meet(own, lines, self.meetings, patience.spin, work, check)
+        cells::meet(own, cells, self.meetings, deadline.spin, work, check)
     }
 
-    /// Fails if waiting has become pointless: after an alarm, an exit or the deadline.
+    /// Fails if a wait must end: after an abort, after the exit of a rank that is waited for, or after the
+    /// deadline.
     pub(crate) fn check(
         &self,
-        patience: Deadline,
+        deadline: Deadline,
         waiting_for: impl Fn() -> Vec<usize>,
     ) -> Result<(), Cause> {
-        if let Some(alarm) = self.segment.alarm() {
-            return Err(self.roster.cause(alarm));
+        if let Some(record) = self.segment.alarm() {
+            return Err(self.roster.cause(record));
         }
         // Departed ranks are read before missing ones, so that the last action of a rank before its
         // departure is visible.
-        let left = self.left();
-        if !left.is_empty()
+        let departed = self.left();
+        if !departed.is_empty()
             && let missing = waiting_for()
-            && let Some((rank, how)) = left.into_iter().find(|(rank, _)| missing.contains(rank))
+            && let Some((rank, how)) = departed.into_iter().find(|(rank, _)| missing.contains(rank))
             && self.is_said(how)
         {
             return Err(self.roster.lost(rank, how));
         }
-        if clock::now() < patience.until {
+        if clock::now() < deadline.until {
             if let Some(waits) = &self.waits {
-                waits.tell(patience, || self.roster.names(&waiting_for()));
+                waits.tell(deadline, || self.roster.names(&waiting_for()));
             }
             Ok(())
         } else {
@@ -224,7 +240,7 @@ impl LocalNode {
         }
     }
 
-    /// The ranks of this node that have left without an error.
+    /// Ranks of this node that have exited or dropped the group without an error.
     fn left(&self) -> Vec<(usize, Departure)> {
         let neighbours = self.roster.neighbours().iter().enumerate();
         neighbours
@@ -232,14 +248,15 @@ impl LocalNode {
             .collect()
     }
 
-    /// A rank that drops its group as its last action ends a moment later, and how it ends is better
-    /// evidence.
+    /// Whether a departure can be reported: a rank that drops its group as its last action exits a
+    /// moment later, and then the exit is reported.
     fn is_said(&self, how: Departure) -> bool {
         let since = self.left_since.get().unwrap_or_else(clock::now);
         self.left_since.set(Some(since));
         how != Departure::Left || since + LEFT_PATIENCE <= clock::now()
     }
 
+    /// Ranks of this node that have not reached the current barrier.
     fn missing(&self) -> Vec<usize> {
         let missing = |local: &usize| !self.segment.line(*local).flag.has_reached(self.meetings);
         let neighbours = self.roster.neighbours();
@@ -247,10 +264,10 @@ impl LocalNode {
     }
 }
 
-/// The cause of a failure because a peer has made another call.
+/// Cause of a failure because a peer has made a different call; `words` is its encoded fingerprint.
 pub(crate) fn mismatch(ours: Fingerprint, peer: Rank, words: [u64; 3]) -> Cause {
     match Fingerprint::decode(words) {
         Some(theirs) => Cause::Mismatch { ours, peer, theirs },
-        None => Cause::Backend(format!("rank {peer} wrote a fingerprint that means nothing")),
+        None => Cause::Backend(format!("protocol error: invalid fingerprint from rank {peer}")),
     }
 }

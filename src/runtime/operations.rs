@@ -89,91 +89,96 @@ impl Group {
         self.blocking(|engine| engine.broadcast(data.memory(), root))
     }
 
-    /// Fills `all` with the `ours` of every rank, in rank order; `all` is `world_size` times as long.
+    /// Fills `output` with the `input` of every rank, in rank order; `output` is `world_size` times as
+    /// long as `input`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let mut all = [0; 3];
-    ///     group.all_gather(&[10 * group.rank() as i32], &mut all)?;
-    ///     Ok(all)
+    ///     let mut output = [0; 3];
+    ///     group.all_gather(&[10 * group.rank() as i32], &mut output)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[0, 10, 20]; 3]);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn all_gather<T: Element>(&self, ours: &[T], all: &mut [T]) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        self.blocking(|engine| engine.all_gather(ours, all))
+    pub fn all_gather<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), CollectiveError> {
+        self.check_parts(Operation::AllGather, output.len(), input.len())?;
+        self.blocking(|engine| engine.all_gather(input, output))
     }
 
-    /// Fills `ours` with part `rank` of the reduction of `all` over all ranks; `all` is `world_size` times
-    /// as long.
+    /// Fills `output` with part `rank` of the reduction of `input` over all ranks; `input` is `world_size`
+    /// times as long as `output`.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group, ReduceOp};
     /// let results = Group::on_threads(2, |group| {
-    ///     let mut ours = [0.0; 2];
-    ///     group.reduce_scatter(&[1.0f64, 2.0, 3.0, 4.0], &mut ours, ReduceOp::Sum)?;
-    ///     Ok(ours)
+    ///     let mut output = [0.0; 2];
+    ///     group.reduce_scatter(&[1.0f64, 2.0, 3.0, 4.0], &mut output, ReduceOp::Sum)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[2.0, 4.0], [6.0, 8.0]]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn reduce_scatter<T: Element>(
         &self,
-        all: &[T],
-        ours: &mut [T],
+        input: &[T],
+        output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        self.blocking(|engine| engine.reduce_scatter(all, ours, op))
+        self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
+        self.blocking(|engine| engine.reduce_scatter(input, output, op))
     }
 
-    /// Fills `all` on rank `root` with the `ours` of every rank, in rank order. There, `all` is `world_size`
-    /// times as long; on other ranks it is ignored and may be empty.
+    /// Fills `output` on rank `root` with the `input` of every rank, in rank order. There, `output` is
+    /// `world_size` times as long as `input`; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let mut all = vec![0; if group.rank() == 2 { 3 } else { 0 }];
-    ///     group.gather(&[group.rank() as u8], &mut all, 2)?;
-    ///     Ok(all)
+    ///     let mut output = vec![0; if group.rank() == 2 { 3 } else { 0 }];
+    ///     group.gather(&[group.rank() as u8], &mut output, 2)?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [vec![], vec![], vec![0, 1, 2]]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn gather<T: Element>(
         &self,
-        ours: &[T],
-        all: &mut [T],
+        input: &[T],
+        output: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
-        self.blocking(|engine| engine.gather(ours, all, root))
+        self.check_root_parts(Operation::Gather, output.len(), input.len(), root)?;
+        self.blocking(|engine| engine.gather(input, output, root))
     }
 
-    /// Fills `ours` on every rank with part `rank` of the `all` of rank `root`. There, `all` is `world_size`
-    /// times as long; on other ranks it is ignored and may be empty.
+    /// Fills `output` on every rank with part `rank` of the `input` of rank `root`. There, `input` is
+    /// `world_size` times as long as `output`; on other ranks it is ignored and may be empty.
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(3, |group| {
-    ///     let all: &[i64] = if group.rank() == 0 { &[7, 8, 9] } else { &[] };
-    ///     let mut ours = [0];
-    ///     group.scatter(all, &mut ours, 0)?;
-    ///     Ok(ours[0])
+    ///     let input: &[i64] = if group.rank() == 0 { &[7, 8, 9] } else { &[] };
+    ///     let mut output = [0];
+    ///     group.scatter(input, &mut output, 0)?;
+    ///     Ok(output[0])
     /// })?;
     /// assert_eq!(results, [7, 8, 9]);
     /// # Ok::<(), Error>(())
     /// ```
     pub fn scatter<T: Element>(
         &self,
-        all: &[T],
-        ours: &mut [T],
+        input: &[T],
+        output: &mut [T],
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
-        self.blocking(|engine| engine.scatter(all, ours, root))
+        self.check_root_parts(Operation::Scatter, input.len(), output.len(), root)?;
+        self.blocking(|engine| engine.scatter(input, output, root))
     }
 
     /// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part that rank `r`
@@ -201,17 +206,18 @@ impl Group {
         self.blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
     }
 
-    /// Exchanges parts of any length: `sent[r]` elements are sent to rank `r`, `taken[r]` are received from
-    /// it. The counts of the two ranks must agree. See [`Self::all_to_all`].
+    /// Exchanges parts of any length: `send_counts[r]` elements are sent to rank `r`, `recv_counts[r]` are
+    /// received from it. The counts of the two ranks must agree. See [`Self::all_to_all`].
     ///
     /// ```
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(2, |group| {
     ///     // Rank 0 sends two numbers to rank 1 and receives none.
-    ///     let (sent, taken) = if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
+    ///     let (send_counts, recv_counts) =
+    ///         if group.rank() == 0 { ([0, 2], [0, 0]) } else { ([0, 0], [2, 0]) };
     ///     let input: &[u8] = if group.rank() == 0 { &[5, 6] } else { &[] };
-    ///     let mut output = vec![0; taken.iter().sum()];
-    ///     group.all_to_all_v(input, &sent, &mut output, &taken)?;
+    ///     let mut output = vec![0; recv_counts.iter().sum()];
+    ///     group.all_to_all_v(input, &send_counts, &mut output, &recv_counts)?;
     ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [vec![], vec![5, 6]]);
@@ -220,13 +226,14 @@ impl Group {
     pub fn all_to_all_v<T: Element>(
         &self,
         input: &[T],
-        sent: &[usize],
+        send_counts: &[usize],
         output: &mut [T],
-        taken: &[usize],
+        recv_counts: &[usize],
     ) -> Result<(), CollectiveError> {
-        self.check_counts(input.len(), sent)?;
-        self.check_counts(output.len(), taken)?;
-        self.blocking(|engine| engine.all_to_all(input, output, Counts::Given { sent, taken }))
+        self.check_counts(input.len(), send_counts)?;
+        self.check_counts(output.len(), recv_counts)?;
+        let counts = Counts::Given { send: send_counts, recv: recv_counts };
+        self.blocking(|engine| engine.all_to_all(input, output, counts))
     }
 
     /// Waits until every rank has called it.
@@ -262,8 +269,8 @@ impl Group {
     /// ```
     pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Send, to)?;
-        let parcel = SendBuf { to, values };
-        self.blocking(|engine| engine.exchange(Operation::Send, &[parcel], &mut []))
+        let send = SendBuf { to, values };
+        self.blocking(|engine| engine.exchange(Operation::Send, &[send], &mut []))
     }
 
     /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
@@ -273,7 +280,7 @@ impl Group {
         self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
-    /// Sends `values` to rank `to` and receives `taken` from rank `from` at the same time, so ranks cannot
+    /// Sends `values` to rank `to` and receives `buffer` from rank `from` at the same time, so ranks cannot
     /// deadlock in a cycle. The other ranks can call [`Self::send`] or [`Self::recv`].
     ///
     /// ```
@@ -291,13 +298,13 @@ impl Group {
         &self,
         values: &[T],
         to: usize,
-        taken: &mut [T],
+        buffer: &mut [T],
         from: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::SendRecv, to)?;
         self.check_rank(Operation::SendRecv, from)?;
-        let (parcel, slot) = (SendBuf { to, values }, MessageSlot { from, values: taken });
-        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[parcel], &mut [slot]))
+        let (send, slot) = (SendBuf { to, values }, MessageSlot { from, values: buffer });
+        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[send], &mut [slot]))
     }
 
     /// Sends and receives several messages at the same time, at most one in each direction for every
@@ -309,14 +316,14 @@ impl Group {
     /// // Every rank sends its number to both neighbours.
     /// let results = Group::on_threads(3, |group| {
     ///     let rank = group.rank();
-    ///     let near = [rank.wrapping_sub(1), rank + 1];
-    ///     let near: Vec<usize> = near.into_iter().filter(|peer| *peer < 3).collect();
-    ///     let ours = [rank as u8];
-    ///     let mut theirs = vec![[0u8]; near.len()];
-    ///     let sends: Vec<_> = near.iter().map(|peer| (*peer, &ours[..])).collect();
-    ///     let recvs = near.iter().zip(&mut theirs).map(|(peer, room)| (*peer, &mut room[..]));
+    ///     let peers = [rank.wrapping_sub(1), rank + 1];
+    ///     let peers: Vec<usize> = peers.into_iter().filter(|peer| *peer < 3).collect();
+    ///     let values = [rank as u8];
+    ///     let mut buffers = vec![[0u8]; peers.len()];
+    ///     let sends: Vec<_> = peers.iter().map(|peer| (*peer, &values[..])).collect();
+    ///     let recvs = peers.iter().zip(&mut buffers).map(|(peer, buffer)| (*peer, &mut buffer[..]));
     ///     group.exchange(&sends, recvs.collect())?;
-    ///     Ok(theirs.concat())
+    ///     Ok(buffers.concat())
     /// })?;
     /// assert_eq!(results, [vec![1], vec![0, 2], vec![1]]);
     /// # Ok::<(), Error>(())
@@ -328,11 +335,10 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_once(sends.iter().map(|(to, _)| *to))?;
         self.check_once(recvs.iter().map(|(from, _)| *from))?;
-        let parcels: Vec<_> =
-            sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
+        let sends: Vec<_> = sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
         let slots = recvs.into_iter().map(|(from, values)| MessageSlot { from, values });
         let mut slots: Vec<_> = slots.collect();
-        self.blocking(|engine| engine.exchange(Operation::Exchange, &parcels, &mut slots))
+        self.blocking(|engine| engine.exchange(Operation::Exchange, &sends, &mut slots))
     }
 
     pub(super) fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
@@ -340,66 +346,71 @@ impl Group {
             Ok(())
         } else {
             let world = self.world_size();
-            Err(self.bad_argument(op, format!("there is no rank {rank} among {world}")))
+            Err(self.bad_argument(op, format!("rank {rank} is not in a group of size {world}")))
         }
     }
 
     fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
         self.check_rank(op, rank)?;
         if rank == self.rank() {
-            let problem = "a rank sends nothing to itself, but with `send_recv`".to_owned();
-            Err(self.bad_argument(op, problem))
+            let problem = "a rank cannot send to itself or receive from itself; use `send_recv`";
+            Err(self.bad_argument(op, problem.to_owned()))
         } else {
             Ok(())
         }
     }
 
+    /// Checks that no rank occurs twice.
     fn check_once(&self, peers: impl Iterator<Item = usize>) -> Result<(), CollectiveError> {
         let mut seen = vec![false; self.world_size()];
         for peer in peers {
             self.check_rank(Operation::Exchange, peer)?;
             if std::mem::replace(&mut seen[peer], true) {
-                let problem = format!("two messages between us and rank {peer} in one direction");
+                let problem =
+                    format!("two messages in one direction between this rank and rank {peer}");
                 return Err(self.bad_argument(Operation::Exchange, problem));
             }
         }
         Ok(())
     }
 
+    /// Checks that `all` elements are one part of `part` elements for each rank.
     pub(super) fn check_parts(
         &self,
         op: Operation,
         all: usize,
-        ours: usize,
+        part: usize,
     ) -> Result<(), CollectiveError> {
         let world = self.world_size();
-        if ours.checked_mul(world) == Some(all) {
+        if part.checked_mul(world) == Some(all) {
             Ok(())
         } else {
-            Err(self
-                .bad_argument(op, format!("{all} elements are not {world} times {ours} elements")))
+            let problem = format!("expected {world} × {part} elements, got {all}");
+            Err(self.bad_argument(op, problem))
         }
     }
 
+    /// Checks the lengths like [`Self::check_parts`], on the root only.
     pub(super) fn check_root_parts(
         &self,
         op: Operation,
         all: usize,
-        ours: usize,
+        part: usize,
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(op, root)?;
-        if root == self.rank() { self.check_parts(op, all, ours) } else { Ok(()) }
+        if root == self.rank() { self.check_parts(op, all, part) } else { Ok(()) }
     }
 
+    /// Checks that there is a count for each rank, and that their sum is `len`.
     fn check_counts(&self, len: usize, counts: &[usize]) -> Result<(), CollectiveError> {
         let world = self.world_size();
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
         if counts.len() == world && sum == Some(len) {
             return Ok(());
         }
-        let parts = counts.len();
-        let problem = format!("{parts} counts do not share {len} elements between {world} ranks");
+        let given = counts.len();
+        let problem = format!("expected {world} counts whose sum is {len}, got {given} counts");
         Err(self.bad_argument(Operation::AllToAll, problem))
     }
 

@@ -1,8 +1,9 @@
 //! All-reduce between nodes with overlapping rounds.
 //!
-//! While the pieces of one round travel, the next one is folded, and the result of the one before
-//! comes home. Every rank takes the same steps in the same order, so what is sent on a connection is
-//! what is expected there; a rank that waits for neighbours continues to send.
+//! While the pieces of one round are in transit, the next round is folded, and the result of the
+//! previous round is received. Every rank takes the same steps in the same order, so the data that is
+//! sent on a connection is the data that is expected there; a rank that waits for other ranks of its
+//! node continues to send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,8 +36,9 @@ struct UnderWay<T> {
 /// A round with its pieces in transit, and this node's pieces of this rank's slice.
 type Folded<T> = (UnderWay<T>, PooledBuffer<<T as Element>::Sum>);
 
-/// The rounds in progress.
+/// Pipeline of the rounds in progress.
 struct Line<T: Element> {
+    /// The round with its pieces in transit.
     folded: Option<Folded<T>>,
     /// The round with its result in transit.
     summed: Option<UnderWay<T>>,
@@ -48,36 +50,36 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        finish: Finish,
-        patience: Deadline,
+        post_op: Finish,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let shares = self.shares();
-        let mut line = Line { folded: None, summed: None };
+        let mut pipeline = Line { folded: None, summed: None };
         for (number, range) in rounds(call.count, shares[0].len()).enumerate() {
             let share = shares[number % shares.len()].clone();
-            let begun = self.fold_round(call, memory, range, share, patience)?;
-            self.step(&mut line, Some(begun), memory, call.reduce, finish)?;
+            let next = self.fold_round(call, memory, range, share, deadline)?;
+            self.step(&mut pipeline, Some(next), memory, call.reduce, post_op)?;
             if shares.len() == 1 {
-                self.clear(&mut line, memory, call.reduce, finish)?;
+                self.clear(&mut pipeline, memory, call.reduce, post_op)?;
             }
         }
-        self.clear(&mut line, memory, call.reduce, finish)?;
-        let Self { across, node, .. } = self;
-        across.as_mut().map_or(Ok(()), |across| across.settle(node, patience))
+        self.clear(&mut pipeline, memory, call.reduce, post_op)?;
+        let Self { inter_node, node, .. } = self;
+        inter_node.as_mut().map_or(Ok(()), |inter_node| inter_node.settle(node, deadline))
     }
 
-    /// Advances every round by one step, and begins another one.
+    /// Advances every round by one step, and adds `next`.
     fn step<T: Element>(
         &mut self,
-        line: &mut Line<T>,
-        begun: Option<Folded<T>>,
+        pipeline: &mut Line<T>,
+        next: Option<Folded<T>>,
         memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
     ) -> Result<(), Cause> {
-        let folded = std::mem::replace(&mut line.folded, begun);
-        let summed = folded.map(|folded| self.sum_round(reduce, finish, folded)).transpose()?;
-        match std::mem::replace(&mut line.summed, summed) {
+        let folded = std::mem::replace(&mut pipeline.folded, next);
+        let summed = folded.map(|folded| self.sum_round(reduce, post_op, folded)).transpose()?;
+        match std::mem::replace(&mut pipeline.summed, summed) {
             Some(summed) => self.end_round(memory, &summed),
             None => Ok(()),
         }
@@ -86,12 +88,12 @@ impl Engine {
     /// Advances all rounds until they are complete.
     fn clear<T: Element>(
         &mut self,
-        line: &mut Line<T>,
+        pipeline: &mut Line<T>,
         memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
-        finish: Finish,
+        post_op: Finish,
     ) -> Result<(), Cause> {
-        (1..ROUNDS_UNDER_WAY).try_for_each(|_| self.step(line, None, memory, reduce, finish))
+        (1..ROUNDS_UNDER_WAY).try_for_each(|_| self.step(pipeline, None, memory, reduce, post_op))
     }
 
     /// Begins a round, and sends the pieces of this node.
@@ -101,15 +103,15 @@ impl Engine {
         memory: &CallMemory<'_, T>,
         range: Range<usize>,
         share: Window<T>,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<Folded<T>, Cause> {
-        let place = memory.stage_in(&range, &share);
-        let round = self.enter_at::<T>(call, place, |_| range.len(), patience)?;
+        let location = memory.stage_in(&range, &share);
+        let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
         let world = self.world();
         let slice_of = |rank: usize| slice(range.len(), world, rank);
-        let Self { across, node, workspace, .. } = self;
-        let across = across.as_mut().expect("there are other nodes");
-        let ours = across.send_pieces(&round, call.reduce, &slice_of, workspace, node)?;
+        let Self { inter_node, node, workspace, .. } = self;
+        let inter_node = inter_node.as_mut().expect("there are other nodes");
+        let ours = inter_node.send_pieces(&round, call.reduce, &slice_of, workspace, node)?;
         Ok((UnderWay { round, range, share }, ours))
     }
 
@@ -117,44 +119,44 @@ impl Engine {
     fn sum_round<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        finish: Finish,
-        (under_way, ours): Folded<T>,
+        post_op: Finish,
+        (in_flight, ours): Folded<T>,
     ) -> Result<UnderWay<T>, Cause> {
         let (world, rank) = (self.world(), self.roster.rank);
-        let round = &under_way.round;
+        let round = &in_flight.round;
         let slice_of = |rank: usize| slice(round.len, world, rank);
-        let Self { across, node, workspace, .. } = self;
-        let across = across.as_mut().expect("there are other nodes");
-        let mut sum = across.take_sum(round, reduce, ours, workspace, node)?;
-        finish.apply(&mut sum);
-        let values = across.narrow::<T>(sum);
+        let Self { inter_node, node, workspace, .. } = self;
+        let inter_node = inter_node.as_mut().expect("there are other nodes");
+        let mut sum = inter_node.take_sum(round, reduce, ours, workspace, node)?;
+        post_op.apply(&mut sum);
+        let values = inter_node.narrow::<T>(sum);
         let bytes = Arc::new(values.cast::<u8>());
-        across.send_slice(round, &bytes, &slice_of, node)?;
+        inter_node.send_slice(round, &bytes, &slice_of, node)?;
         for window in &round.windows {
             window.write(slice_of(rank).start, bytemuck::cast_slice(&bytes));
         }
-        across.let_go(bytes);
-        Ok(under_way)
+        inter_node.let_go(bytes);
+        Ok(in_flight)
     }
 
     /// Receives the other slices, and copies the result of the round to the memory of the call.
     fn end_round<T: Element>(
         &mut self,
         memory: &mut CallMemory<'_, T>,
-        under_way: &UnderWay<T>,
+        in_flight: &UnderWay<T>,
     ) -> Result<(), Cause> {
-        let UnderWay { round, range, share } = under_way;
+        let UnderWay { round, range, share } = in_flight;
         let world = self.world();
-        let Self { across, node, .. } = self;
-        let across = across.as_mut().expect("there are other nodes");
-        for (owner, values) in across.take_slices::<T>(round, node)? {
+        let Self { inter_node, node, .. } = self;
+        let inter_node = inter_node.as_mut().expect("there are other nodes");
+        for (owner, values) in inter_node.take_slices::<T>(round, node)? {
             for window in &round.windows {
                 window.write(slice(round.len, world, owner).start, &values);
             }
-            across.rooms().put(values);
+            inter_node.rooms().put(values);
         }
-        across.keep_sent();
-        self.meet(round.patience)?;
+        inter_node.keep_sent();
+        self.meet(round.deadline)?;
         memory.stage_out(range, share);
         Ok(())
     }
@@ -163,7 +165,7 @@ impl Engine {
     /// overlap.
     fn shares<T: Element>(&self) -> Vec<Window<T>> {
         let staging = self.staging::<T>();
-        if !self.across.as_ref().is_some_and(|across| across.net().overlaps()) {
+        if !self.inter_node.as_ref().is_some_and(|inter_node| inter_node.net().overlaps()) {
             return vec![staging];
         }
         let len = staging.len() / ROUNDS_UNDER_WAY / SHARE_UNIT * SHARE_UNIT;

@@ -28,19 +28,19 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
         let call = OperationCall::new(op, part);
-        self.run::<T>(call, |engine, call, patience| {
+        self.run::<T>(call, |engine, call, deadline| {
             let staging = engine.staging::<T>();
             for range in rounds(part, part_len_max(&staging, world)?) {
                 staging.write(rank * range.len(), &ours[range.clone()]);
                 let window = staging.part(&(0..world * range.len()));
-                let round = engine.enter(call, &window, patience)?;
+                let round = engine.enter(call, &window, deadline)?;
                 engine.gather_across(&round, &ours[range.clone()], &window)?;
                 for other in 0..world {
                     let start = other * part + range.start;
                     let target = &mut all[start..start + range.len()];
                     engine.window_of(&round, other).read(other * range.len(), target);
                 }
-                engine.meet(patience)?;
+                engine.meet(deadline)?;
             }
             Ok(())
         })
@@ -54,12 +54,12 @@ impl Engine {
         window: &Window<T>,
     ) -> Result<(), Cause> {
         let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
-        let Some(across) = &mut self.across else { return Ok(()) };
-        for (owner, values) in across.spread(round, ours, &slice_of, &self.node)? {
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
+        for (owner, values) in inter_node.spread(round, ours, &slice_of, &self.node)? {
             window.write(slice_of(owner).start, &values);
-            across.rooms().put(values);
+            inter_node.rooms().put(values);
         }
-        self.meet(round.patience)
+        self.meet(round.deadline)
     }
 
     /// The root gets all ranks' data, in rank order; `all` is used on the root only.
@@ -71,14 +71,14 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let call =
             OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
-        self.run::<T>(call, |engine, call, patience| {
-            engine.assemble::<T>(call, patience)?;
-            let parcel = SendBuf { to: root, values: ours };
+        self.run::<T>(call, |engine, call, deadline| {
+            engine.assemble::<T>(call, deadline)?;
+            let send = SendBuf { to: root, values: ours };
             let mut slots = Vec::new();
             if engine.roster.rank == root {
                 slots = slots_of(all, vec![ours.len(); engine.world()]);
             }
-            engine.deliver(call.op, &[parcel], &mut slots, patience)
+            engine.deliver(call.op, &[send], &mut slots, deadline)
         })
     }
 
@@ -93,14 +93,14 @@ impl Engine {
             root: Some(root),
             ..OperationCall::new(Operation::Scatter, ours.len())
         };
-        self.run::<T>(call, |engine, call, patience| {
-            engine.assemble::<T>(call, patience)?;
-            let mut parcels = Vec::new();
+        self.run::<T>(call, |engine, call, deadline| {
+            engine.assemble::<T>(call, deadline)?;
+            let mut sends = Vec::new();
             if engine.roster.rank == root {
-                parcels = parcels_of(all, &vec![ours.len(); engine.world()]);
+                sends = parcels_of(all, &vec![ours.len(); engine.world()]);
             }
             let slot = MessageSlot { from: root, values: ours };
-            engine.deliver(call.op, &parcels, &mut [slot], patience)
+            engine.deliver(call.op, &sends, &mut [slot], deadline)
         })
     }
 
@@ -112,17 +112,17 @@ impl Engine {
         counts: Counts<'_>,
     ) -> Result<(), CollectiveError> {
         let world = self.world();
-        let (count, sent, taken) = match counts {
+        let (count, send_counts, recv_counts) = match counts {
             Counts::Equal(part) => (part, vec![part; world], vec![part; world]),
             // The lengths differ between ranks, so only the parts themselves can be compared.
-            Counts::Given { sent, taken } => (0, sent.to_vec(), taken.to_vec()),
+            Counts::Given { send, recv } => (0, send.to_vec(), recv.to_vec()),
         };
         let call = OperationCall::new(Operation::AllToAll, count);
-        self.run::<T>(call, |engine, call, patience| {
+        self.run::<T>(call, |engine, call, deadline| {
             let nothing = engine.staging::<T>().part(&(0..0));
-            engine.enter(call, &nothing, patience)?;
-            let parcels = parcels_of(input, &sent);
-            engine.deliver(call.op, &parcels, &mut slots_of(output, taken), patience)
+            engine.enter(call, &nothing, deadline)?;
+            let sends = parcels_of(input, &send_counts);
+            engine.deliver(call.op, &sends, &mut slots_of(output, recv_counts), deadline)
         })
     }
 
@@ -130,22 +130,25 @@ impl Engine {
     fn assemble<T: Element>(
         &mut self,
         call: OperationCall,
-        patience: Deadline,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
-        let round = self.enter(call, &nothing, patience)?;
-        let Some(across) = &mut self.across else { return Ok(()) };
-        across.greet(round.fingerprint, &self.node, patience)
+        let round = self.enter(call, &nothing, deadline)?;
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
+        inter_node.greet(round.fingerprint, &self.node, deadline)
     }
 }
 
 /// Lengths of the parts of an [`Engine::all_to_all`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts<'a> {
+    /// All parts have this length.
     Equal(usize),
-    Given { sent: &'a [usize], taken: &'a [usize] },
+    /// Lengths of the parts that are sent to and received from each rank.
+    Given { send: &'a [usize], recv: &'a [usize] },
 }
 
+/// Division of `all` into consecutive parts, one to send to each rank.
 fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> {
     let parts = counts.iter().enumerate().map(|(to, count)| {
         let (values, rest) = all.split_at(*count);
@@ -155,6 +158,7 @@ fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> 
     parts.collect()
 }
 
+/// Division of `all` into consecutive parts, one to receive from each rank.
 fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<MessageSlot<'_, T>> {
     let parts = counts.into_iter().enumerate().map(|(from, count)| {
         let (values, rest) = std::mem::take(&mut all).split_at_mut(count);
@@ -167,7 +171,7 @@ fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<MessageSlot<'_, T>>
 /// Number of elements of every rank's part that fit a staging area at once.
 pub(super) fn part_len_max<T: Element>(staging: &Window<T>, world: usize) -> Result<usize, Cause> {
     match staging.len() / world {
-        0 => Err(Cause::Argument(format!("{world} ranks are too many for one staging area"))),
+        0 => Err(Cause::Argument(format!("parts for {world} ranks do not fit the staging area"))),
         len => Ok(len),
     }
 }

@@ -1,7 +1,7 @@
 //! All-reduce between nodes in a ring, for groups that accept sums in any order.
 //!
-//! Every rank communicates with two others only, whatever the number of nodes, for networks in
-//! which all-to-all traffic is slow. The sum of each part of the data begins at another node, so
+//! Every rank communicates with two other ranks only, for any number of nodes; this is for networks
+//! in which all-to-all traffic is slow. The sum of each part of the data begins at another node, so
 //! the result is equal on all ranks, but differs between placements.
 
 use std::ops::Range;
@@ -21,7 +21,9 @@ use crate::runtime::tree::Fold;
 struct Place {
     columns: usize,
     column: usize,
+    /// Rank of the next node, to which this rank sends.
     next: usize,
+    /// Rank of the previous node, from which this rank receives.
     previous: usize,
 }
 
@@ -31,9 +33,10 @@ impl Place {
         let nodes = placement.nodes();
         let columns = (0..nodes).map(|node| placement.ranks_of(node).len()).min()?;
         let (node, column) = (placement.node_of(rank), placement.local_of(rank));
-        let at = |node: usize| placement.ranks_of(node % nodes).get(column).copied();
+        let rank_on = |node: usize| placement.ranks_of(node % nodes).get(column).copied();
         (column < columns).then_some(())?;
-        Some(Self { columns, column, next: at(node + 1)?, previous: at(node + nodes - 1)? })
+        let (next, previous) = (rank_on(node + 1)?, rank_on(node + nodes - 1)?);
+        Some(Self { columns, column, next, previous })
     }
 }
 
@@ -43,28 +46,29 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        finish: Finish,
-        patience: Deadline,
+        post_op: Finish,
+        deadline: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
-        let place = Place::of(self.roster.rank, &self.roster.placement);
+        let position = Place::of(self.roster.rank, &self.roster.placement);
         let fold = Fold::of(self.roster.neighbours().len());
         for range in rounds(call.count, staging.len()) {
-            let numbers = memory.stage_in(&range, &staging);
-            let round = self.enter_at::<T>(call, numbers, |_| range.len(), patience)?;
-            if let (Some(place), Some(across)) = (&place, &mut self.across) {
-                let column = slice(round.len, place.columns, place.column);
-                let turn = Turn { round: &round, reduce: call.reduce, finish, place };
-                turn.run(across, &mut self.workspace, &self.node, &fold, column)?;
+            let location = memory.stage_in(&range, &staging);
+            let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
+            if let (Some(position), Some(inter_node)) = (&position, &mut self.inter_node) {
+                let column = slice(round.len, position.columns, position.column);
+                let ring_round =
+                    Turn { round: &round, reduce: call.reduce, finish: post_op, place: position };
+                ring_round.run(inter_node, &mut self.workspace, &self.node, &fold, column)?;
             }
-            self.meet(patience)?;
+            self.meet(deadline)?;
             memory.stage_out(&range, &staging);
         }
         Ok(())
     }
 }
 
-/// State of one round of one column.
+/// Parameters of one round of one column.
 struct Turn<'a, T> {
     round: &'a Round<T>,
     reduce: ReduceOp,
@@ -73,9 +77,10 @@ struct Turn<'a, T> {
 }
 
 impl<T: Element> Turn<'_, T> {
+    /// Reduces the column around the ring, and distributes the result.
     fn run(
         &self,
-        across: &mut InterNode,
+        inter_node: &mut InterNode,
         workspace: &mut Workspace,
         node: &LocalNode,
         fold: &Fold,
@@ -83,45 +88,45 @@ impl<T: Element> Turn<'_, T> {
     ) -> Result<(), Cause> {
         let (nodes, home) = (node.roster.placement.nodes(), node.roster.node());
         let chunk = |chunk: usize| slice(column.len(), nodes, chunk);
-        let mut sums = across.rooms().take::<T::Sum>(column.len());
+        let mut sums = inter_node.rooms().take::<T::Sum>(column.len());
         let windows = &self.round.windows;
         fold_windows_into(workspace, fold, self.reduce, windows, &column, &mut sums);
         let longest = (0..nodes).map(|part| chunk(part).len()).max().unwrap_or(0);
-        let mut taken = across.rooms().take::<T::Sum>(longest);
-        for RingStep { give, take } in ring(nodes, home) {
-            let taken = &mut taken[..chunk(take).len()];
-            self.pass::<T::Sum>(across, node, &sums[chunk(give)], taken)?;
-            T::Sum::combine_left(self.reduce, &mut sums[chunk(take)], taken);
+        let mut received = inter_node.rooms().take::<T::Sum>(longest);
+        for RingStep { give: send, take: recv } in ring(nodes, home) {
+            let received = &mut received[..chunk(recv).len()];
+            self.pass::<T::Sum>(inter_node, node, &sums[chunk(send)], received)?;
+            T::Sum::combine_left(self.reduce, &mut sums[chunk(recv)], received);
         }
         // The chunk that this rank has reduced completely after one step for each other node.
         let ours = chunk((home + 1) % nodes);
         self.finish.apply(&mut sums[ours]);
-        let mut result = across.narrow::<T>(sums);
-        let mut taken = taken.cast::<T>();
-        for RingStep { give, take } in ring(nodes, home + 1) {
-            let taken = &mut taken[..chunk(take).len()];
-            self.pass::<T>(across, node, &result[chunk(give)], taken)?;
-            result[chunk(take)].copy_from_slice(taken);
+        let mut result = inter_node.narrow::<T>(sums);
+        let mut received = received.cast::<T>();
+        for RingStep { give: send, take: recv } in ring(nodes, home + 1) {
+            let received = &mut received[..chunk(recv).len()];
+            self.pass::<T>(inter_node, node, &result[chunk(send)], received)?;
+            result[chunk(recv)].copy_from_slice(received);
         }
         for window in &self.round.windows {
             window.write(column.start, &result);
         }
-        across.rooms().put(result);
-        across.rooms().put(taken);
+        inter_node.rooms().put(result);
+        inter_node.rooms().put(received);
         Ok(())
     }
 
     /// Sends data to the next node, and receives data from the previous one.
     fn pass<E: Element>(
         &self,
-        across: &mut InterNode,
+        inter_node: &mut InterNode,
         node: &LocalNode,
-        given: &[E],
-        taken: &mut [E],
+        values: &[E],
+        received: &mut [E],
     ) -> Result<(), Cause> {
-        let Round { fingerprint, patience, .. } = *self.round;
-        let given = outgoing(fingerprint, self.place.next, given);
-        let taken = incoming(fingerprint, self.place.previous, taken);
-        across.exchange(&[given], &mut [taken], node, patience)
+        let Round { fingerprint, deadline, .. } = *self.round;
+        let send = outgoing(fingerprint, self.place.next, values);
+        let recv = incoming(fingerprint, self.place.previous, received);
+        inter_node.exchange(&[send], &mut [recv], node, deadline)
     }
 }

@@ -1,6 +1,7 @@
-//! Pool of buffers for data in transit between nodes, which are reused in every round. Memory that
-//! is allocated and freed each time is returned to the kernel and faulted in again page by page:
-//! with 256 KiB per round that took twice as long as sending the data.
+//! Pool of buffers for data in transit between nodes, which are reused in every round.
+//!
+//! Memory that is allocated and freed in every round is returned to the kernel and faulted in again
+//! page by page: with 256 KiB per round, this took twice as long as sending the data.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -28,17 +29,17 @@ impl BufferPool {
     /// Returns a buffer for `len` elements, with the content of an earlier use.
     pub(crate) fn take<T: Element>(&mut self, len: usize) -> PooledBuffer<T> {
         let mut words = self.free.pop().unwrap_or_default();
-        let wanted = (len * size_of::<T>()).div_ceil(size_of::<u64>());
-        if words.len() < wanted {
-            words.resize(wanted, 0);
+        let needed = (len * size_of::<T>()).div_ceil(size_of::<u64>());
+        if words.len() < needed {
+            words.resize(needed, 0);
         }
         PooledBuffer { words, len, element: PhantomData }
     }
 
     /// Returns a buffer to the pool.
-    pub(crate) fn put<T>(&mut self, room: PooledBuffer<T>) {
+    pub(crate) fn put<T>(&mut self, buffer: PooledBuffer<T>) {
         if self.free.len() < KEPT_MAX {
-            self.free.push(room.words);
+            self.free.push(buffer.words);
         }
     }
 }
@@ -72,17 +73,17 @@ mod tests {
 
     #[test]
     fn buffer_is_reused_for_any_element_type() {
-        let mut rooms = BufferPool::default();
-        let mut numbers = rooms.take::<f32>(5);
-        numbers.fill(1.0);
-        let place = numbers.as_ptr().cast::<u8>();
-        rooms.put(numbers);
-        let again = rooms.take::<Bf16>(3);
-        assert_eq!((again.len(), again.as_ptr().cast::<u8>()), (3, place));
-        let bytes = again.cast::<u8>();
-        assert_eq!((bytes.len(), bytes.as_ptr()), (6, place));
+        let mut pool = BufferPool::default();
+        let mut floats = pool.take::<f32>(5);
+        floats.fill(1.0);
+        let address = floats.as_ptr().cast::<u8>();
+        pool.put(floats);
+        let halves = pool.take::<Bf16>(3);
+        assert_eq!((halves.len(), halves.as_ptr().cast::<u8>()), (3, address));
+        let bytes = halves.cast::<u8>();
+        assert_eq!((bytes.len(), bytes.as_ptr()), (6, address));
         assert_eq!(bytes.cast::<Bf16>().len(), 3);
-        let fresh = rooms.take::<u8>(0);
-        assert!(fresh.is_empty() && rooms.free.is_empty());
+        let empty = pool.take::<u8>(0);
+        assert!(empty.is_empty() && pool.free.is_empty());
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Runner {
     core: Arc<Core>,
 }
 
+/// State that the callers and the communication thread share.
 struct Core {
     engine: Mutex<Engine>,
     /// Number of started operations that are not complete; blocking ones wait for them, so that all
@@ -27,7 +28,7 @@ struct Core {
     idle: Condvar,
 }
 
-/// Length of the queue of started operations; starting one more blocks.
+/// Capacity of the queue of started operations; if it is full, starting another one blocks.
 const STARTED_MAX: usize = 1024;
 
 type Outcome = Result<(), CollectiveError>;
@@ -52,27 +53,27 @@ impl Runner {
         operation(&mut self.core.lock())
     }
 
-    /// Starts an operation; `watch` is called when it begins and when it has succeeded.
+    /// Starts an operation; `on_event` is called when it begins and when it has succeeded.
     pub(crate) fn start(
         &self,
         operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
-        watch: impl Fn(Moment) + Send + 'static,
+        on_event: impl Fn(Moment) + Send + 'static,
     ) -> io::Result<Pending> {
         let comm = self.comm()?;
-        let (done, outcome) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let job: Job = Box::new(move |engine| {
-            watch(Moment::Started);
-            let ended = operation(engine);
-            if ended.is_ok() {
-                watch(Moment::Done);
+            on_event(Moment::Started);
+            let result = operation(engine);
+            if result.is_ok() {
+                on_event(Moment::Done);
             }
             // Sending fails if the owner has dropped the handle.
-            let _ = done.send(ended);
+            let _ = sender.send(result);
         });
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
         jobs.send(job).expect("the communication thread runs until jobs are closed");
-        Ok(Pending { outcome, ended: None })
+        Ok(Pending { outcome: receiver, ended: None })
     }
 
     /// Returns the communication thread, which is started at its first use.
@@ -81,7 +82,8 @@ impl Runner {
             return Ok(comm);
         }
         let comm = Comm::start(self.core.clone())?;
-        // Of two threads created at once, the second one has no operation and is dropped.
+        // If two callers create a thread at the same time, the second thread has no operation and is
+        // dropped.
         Ok(self.comm.get_or_init(|| comm))
     }
 
@@ -114,10 +116,10 @@ impl Comm {
         let body = move || {
             for job in queue {
                 let mut engine = core.lock();
-                // The caller computes meanwhile and should have the processor.
-                let patient = std::mem::replace(&mut engine.spin, Spin::BRIEF);
+                // The caller computes meanwhile and needs the processor.
+                let spin = std::mem::replace(&mut engine.spin, Spin::BRIEF);
                 job(&mut engine);
-                engine.spin = patient;
+                engine.spin = spin;
                 drop(engine);
                 core.finish_one();
             }
@@ -131,7 +133,7 @@ impl Drop for Comm {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // The waiting caller has already received a panic of that thread.
+            // The panic hook has already reported a panic of this thread.
             let _ = thread.join();
         }
     }
@@ -140,29 +142,33 @@ impl Drop for Comm {
 /// Event of a started operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
+    /// It begins to run.
     Started,
+    /// It has succeeded.
     Done,
 }
 
 /// Future outcome of a started operation.
 pub(crate) struct Pending {
     outcome: Receiver<Outcome>,
+    /// Outcome that was received and not yet taken.
     ended: Option<Outcome>,
 }
 
 impl Pending {
-    /// An operation that could not be started.
+    /// Outcome of an operation that could not be started.
     pub(crate) fn failed(error: CollectiveError) -> Self {
-        let (done, outcome) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // Sending cannot fail: the receiver exists.
-        let _ = done.send(Err(error));
-        Self { outcome, ended: None }
+        let _ = sender.send(Err(error));
+        Self { outcome: receiver, ended: None }
     }
 
+    /// Waits until the operation has ended.
     pub(crate) fn wait(mut self) -> Outcome {
         match self.ended.take() {
-            Some(ended) => ended,
-            None => self.outcome.recv().expect("the communication thread answers every job"),
+            Some(outcome) => outcome,
+            None => self.outcome.recv().expect("the communication thread reports every outcome"),
         }
     }
 
@@ -186,7 +192,7 @@ impl Pending {
                 Ok(outcome) => Some(outcome),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
-                    panic!("the communication thread answers every job")
+                    panic!("the communication thread reports every outcome")
                 }
             };
         }

@@ -1,4 +1,4 @@
-//! [`DistributedSampler`]: the samples of each worker, in exactly torch's order.
+//! [`DistributedSampler`]: assigns the rows of a data set to workers, in exactly torch's order.
 
 use crate::runtime::Group;
 
@@ -43,11 +43,15 @@ impl DistributedSampler {
     /// # Panics
     /// If `rank` is not less than `replicas`.
     pub fn new(rows: usize, replicas: usize, rank: usize, options: SamplerOptions) -> Self {
-        assert!(rank < replicas, "there is no replica {rank} among {replicas}");
+        assert!(
+            rank < replicas,
+            "rank {rank} is not less than the number of replicas ({replicas})"
+        );
         Self { rows, replicas, rank, options, epoch: 0 }
     }
 
-    /// Creates the samplers of this rank's lanes: one for each of `accumulate` micro-batches, in order.
+    /// Creates the samplers of this rank's lanes. A lane is one micro-batch of a step: a rank has
+    /// `accumulate` lanes, and each of them is a replica of its own.
     pub fn lanes(rows: usize, group: &Group, accumulate: usize) -> Vec<Self> {
         Self::lanes_with(rows, group, accumulate, SamplerOptions::default())
     }
@@ -90,9 +94,9 @@ impl DistributedSampler {
         } else {
             (0..self.rows).collect()
         };
-        let places = (0..self.len()).map(|nth| self.rank + nth * self.replicas);
+        let positions = (0..self.len()).map(|nth| self.rank + nth * self.replicas);
         // After the end the order is repeated as often as needed.
-        places.map(|place| order[place % self.rows]).collect::<Vec<_>>().into_iter()
+        positions.map(|position| order[position % self.rows]).collect::<Vec<_>>().into_iter()
     }
 }
 
@@ -113,6 +117,7 @@ pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
     order
 }
 
+/// Constants `n` (words of state) and `m` (middle word) of the generator.
 const STATE: usize = 624;
 const MIDDLE: usize = 397;
 

@@ -1,4 +1,5 @@
-//! Placement of ranks, slices and rounds of operations, as data. Pure: no I/O, no clock, no transport.
+//! Placement of ranks, and division of operations into slices and rounds. Pure: no I/O, no clock, no
+//! transport.
 
 use std::ops::Range;
 
@@ -22,8 +23,8 @@ impl Placement {
             local_of.push(ranks.len());
             ranks.push(rank);
         }
-        let inhabited = !node_of.is_empty() && ranks_of.iter().all(|ranks| !ranks.is_empty());
-        inhabited.then_some(Self { hosts, node_of, local_of, ranks_of })
+        let is_complete = !node_of.is_empty() && ranks_of.iter().all(|ranks| !ranks.is_empty());
+        is_complete.then_some(Self { hosts, node_of, local_of, ranks_of })
     }
 
     /// Creates a placement of all ranks on one node.
@@ -38,10 +39,10 @@ impl Placement {
         let nodes: Vec<usize> = (0..self.nodes())
             .filter(|node| members.iter().any(|member| self.node_of[*member] == *node))
             .collect();
-        let place = |member: &usize| nodes.binary_search(&self.node_of[*member]);
-        let node_of = members.iter().map(|member| place(member).expect("nodes of all members"));
+        let index = |member: &usize| nodes.binary_search(&self.node_of[*member]);
+        let node_of = members.iter().map(|member| index(member).expect("nodes of all members"));
         let hosts = nodes.iter().map(|node| self.hosts[*node].clone()).collect();
-        Self::new(hosts, node_of.collect()).expect("every node that is left has a member")
+        Self::new(hosts, node_of.collect()).expect("every remaining node has a member")
     }
 
     /// Returns the number of ranks of the job.
@@ -147,11 +148,11 @@ pub struct RingStep {
     pub take: usize,
 }
 
-/// Returns the steps of one of `places` members that starts with part `first` and passes on what it
-/// receives: after these steps, every member has had every part.
-pub fn ring(places: usize, first: usize) -> impl Iterator<Item = RingStep> {
-    let part = move |step: usize| (first + places - step) % places;
-    (1..places).map(move |step| RingStep { give: part(step - 1), take: part(step) })
+/// Returns the steps of one of `members` members that first sends part `first` and then forwards the
+/// part that it has received: after these steps, every member has had every part.
+pub fn ring(members: usize, first: usize) -> impl Iterator<Item = RingStep> {
+    let part = move |step: usize| (first + members - step) % members;
+    (1..members).map(move |step| RingStep { give: part(step - 1), take: part(step) })
 }
 
 #[cfg(test)]
@@ -187,30 +188,30 @@ mod tests {
 
     #[test]
     fn ring_sums_all_parts_and_distributes_them() {
-        for places in 1..9 {
-            // For each place and part, the places that have contributed to the sum.
-            let mut known: Vec<Vec<Vec<usize>>> =
-                (0..places).map(|place| vec![vec![place]; places]).collect();
-            let mut turn = |first: fn(usize) -> usize, adds: bool| {
-                for step in 0..places.saturating_sub(1) {
-                    let before = known.clone();
-                    for (place, known) in known.iter_mut().enumerate() {
-                        let previous = (place + places - 1) % places;
-                        let steps = |place| ring(places, first(place)).nth(step).unwrap();
-                        let RingStep { take, .. } = steps(place);
-                        assert_eq!(take, steps(previous).give, "both mean one part");
-                        let came = &before[previous][take];
-                        let mine = &mut known[take];
-                        if adds { mine.extend(came) } else { mine.clone_from(came) }
+        for count in 1..9 {
+            // For each member and part, the members that have contributed to the sum.
+            let mut sums: Vec<Vec<Vec<usize>>> =
+                (0..count).map(|member| vec![vec![member]; count]).collect();
+            let mut run = |first: fn(usize) -> usize, adds: bool| {
+                for step in 0..count.saturating_sub(1) {
+                    let before = sums.clone();
+                    for (member, sums) in sums.iter_mut().enumerate() {
+                        let previous = (member + count - 1) % count;
+                        let steps = |member| ring(count, first(member)).nth(step).unwrap();
+                        let RingStep { take: recv, .. } = steps(member);
+                        assert_eq!(recv, steps(previous).give, "both sides name one part");
+                        let received = &before[previous][recv];
+                        let sum = &mut sums[recv];
+                        if adds { sum.extend(received) } else { sum.clone_from(received) }
                     }
                 }
             };
-            turn(|place| place, true);
-            turn(|place| place + 1, false);
-            for parts in &mut known {
+            run(|member| member, true);
+            run(|member| member + 1, false);
+            for parts in &mut sums {
                 for part in parts {
                     part.sort_unstable();
-                    assert!(part.iter().copied().eq(0..places), "{places} places: {part:?}");
+                    assert!(part.iter().copied().eq(0..count), "{count} members: {part:?}");
                 }
             }
         }

@@ -1,15 +1,15 @@
 //! Segment of memory that the ranks of one node share, and its layout.
 //!
 //! ```text
-//! header | a line per rank | a mailbox per ordered pair | two eager slots per rank
+//! header | a cell per rank | a mailbox per ordered pair | two eager slots per rank
 //!        | a staging area per rank | an arena per rank
 //! ```
 //!
-//! Every rank allocates in its own arena only, so there is no lock that a dead rank could hold. The
-//! file is sparse: a part uses memory only after its first access, and freed buffers return theirs.
+//! Every rank allocates in its own arena only, so there is no lock that a killed rank could hold. The
+//! file is sparse: a range uses memory only after its first access, and freed buffers return theirs.
 //!
-//! A group that is a part of another has a segment inside the other's, without arenas, in memory of
-//! the first of its ranks. Buffers lie in the same mapping, so both groups can use them.
+//! A subgroup has a segment inside its parent's, without arenas, in memory of the first of its ranks.
+//! Buffers lie in the same mapping, so both groups can use them.
 //!
 //! `unsafe` in this file converts offsets to references to atomics; data is moved by `shm_window`.
 
@@ -38,10 +38,11 @@ pub(crate) const fn staging_bytes(has_others: bool) -> usize {
 /// Largest number of ranks on one node.
 pub(crate) const LOCAL_WORLD_MAX: usize = 1024;
 
+/// First word of a segment.
 const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
 const VERSION: u32 = 4;
 const PAGE: usize = 4096;
-/// The header has a page of its own.
+/// Offset of the cells: the header has a page of its own.
 const LINES: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// Largest total size of all arenas, which fits a 47-bit address space with room to spare.
@@ -59,29 +60,30 @@ pub enum SegmentError {
         source: std::io::Error,
     },
     /// The segment is not sealed, so another process could shrink it.
-    #[error("the segment is not sealed against shrinking")]
+    #[error("the shared memory segment is not sealed against shrinking")]
     NotSealed,
     /// The file is not a segment, or is truncated.
-    #[error("this is not a segment of ours")]
+    #[error("the file is not a shared memory segment of remuda, or is truncated")]
     Foreign,
     /// The launcher has a different version than the library of this program.
     #[error(
-        "the launcher shares memory in version {0}, this program in version {VERSION}: build the program \
-         with the release of the launcher"
+        "the launcher uses version {0} of shared memory, this program uses version {VERSION}: build the \
+         program with the release of the launcher"
     )]
     Version(u32),
     /// The node has too many ranks.
-    #[error("{0} ranks on one node; at most {LOCAL_WORLD_MAX} can share memory")]
+    #[error("{0} ranks on one node: shared memory is for 1 to {LOCAL_WORLD_MAX} ranks")]
     TooManyRanks(usize),
 }
 
+/// Header of a segment.
 #[repr(C)]
 struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     local_world: AtomicU32,
     arena_bytes: AtomicU64,
-    /// Number of ranks that have left this segment; counted in segments of parts only.
+    /// Number of ranks that have left this segment; counted in segments of subgroups only.
     left: AtomicU32,
     alarm: AlarmCell,
 }
@@ -98,7 +100,7 @@ impl Plan {
         if local_world == 0 || LOCAL_WORLD_MAX < local_world {
             return Err(SegmentError::TooManyRanks(local_world));
         }
-        // Ranks may use unequal amounts, but together never more than the machine has.
+        // Ranks may use unequal amounts; all together they never use more than the machine has.
         let share = 2 * memory::machine_bytes() as usize / local_world;
         let arena_bytes = share.max(ARENA_BYTES_MIN).min(ARENAS_BYTES_MAX / local_world);
         Ok(Self { local_world, arena_bytes: arena_bytes.next_multiple_of(PAGE) })
@@ -122,8 +124,9 @@ impl Plan {
         }
         let local_world = header.local_world.load(Relaxed) as usize;
         let arena_bytes = header.arena_bytes.load(Relaxed) as usize;
-        let sane = (1..=LOCAL_WORLD_MAX).contains(&local_world) && arena_bytes <= ARENAS_BYTES_MAX;
-        if sane { Ok(Self { local_world, arena_bytes }) } else { Err(SegmentError::Foreign) }
+        let is_valid =
+            (1..=LOCAL_WORLD_MAX).contains(&local_world) && arena_bytes <= ARENAS_BYTES_MAX;
+        if is_valid { Ok(Self { local_world, arena_bytes }) } else { Err(SegmentError::Foreign) }
     }
 
     fn mailboxes(&self) -> usize {
@@ -148,7 +151,7 @@ impl Plan {
     }
 }
 
-/// A mapped segment, or a part of one.
+/// Mapped segment of a group, or of a subgroup.
 #[derive(Debug)]
 pub(crate) struct Segment {
     mapping: Arc<Mapping>,
@@ -158,11 +161,11 @@ pub(crate) struct Segment {
     outer: Option<Outer>,
 }
 
-/// The segment of which this one is a part.
+/// Segment of the parent group.
 #[derive(Debug)]
 struct Outer {
     segment: Arc<Segment>,
-    /// Line in the outer segment of each rank of this one.
+    /// Index of the cell of each rank in the parent's segment.
     locals: Vec<usize>,
 }
 
@@ -170,47 +173,47 @@ impl Segment {
     /// Creates the file for `local_world` ranks and writes its header.
     pub(crate) fn create(local_world: usize) -> Result<OwnedFd, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
-        let plan = Plan::for_ranks(local_world)?;
-        let fd = memory::create_shared("remuda", plan.bytes() as u64).map_err(os("create"))?;
+        let layout = Plan::for_ranks(local_world)?;
+        let fd = memory::create_shared("remuda", layout.bytes() as u64).map_err(os("create"))?;
         let mapping = Mapping::new(fd.try_clone().map_err(os("duplicate"))?).map_err(os("map"))?;
-        plan.write(header(&mapping, 0));
+        layout.write(header(&mapping, 0));
         Ok(fd)
     }
 
-    /// Size in bytes of a part for `local_world` ranks.
+    /// Size in bytes of the segment of a subgroup with `local_world` ranks on this node.
     pub(crate) fn part_bytes(local_world: usize) -> usize {
         Plan { local_world, arena_bytes: 0 }.bytes()
     }
 
-    /// Writes the header of a part for `local_world` ranks into zeros.
+    /// Writes the header of a subgroup's segment, whose memory is zero.
     pub(crate) fn create_part(&self, start: usize, local_world: usize) {
         Plan { local_world, arena_bytes: 0 }.write(header(&self.mapping, start));
     }
 
-    /// Opens the part of `outer` at `start`, for the ranks with these lines in `outer`. `None` if
-    /// there is no such part.
+    /// Opens the segment of a subgroup at offset `start` of `parent`, for the ranks with these cells
+    /// in `parent`. `None` if there is no such segment.
     pub(crate) fn part_of(
-        outer: &Arc<Self>,
+        parent: &Arc<Self>,
         start: usize,
-        locals: Vec<usize>,
+        cells: Vec<usize>,
     ) -> Option<Arc<Self>> {
-        let plan = Plan { local_world: locals.len(), arena_bytes: 0 };
-        let mapping = outer.mapping.clone();
-        let end = start.checked_add(plan.bytes())?;
+        let layout = Plan { local_world: cells.len(), arena_bytes: 0 };
+        let mapping = parent.mapping.clone();
+        let end = start.checked_add(layout.bytes())?;
         if !start.is_multiple_of(PAGE) || mapping.bytes() < end {
             return None;
         }
-        let is_written = Plan::read(header(&mapping, start)).is_ok_and(|written| written == plan);
-        let outer = Some(Outer { segment: outer.clone(), locals });
-        is_written.then(|| Arc::new(Self { mapping, start, plan, outer }))
+        let is_written = Plan::read(header(&mapping, start)).is_ok_and(|written| written == layout);
+        let parent = Some(Outer { segment: parent.clone(), locals: cells });
+        is_written.then(|| Arc::new(Self { mapping, start, plan: layout, outer: parent }))
     }
 
-    /// Marks one rank as having left this part.
+    /// Counts a rank that has left this subgroup.
     pub(crate) fn leave(&self) {
         self.header().left.fetch_add(1, SeqCst);
     }
 
-    /// Whether all ranks have left this part.
+    /// Whether all ranks of this node have left this subgroup.
     pub(crate) fn is_left_by_all(&self) -> bool {
         self.header().left.load(SeqCst) as usize == self.plan.local_world
     }
@@ -225,11 +228,11 @@ impl Segment {
         if mapping.bytes() < PAGE {
             return Err(SegmentError::Foreign);
         }
-        let plan = Plan::read(header(&mapping, 0))?;
-        if plan.bytes() != mapping.bytes() {
+        let layout = Plan::read(header(&mapping, 0))?;
+        if layout.bytes() != mapping.bytes() {
             return Err(SegmentError::Foreign);
         }
-        Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, plan, outer: None }))
+        Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, plan: layout, outer: None }))
     }
 
     fn header(&self) -> &Header {
@@ -238,7 +241,7 @@ impl Segment {
 
     /// Number of ranks of the job on this node, in the group or not.
     pub(crate) fn node_world(&self) -> usize {
-        self.outer.as_ref().map_or(self.plan.local_world, |outer| outer.segment.node_world())
+        self.outer.as_ref().map_or(self.plan.local_world, |parent| parent.segment.node_world())
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -252,25 +255,29 @@ impl Segment {
         (start + bytes <= self.mapping.bytes()).then_some(start)
     }
 
+    /// Number of ranks of the group on this node.
     pub(crate) fn local_world(&self) -> usize {
         self.plan.local_world
     }
 
-    /// The line of a rank of this node.
+    /// Cell of a rank of this node.
     pub(crate) fn line(&self, local: usize) -> &RankCell {
-        assert!(local < self.plan.local_world, "there is a line per rank");
+        assert!(local < self.plan.local_world, "a segment has a cell for each rank");
         let offset = self.start + LINES + local * size_of::<RankCell>();
-        // SAFETY: the layout keeps lines inside the mapping, aligned to their size, and apart from
-        // everything else; a line consists of atomics, for which all bits are valid.
+        // SAFETY: the layout keeps cells inside the mapping, aligned to their size, and apart from
+        // all other regions; a cell consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
-    /// The mailbox from one rank of this node to another.
+    /// Mailbox from one rank of this node to another.
     pub(crate) fn mailbox(&self, from: usize, to: usize) -> &Mailbox {
-        assert!(from.max(to) < self.plan.local_world, "there is a mailbox per pair of ranks");
+        assert!(
+            from.max(to) < self.plan.local_world,
+            "a segment has a mailbox for each pair of ranks"
+        );
         let index = from * self.plan.local_world + to;
         let offset = self.start + self.plan.mailboxes() + index * size_of::<Mailbox>();
-        // SAFETY: as for `line`.
+        // SAFETY: as for the cell of a rank.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
@@ -290,13 +297,13 @@ impl Segment {
     }
 
     /// Reports to all ranks of this node that the group was aborted, and wakes them.
-    pub(crate) fn raise_alarm(&self, alarm: &AbortRecord) {
-        self.header().alarm.raise(alarm);
+    pub(crate) fn raise_alarm(&self, record: &AbortRecord) {
+        self.header().alarm.raise(record);
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        // A rank that sleeps elsewhere checks the alarm soon by itself.
+        // A rank that sleeps on another flag wakes by itself and checks for an abort.
         for local in 0..self.local_world() {
             self.line(local).flag.wake();
         }
@@ -308,7 +315,8 @@ impl Segment {
         self.wake_all();
     }
 
-    /// Returns how a rank has ended, if it has exited well. A reader of this also sees its earlier writes.
+    /// Returns how a rank has ended, if it ended without an error. A reader of this also sees earlier
+    /// writes of the rank.
     pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
         match &self.outer {
             Some(Outer { segment, locals }) => segment.departure(locals[local]),
@@ -316,7 +324,7 @@ impl Segment {
         }
     }
 
-    /// The alarm, if one was raised in this segment or in one of which it is a part.
+    /// Abort record of this group or of one of its parents, if there is one.
     pub(crate) fn alarm(&self) -> Option<AbortRecord> {
         let own = self.header().alarm.look();
         own.or_else(|| self.outer.as_ref()?.segment.alarm())
@@ -324,8 +332,8 @@ impl Segment {
 }
 
 fn header(mapping: &Mapping, start: usize) -> &Header {
-    let inside = start.is_multiple_of(PAGE) && start + size_of::<Header>() <= mapping.bytes();
-    assert!(inside, "a segment contains its header");
+    let is_inside = start.is_multiple_of(PAGE) && start + size_of::<Header>() <= mapping.bytes();
+    assert!(is_inside, "a segment contains its header");
     // SAFETY: the position is page aligned and has room for a header; a header consists of atomics,
     // for which all bits are valid.
     unsafe { mapping.base().add(start).cast().as_ref() }
@@ -349,8 +357,8 @@ mod tests {
         flag.raise(start);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                let forever = || Ok::<(), ()>(());
-                flag.wait(1, Spin { pauses: 0, yields: 0 }, forever)
+                let never_fails = || Ok::<(), ()>(());
+                flag.wait(1, Spin { pauses: 0, yields: 0 }, never_fails)
             });
             for step in 1..4 {
                 flag.raise(start.wrapping_add(step));
@@ -363,24 +371,24 @@ mod tests {
     fn flag_wait_ends_when_the_check_fails() {
         let segment = segment(1);
         let flag = &segment.line(0).flag;
-        assert_eq!(flag.wait(1, Spin::BRIEF, || Err("enough")), Err("enough"));
-        assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not asked")), Ok(()));
+        assert_eq!(flag.wait(1, Spin::BRIEF, || Err("aborted")), Err("aborted"));
+        assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not called")), Ok(()));
     }
 
     #[test]
     fn segment_regions_do_not_overlap() {
         for local_world in [1, 2, 9, 64, 1000] {
-            let plan = Plan::for_ranks(local_world).unwrap();
+            let layout = Plan::for_ranks(local_world).unwrap();
             assert!(size_of::<Header>() <= LINES);
-            assert!(LINES < plan.mailboxes() && plan.mailboxes() < plan.eager());
-            assert!(plan.eager() < plan.staging() && plan.staging() < plan.arenas());
-            assert!(plan.bytes() < 1 << 46, "{local_world} ranks need {} bytes", plan.bytes());
+            assert!(LINES < layout.mailboxes() && layout.mailboxes() < layout.eager());
+            assert!(layout.eager() < layout.staging() && layout.staging() < layout.arenas());
+            assert!(layout.bytes() < 1 << 46, "{local_world} ranks need {} bytes", layout.bytes());
         }
     }
 
     #[test]
-    fn segment_rejects_a_foreign_file() {
-        let fd = memory::create_shared("foreign", 1 << 16).unwrap();
+    fn segment_rejects_files_that_are_no_segments() {
+        let fd = memory::create_shared("zeros", 1 << 16).unwrap();
         assert!(matches!(Segment::attach(fd), Err(SegmentError::Foreign)));
         let unsealed = rustix::fs::memfd_create("u", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         assert!(matches!(Segment::attach(unsealed), Err(SegmentError::NotSealed)));
@@ -391,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn segment_keeps_the_first_alarm() {
+    fn segment_keeps_the_first_abort_record() {
         let segment = segment(2);
         assert_eq!(segment.alarm(), None);
         let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
@@ -402,16 +410,16 @@ mod tests {
     }
 
     #[test]
-    fn segment_is_freed_with_its_last_holder() {
+    fn segment_is_unmapped_with_its_last_handle() {
         let fd = Segment::create(1).unwrap();
         let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
-        let listed = || {
+        let is_mapped = || {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
             maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()))
         };
         let segment = Segment::attach(fd).unwrap();
-        assert!(listed());
+        assert!(is_mapped());
         drop(segment);
-        assert!(!listed());
+        assert!(!is_mapped());
     }
 }

@@ -21,7 +21,7 @@ use crate::runtime::tree::{Fold, Operand, Step};
 
 const PAGE: usize = 4096;
 
-/// Range of elements of the segment, owned by any rank.
+/// Range of elements in the segment, in memory of any rank of the node.
 pub(crate) struct Window<T> {
     segment: Arc<Segment>,
     /// Keeps the memory from being freed while an operation is in progress.
@@ -48,8 +48,8 @@ impl<T: Element> Window<T> {
     /// not aligned.
     pub(crate) fn new(segment: &Arc<Segment>, offset: usize, len: usize) -> Option<Self> {
         let end = len.checked_mul(size_of::<T>()).and_then(|bytes| offset.checked_add(bytes))?;
-        let inside = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
-        inside.then(|| Self {
+        let is_valid = end <= segment.mapping().bytes() && offset.is_multiple_of(align_of::<T>());
+        is_valid.then(|| Self {
             segment: segment.clone(),
             memory: None,
             offset,
@@ -58,6 +58,7 @@ impl<T: Element> Window<T> {
         })
     }
 
+    /// Number of elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -72,7 +73,7 @@ impl<T: Element> Window<T> {
         self.offset
     }
 
-    /// A part of the window.
+    /// Window on a part of this one.
     pub(crate) fn part(&self, range: &Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "a part lies inside the whole");
         let offset = self.offset + range.start * size_of::<T>();
@@ -90,7 +91,7 @@ impl<T: Element> Window<T> {
     /// Copies `values` to position `at`.
     pub(crate) fn write(&self, at: usize, values: &[T]) {
         let to = self.address(&(at..at + values.len()));
-        // SAFETY: in bounds; by the rule of this module the positions are ours to write now. They
+        // SAFETY: in bounds; by the rule of this module only this rank accesses the positions now. They
         // cannot overlap `values`, which is a slice that the caller borrows from its owner.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), to, values.len()) };
     }
@@ -109,18 +110,18 @@ impl<T: Element> Window<T> {
 
     /// Elements at some positions; the slice must not be used after the round.
     fn peek(&self, range: &Range<usize>) -> &[T] {
-        // SAFETY: in bounds and aligned; by the rule no rank writes these positions until the caller,
-        // whose duty they are, does so itself, after the last use of the slice.
+        // SAFETY: in bounds and aligned; by the rule no other rank writes these positions, and the
+        // caller writes them only after the last use of the slice.
         unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
     }
 }
 
-/// Size in bytes of one scratch place: a few of them, and as many bytes of every rank's data, fit a
+/// Size in bytes of a scratch buffer: a few of them, and as many bytes of every rank's data, fit a
 /// first-level cache.
 const BLOCK_BYTES: usize = 2048;
 const BLOCK_WORDS: usize = BLOCK_BYTES / 8;
 
-/// Scratch places for folding, for any element type.
+/// Scratch buffers for folding, for any element type.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     words: Vec<u64>,
@@ -132,7 +133,7 @@ impl Workspace {
         BLOCK_BYTES / size_of::<T::Sum>()
     }
 
-    /// Folds sources of `len` elements, at most a block, into the first scratch place and returns
+    /// Folds sources of `len` elements, at most a block, into the first scratch buffer and returns
     /// it.
     pub(crate) fn fold<'s, T: Element>(
         &mut self,
@@ -172,7 +173,7 @@ impl Workspace {
             (Operand::Source(left), Operand::Scratch(_)) => {
                 T::combine_right(op, source(left), into);
             }
-            // A fold has its left operand in `into` and its right one in the next place.
+            // A fold has its left operand in `into` and its right one in the next scratch buffer.
             (Operand::Scratch(_), Operand::Scratch(_)) => {
                 T::Sum::combine_left(op, into, &bytemuck::cast_slice(after)[..len]);
             }
@@ -217,13 +218,13 @@ pub(crate) fn fold_windows_into<T: Element>(
 pub(crate) struct Arena {
     segment: Arc<Segment>,
     free: Mutex<Vec<Range<usize>>>,
-    /// Segments of the groups that are parts of the arena's group.
+    /// Segments of subgroups of the arena's group.
     parts: Mutex<Vec<PartSegment>>,
-    /// Whether a part has failed that no longer exists.
+    /// Whether a subgroup that no longer exists has failed.
     tainted: AtomicBool,
 }
 
-/// The segment of a part, as long as its memory is needed.
+/// Segment of a subgroup, as long as its memory is needed.
 #[derive(Debug)]
 struct PartSegment {
     segment: Arc<Segment>,
@@ -233,7 +234,7 @@ struct PartSegment {
     is_left: bool,
 }
 
-/// Lease of a part's segment by a rank; the rank leaves the part when it is dropped.
+/// Lease of a subgroup's segment by a rank; its drop counts the rank as having left the subgroup.
 #[derive(Debug)]
 pub(crate) struct SegmentLease {
     arena: Arc<Arena>,
@@ -252,6 +253,7 @@ impl Drop for SegmentLease {
     }
 }
 
+/// Range of an arena that is freed when it is dropped.
 #[derive(Debug)]
 struct Allocation {
     arena: Arc<Arena>,
@@ -262,11 +264,15 @@ impl Arena {
     pub(crate) fn new(segment: &Arc<Segment>, local: usize) -> Arc<Self> {
         let (offset, bytes) = segment.arena(local);
         let free = Mutex::new(std::iter::once(offset..offset + bytes).collect());
-        let (parts, tainted) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { segment: segment.clone(), free, parts, tainted })
+        Arc::new(Self {
+            segment: segment.clone(),
+            free,
+            parts: Mutex::default(),
+            tainted: AtomicBool::new(false),
+        })
     }
 
-    /// Allocates memory for the segment of a part.
+    /// Allocates memory for the segment of a subgroup, and writes its header.
     pub(crate) fn take_part(&self, local_world: usize) -> Result<Range<usize>, Error> {
         self.sweep();
         let range = self.take(Segment::part_bytes(local_world))?;
@@ -274,8 +280,8 @@ impl Arena {
         Ok(range)
     }
 
-    /// Leases the segment of a part; its memory is freed when all ranks have left it. Without a
-    /// segment there is no lease, and the memory is freed at once.
+    /// Leases the segment of a subgroup; its memory is freed when all ranks have left it. If there is
+    /// no segment, there is no lease, and the memory is freed at once.
     pub(crate) fn sit(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
@@ -292,20 +298,20 @@ impl Arena {
         Some(SegmentLease { arena: self.clone(), segment })
     }
 
-    /// Frees parts that all ranks have left.
+    /// Frees the segments of subgroups that all ranks have left.
     fn sweep(&self) {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| {
             if part.is_left && part.segment.alarm().is_some() {
-                // A late peer may still access it, so its memory is not freed.
+                // A late peer may still access the segment, so its memory is not freed.
                 self.tainted.store(true, Relaxed);
                 return false;
             }
-            let is_over = part.is_left && (part.range.is_none() || part.segment.is_left_by_all());
-            if let Some(range) = part.range.clone().filter(|_| is_over) {
+            let is_unused = part.is_left && (part.range.is_none() || part.segment.is_left_by_all());
+            if let Some(range) = part.range.clone().filter(|_| is_unused) {
                 self.give_back(range);
             }
-            !is_over
+            !is_unused
         });
     }
 
@@ -322,7 +328,7 @@ impl Arena {
         let (offset, bytes) = (range.start, range.len());
         let mapping = self.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
-            // SAFETY: the range belonged to this rank alone and no reference to it is left.
+            // SAFETY: the range belonged to this rank alone and there is no reference to it any more.
             unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
         }
         self.put(range);
@@ -342,23 +348,25 @@ impl Arena {
         Ok(Buffer { window })
     }
 
+    /// Allocates a range of at least `bytes`, in whole pages.
     fn take(&self, bytes: usize) -> Result<Range<usize>, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-        let out_ofmemory = Error::OutOfMemory { bytes, available };
-        let wanted = match bytes.max(1).checked_next_multiple_of(PAGE) {
-            Some(wanted) if wanted <= available => wanted,
-            _ => return Err(out_ofmemory),
+        let out_of_memory = Error::OutOfMemory { bytes, available };
+        let len = match bytes.max(1).checked_next_multiple_of(PAGE) {
+            Some(len) if len <= available => len,
+            _ => return Err(out_of_memory),
         };
-        let place = free.iter().position(|range| wanted <= range.len()).ok_or(out_ofmemory)?;
-        let start = free[place].start;
-        free[place].start += wanted;
-        if free[place].is_empty() {
-            free.remove(place);
+        let index = free.iter().position(|range| len <= range.len()).ok_or(out_of_memory)?;
+        let start = free[index].start;
+        free[index].start += len;
+        if free[index].is_empty() {
+            free.remove(index);
         }
-        Ok(start..start + wanted)
+        Ok(start..start + len)
     }
 
+    /// Adds a range to the free ones, and merges it with adjacent ones.
     fn put(&self, range: Range<usize>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let at = free.partition_point(|other| other.start < range.start);
@@ -457,6 +465,7 @@ impl<T: Element> SharedBuffer<T> {
         self.lent.clear();
     }
 
+    /// Whether any element of a range is lent.
     pub(crate) fn is_lent(&self, range: &Range<usize>) -> bool {
         self.lent.iter().any(|lent| lent.start < range.end && range.start < lent.end)
     }
@@ -465,7 +474,7 @@ impl<T: Element> SharedBuffer<T> {
         assert!(!self.is_lent(range), "elements {range:?} are being reduced already");
     }
 
-    /// The elements of a range of which nothing is lent.
+    /// Elements of a range of which no element is lent. Panics if one is.
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.assert_free(range);
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it

@@ -1,4 +1,4 @@
-//! Split of a group into smaller ones.
+//! Split of a group into subgroups.
 //!
 //! All ranks publish their color and key, and every rank computes the same new groups. Then the first
 //! member of each group on every node provides memory for its flags, and if the group spans nodes, every
@@ -18,33 +18,33 @@ use crate::runtime::node::RankRoster;
 use crate::runtime::shm::Segment;
 use crate::runtime::shm_window::{Arena, SegmentLease};
 
-/// Group that a rank requests, and its position in it.
+/// Request of a rank for a subgroup, and for its position in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitRequest {
     pub(crate) color: Option<usize>,
     pub(crate) key: usize,
 }
 
-/// Resources of a member of a new group.
+/// Resources of a member of a subgroup.
 pub(crate) struct Part {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
-    pub(crate) across: Option<InterNode>,
+    pub(crate) inter_node: Option<InterNode>,
     pub(crate) seat: SegmentLease,
 }
 
-/// Offer of a member to the others.
+/// Resources that a member provides to the others: memory and a listener.
 #[derive(Debug, Serialize, Deserialize)]
 struct Offer {
-    /// Offset of the segment of its node, from the first member of the node.
+    /// Offset of the segment of its node; only from the first member of the node.
     start: Option<u64>,
     /// Its listener, if the group spans nodes.
     peer: Option<PeerInfo>,
-    /// Why it can offer nothing.
+    /// Reason for which it cannot provide its resources.
     problem: Option<String>,
 }
 
-/// Resources behind a member's offer.
+/// Resources of this rank that its offer describes.
 #[derive(Default)]
 struct Means {
     range: Option<Range<usize>>,
@@ -57,33 +57,38 @@ const PROBLEM_BYTES_MAX: usize = 96;
 
 impl Engine {
     /// Creates the group for the color of this rank's request.
-    pub(crate) fn split(&mut self, wish: SplitRequest, arena: &Arc<Arena>) -> Result<Option<Part>> {
+    pub(crate) fn split(
+        &mut self,
+        request: SplitRequest,
+        arena: &Arc<Arena>,
+    ) -> Result<Option<Part>> {
         self.splits += 1;
-        let wishes = self.exchange_wishes(wish)?;
-        let members = members(&wishes, wish);
+        let requests = self.exchange_wishes(request)?;
+        let members = members(&requests, request);
         let ours = members.iter().position(|member| *member == self.roster.rank);
         let roster = ours.map(|rank| Arc::new(RankRoster::part_of(&self.roster, rank, &members)));
-        let (means, offer) = match &roster {
+        let (resources, offer) = match &roster {
             Some(roster) => self.prepare(roster, arena),
             None => (Means::default(), Offer { start: None, peer: None, problem: None }),
         };
         let offers = self.exchange_offers(&offer);
-        let (Some(roster), Some(color)) = (roster, wish.color) else {
+        let (Some(roster), Some(color)) = (roster, request.color) else {
             return offers.map(|_| None);
         };
-        let Means { range, door } = means;
-        let joined =
-            offers.and_then(|offers| self.join_part(&roster, &members, offers, door, color));
-        let segment = joined.as_ref().ok().map(|(segment, _)| segment);
-        let seat = arena.sit(segment, range);
-        let (segment, across) = joined?;
-        let seat = seat.expect("there is a segment to sit in");
-        Ok(Some(Part { roster, segment, across, seat }))
+        let Means { range, door: listener } = resources;
+        let outcome =
+            offers.and_then(|offers| self.join_part(&roster, &members, offers, listener, color));
+        let segment = outcome.as_ref().ok().map(|(segment, _)| segment);
+        let lease = arena.sit(segment, range);
+        let (segment, inter_node) = outcome?;
+        let lease = lease.expect("a segment has a lease");
+        Ok(Some(Part { roster, segment, inter_node, seat: lease }))
     }
 
-    fn exchange_wishes(&mut self, wish: SplitRequest) -> Result<Vec<SplitRequest>> {
-        let ours =
-            [i64::from(wish.color.is_some()), wish.color.unwrap_or(0) as i64, wish.key as i64];
+    /// Returns the requests of all ranks.
+    fn exchange_wishes(&mut self, request: SplitRequest) -> Result<Vec<SplitRequest>> {
+        let SplitRequest { color, key } = request;
+        let ours = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key as i64];
         let mut all = vec![0; ours.len() * self.world()];
         self.gather_all(Operation::Split, &ours, &mut all)?;
         let read = |[has_color, color, key]: &[i64; 3]| SplitRequest {
@@ -95,30 +100,32 @@ impl Engine {
 
     /// Allocates the resources of this rank, and describes them in an offer.
     fn prepare(&self, roster: &RankRoster, arena: &Arena) -> (Means, Offer) {
-        let mut means = Means::default();
+        let mut resources = Means::default();
         let mut problem = None;
         if roster.local_rank() == 0 {
             match arena.take_part(roster.neighbours().len()) {
-                Ok(range) => means.range = Some(range),
+                Ok(range) => resources.range = Some(range),
                 Err(error) => problem = Some(error.to_string()),
             }
         }
         let mut peer = None;
-        if let Some(across) = self.across.as_ref().filter(|_| 1 < roster.placement.nodes()) {
-            match across.net().open_door() {
-                Ok(door) => {
+        if let Some(inter_node) = self.inter_node.as_ref().filter(|_| 1 < roster.placement.nodes())
+        {
+            match inter_node.net().open_door() {
+                Ok(listener) => {
                     // All ranks already know the placement.
-                    peer = Some(door.info("", across.net().manner()));
-                    means.door = Some(door);
+                    peer = Some(listener.info("", inter_node.net().manner()));
+                    resources.door = Some(listener);
                 }
                 Err(error) => problem = Some(format!("cannot listen: {error}")),
             }
         }
-        let start = means.range.as_ref().map(|range| range.start as u64);
+        let start = resources.range.as_ref().map(|range| range.start as u64);
         let problem = problem.map(|problem| cut(problem, PROBLEM_BYTES_MAX));
-        (means, Offer { start, peer, problem })
+        (resources, Offer { start, peer, problem })
     }
 
+    /// Returns the offers of all ranks.
     fn exchange_offers(&mut self, offer: &Offer) -> Result<Vec<Offer>> {
         let mut ours = postcard::to_allocvec(offer).expect("texts and numbers serialize");
         ours.resize(OFFER_BYTES, 0);
@@ -126,7 +133,7 @@ impl Engine {
         self.gather_all(Operation::Split, &ours, &mut all)?;
         let offers = all.chunks(OFFER_BYTES).enumerate().map(|(rank, bytes)| {
             let offer = postcard::take_from_bytes(bytes).map(|(offer, _)| offer);
-            offer.map_err(|_| self.refusal(rank, "its offer means nothing"))
+            offer.map_err(|_| self.refusal(rank, "protocol error: malformed offer"))
         });
         offers.collect()
     }
@@ -141,7 +148,7 @@ impl Engine {
         roster: &Arc<RankRoster>,
         members: &[usize],
         mut offers: Vec<Offer>,
-        door: Option<MeshListener>,
+        listener: Option<MeshListener>,
         color: usize,
     ) -> Result<(Arc<Segment>, Option<InterNode>)> {
         for member in members {
@@ -156,36 +163,39 @@ impl Engine {
         let segment = offers[first]
             .start
             .and_then(|start| Segment::part_of(&self.node.segment, start as usize, locals))
-            .ok_or_else(|| self.refusal(first, "its memory is not there"))?;
-        let (Some(across), Some(door)) = (&self.across, door) else { return Ok((segment, None)) };
+            .ok_or_else(|| self.refusal(first, "its shared memory segment does not exist"))?;
+        let (Some(inter_node), Some(listener)) = (&self.inter_node, listener) else {
+            return Ok((segment, None));
+        };
         let peers = members.iter().map(|member| {
             let peer = offers[*member].peer.take();
-            peer.ok_or_else(|| self.refusal(*member, "it cannot be called"))
+            peer.ok_or_else(|| self.refusal(*member, "it has no listener"))
         });
         let peers = peers.collect::<Result<_>>()?;
-        let notice = self.notice_of_part(across.net(), color);
-        let net = across.net().part(roster.rank, door, peers, notice);
+        let abort_key = self.notice_of_part(inter_node.net(), color);
+        let net = inter_node.net().part(roster.rank, listener, peers, abort_key);
         Ok((segment, Some(InterNode::new(net, roster.clone()))))
     }
 
-    /// Key in the store for the new group's alarm: a name of fixed length that differs from those
-    /// of all other groups.
+    /// Key in the store for the abort record of the subgroup: a name of fixed length that differs from
+    /// those of all other groups.
     fn notice_of_part(&self, net: &Mesh, color: usize) -> String {
-        let ours = net.notices().first().map_or("", String::as_str);
-        let digest = Sha256::digest(format!("{ours}/{}/{color}", self.splits));
+        let parent = net.notices().first().map_or("", String::as_str);
+        let digest = Sha256::digest(format!("{parent}/{}/{color}", self.splits));
         let number = digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
         format!("abort/{number:032x}")
     }
 }
 
-/// Ranks with the same color as `ours`, in the order of keys, and of ranks where keys are equal.
-fn members(wishes: &[SplitRequest], ours: SplitRequest) -> Vec<usize> {
-    let shares = |rank: &usize| ours.color.is_some() && wishes[*rank].color == ours.color;
-    let mut members: Vec<usize> = (0..wishes.len()).filter(shares).collect();
-    members.sort_by_key(|rank| wishes[*rank].key);
+/// Ranks with the same color as `own`, in the order of keys, and of ranks if keys are equal.
+fn members(requests: &[SplitRequest], own: SplitRequest) -> Vec<usize> {
+    let is_member = |rank: &usize| own.color.is_some() && requests[*rank].color == own.color;
+    let mut members: Vec<usize> = (0..requests.len()).filter(is_member).collect();
+    members.sort_by_key(|rank| requests[*rank].key);
     members
 }
 
+/// Truncates a text at a character boundary.
 fn cut(mut text: String, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));

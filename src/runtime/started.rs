@@ -1,7 +1,7 @@
 //! Nonblocking operations of [`Group`], which return a [`Work`] handle.
 //!
 //! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
-//! [`Buffer`], a vector, anything that is a slice) and return it at the end.
+//! [`Buffer`], a vector, or another type that dereferences to a slice) and return it at the end.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,8 @@ impl Group {
         let pending = if range.start <= range.end && range.end <= buffer.len() {
             self.start_window(buffer.window().part(&range), op, Finish::Keep, |_| {})
         } else {
-            let problem = format!("elements {range:?} of a buffer of {}", buffer.len());
+            let problem =
+                format!("range {range:?} is outside a buffer of {} elements", buffer.len());
             Pending::failed(self.bad_argument(Operation::AllReduce, problem))
         };
         Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
@@ -77,60 +78,61 @@ impl Group {
     /// # use remuda::runtime::{Error, Group};
     /// let results = Group::on_threads(2, |group| {
     ///     let work = group.start_all_gather(vec![group.rank() as u8], vec![0; 2]);
-    ///     let (_ours, all) = work.wait()?;
-    ///     Ok(all)
+    ///     let (_input, output) = work.wait()?;
+    ///     Ok(output)
     /// })?;
     /// assert_eq!(results, [[0, 1]; 2]);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn start_all_gather<T, A, B>(&self, ours: A, all: B) -> Work<(A, B)>
+    pub fn start_all_gather<T, A, B>(&self, input: A, output: B) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_parts(Operation::AllGather, all.len(), ours.len());
-        self.start(Operation::AllGather, checked, (ours, all), |engine, (ours, all)| {
-            engine.all_gather(ours, all)
+        let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
+        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
+            engine.all_gather(input, output)
         })
     }
 
     /// Starts a [`Self::reduce_scatter`].
-    pub fn start_reduce_scatter<T, A, B>(&self, all: A, ours: B, op: ReduceOp) -> Work<(A, B)>
+    pub fn start_reduce_scatter<T, A, B>(&self, input: A, output: B, op: ReduceOp) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_parts(Operation::ReduceScatter, all.len(), ours.len());
-        self.start(Operation::ReduceScatter, checked, (all, ours), move |engine, (all, ours)| {
-            engine.reduce_scatter(all, ours, op)
+        let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
+        let memory = (input, output);
+        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            engine.reduce_scatter(input, output, op)
         })
     }
 
     /// Starts a [`Self::gather`].
-    pub fn start_gather<T, A, B>(&self, ours: A, all: B, root: usize) -> Work<(A, B)>
+    pub fn start_gather<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_root_parts(Operation::Gather, all.len(), ours.len(), root);
-        self.start(Operation::Gather, checked, (ours, all), move |engine, (ours, all)| {
-            engine.gather(ours, all, root)
+        let checked = self.check_root_parts(Operation::Gather, output.len(), input.len(), root);
+        self.start(Operation::Gather, checked, (input, output), move |engine, (input, output)| {
+            engine.gather(input, output, root)
         })
     }
 
     /// Starts a [`Self::scatter`].
-    pub fn start_scatter<T, A, B>(&self, all: A, ours: B, root: usize) -> Work<(A, B)>
+    pub fn start_scatter<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
     where
         T: Element,
         A: Deref<Target = [T]> + Send + 'static,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        let checked = self.check_root_parts(Operation::Scatter, all.len(), ours.len(), root);
-        self.start(Operation::Scatter, checked, (all, ours), move |engine, (all, ours)| {
-            engine.scatter(all, ours, root)
+        let checked = self.check_root_parts(Operation::Scatter, input.len(), output.len(), root);
+        self.start(Operation::Scatter, checked, (input, output), move |engine, (input, output)| {
+            engine.scatter(input, output, root)
         })
     }
 
@@ -155,7 +157,7 @@ impl Group {
         &self,
         values: A,
         to: usize,
-        taken: B,
+        buffer: B,
         from: usize,
     ) -> Work<(A, B)>
     where
@@ -165,12 +167,9 @@ impl Group {
     {
         let op = Operation::SendRecv;
         let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
-        self.start(op, checked, (values, taken), move |engine, (values, taken)| {
-            engine.exchange(
-                op,
-                &[SendBuf { to, values }],
-                &mut [MessageSlot { from, values: taken }],
-            )
+        self.start(op, checked, (values, buffer), move |engine, (values, buffer)| {
+            let slot = MessageSlot { from, values: buffer };
+            engine.exchange(op, &[SendBuf { to, values }], &mut [slot])
         })
     }
 
@@ -187,40 +186,43 @@ impl Group {
         memory: M,
         operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
     ) -> Work<M> {
-        let kept = Arc::new(Mutex::new(Some(memory)));
-        let used = kept.clone();
-        let on_kept = move |engine: &mut Engine| {
-            let mut memory = used.lock().unwrap_or_else(PoisonError::into_inner);
-            let memory = memory.as_mut().expect("it is taken after the operation only");
+        let memory = Arc::new(Mutex::new(Some(memory)));
+        let shared = memory.clone();
+        let on_memory = move |engine: &mut Engine| {
+            let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = memory.as_mut().expect("memory is taken after the operation only");
             operation(engine, memory)
         };
         let pending = match checked {
-            Ok(()) => self.start_on_thread(op, on_kept, |_| {}),
+            Ok(()) => self.start_on_thread(op, on_memory, |_| {}),
             Err(error) => Pending::failed(error),
         };
-        Work::new(pending, kept, self.clone())
+        Work::new(pending, memory, self.clone())
     }
 
+    /// Starts an all-reduce of memory in the segment; `on_event` is called when it begins and when it
+    /// has succeeded.
     pub(crate) fn start_window<T: Element>(
         &self,
         window: Window<T>,
         op: ReduceOp,
-        finish: Finish,
-        watch: impl Fn(Moment) + Send + 'static,
+        post_op: Finish,
+        on_event: impl Fn(Moment) + Send + 'static,
     ) -> Pending {
         let memory = CallMemory::Shared(SharedMemory(window));
-        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, finish);
-        self.start_on_thread(Operation::AllReduce, operation, watch)
+        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, post_op);
+        self.start_on_thread(Operation::AllReduce, operation, on_event)
     }
 
+    /// Starts an operation on the communication thread; aborts the group if there is no thread.
     fn start_on_thread(
         &self,
         op: Operation,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
-        watch: impl Fn(Moment) + Send + 'static,
+        on_event: impl Fn(Moment) + Send + 'static,
     ) -> Pending {
-        self.inner.runner.start(operation, watch).unwrap_or_else(|error| {
-            let reason = format!("cannot start the thread that communicates: {error}");
+        self.inner.runner.start(operation, on_event).unwrap_or_else(|error| {
+            let reason = format!("cannot start the communication thread: {error}");
             self.abort(&reason);
             let rank = self.inner.roster.own_name();
             let cause = Cause::System(reason);

@@ -17,6 +17,7 @@ const STRIPE_BYTES_MIN: usize = 1 << 16;
 /// Alignment of stripes in bytes: a cache line.
 const STRIPE_UNIT: usize = 64;
 
+/// Length in bytes of the header of a stripe: five words.
 const HEADER_BYTES: usize = 40;
 const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"remudat1");
 
@@ -39,10 +40,11 @@ fn show_header(fingerprint: Fingerprint, bytes: usize) -> Header {
     header
 }
 
-/// Part of a message, and the number of bytes of header and data that have been transferred.
+/// Part of a message, which is transferred on one stream.
 struct Stripe {
     range: Range<usize>,
     header: Header,
+    /// Number of bytes of header and data that have been transferred.
     moved: usize,
 }
 
@@ -56,6 +58,7 @@ impl Stripe {
         self.range.start + self.moved.saturating_sub(HEADER_BYTES)..self.range.end
     }
 
+    /// Sends as many bytes as possible without blocking.
     fn send(&mut self, bytes: &[u8], mut stream: &TcpStream) -> io::Result<()> {
         while !self.is_done() {
             let header = &self.header[self.moved.min(HEADER_BYTES)..];
@@ -70,13 +73,14 @@ impl Stripe {
         Ok(())
     }
 
-    /// Receives available bytes; `check` verifies the header as soon as it is complete.
+    /// Receives the available bytes; `check` verifies the header as soon as it is complete, and `lost`
+    /// returns the error for a closed connection.
     fn receive(
         &mut self,
         bytes: &mut [u8],
         mut stream: &TcpStream,
         check: impl Fn(&Header) -> Result<(), Cause>,
-        gone: impl Fn() -> Cause,
+        lost: impl Fn() -> Cause,
     ) -> Result<(), Cause> {
         while !self.is_done() {
             let had_header = HEADER_BYTES <= self.moved;
@@ -84,10 +88,10 @@ impl Stripe {
             let (rest, moved) = (self.rest(), self.moved.min(HEADER_BYTES));
             let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
             match stream.read_vectored(&mut targets) {
-                Ok(0) => return Err(gone()),
+                Ok(0) => return Err(lost()),
                 Ok(count) => self.moved += count,
                 Err(error) if is_temporary(&error) => return Ok(()),
-                Err(_) => return Err(gone()),
+                Err(_) => return Err(lost()),
             }
             if !had_header && HEADER_BYTES <= self.moved {
                 check(&self.header)?;
@@ -143,8 +147,9 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         Self { lanes: Vec::new(), sent: Vec::new(), arrived: Vec::new() }
     }
 
+    /// Queue of a peer, which is created at its first use.
     fn lane(&mut self, peer: usize) -> &mut Lane<S, R> {
-        let at = self.lanes.iter().position(|lane| lane.peer == peer).unwrap_or_else(|| {
+        let at = self.lanes.iter().position(|queue| queue.peer == peer).unwrap_or_else(|| {
             self.lanes.push(Lane { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
             self.lanes.len() - 1
         });
@@ -161,15 +166,15 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         self.lane(peer).recvs.push_back(message);
     }
 
-    /// Transfers as many bytes as possible without blocking; returns whether there were any.
+    /// Transfers as many bytes as possible without blocking; returns whether any byte was transferred.
     pub(crate) fn pump(&mut self, net: &impl Streams, roster: &RankRoster) -> Result<bool, Cause> {
         let mut has_moved = false;
         for Lane { peer, sends, recvs } in &mut self.lanes {
             let streams = net.streams(*peer);
-            let gone = || roster.lost(*peer, Departure::Gone);
+            let lost = || roster.lost(*peer, Departure::Gone);
             has_moved |= pump_lane(sends, streams, |message, at, stream| {
                 let bytes = message.bytes.as_ref();
-                message.stripes[at].send(bytes, stream).map_err(|_| gone())
+                message.stripes[at].send(bytes, stream).map_err(|_| lost())
             })?;
             has_moved |= pump_lane(recvs, streams, |message, at, stream| {
                 let Message { fingerprint, bytes, stripes } = message;
@@ -177,7 +182,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
                 let len = bytes.len();
                 let check =
                     |theirs: &Header| check_header(theirs, *fingerprint, len, *peer, roster);
-                stripes[at].receive(bytes, stream, check, gone)
+                stripes[at].receive(bytes, stream, check, lost)
             })?;
             self.sent.extend(take_done(sends));
             self.arrived.extend(take_done(recvs));
@@ -185,12 +190,12 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         Ok(has_moved)
     }
 
-    /// Messages that have been sent since the last call; their memory can be reused.
+    /// Takes the messages that have been sent; their memory can be reused.
     pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = S> {
         self.sent.drain(..)
     }
 
-    /// Messages that have been received since the last call.
+    /// Takes the messages that have been received.
     pub(crate) fn take_arrived(&mut self) -> impl Iterator<Item = R> {
         self.arrived.drain(..)
     }
@@ -202,37 +207,42 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
 
     /// Whether there are no transfers.
     pub(crate) fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.sends.is_empty() && lane.recvs.is_empty())
+        self.lanes.iter().all(|queue| queue.sends.is_empty() && queue.recvs.is_empty())
     }
 
-    /// Peers with missing messages; if there are none, peers that do not receive those of this
-    /// rank.
+    /// Peers whose messages are missing; if there are none, peers that have not received the messages
+    /// of this rank.
     pub(crate) fn waited_for(&self) -> Vec<usize> {
-        let with = |has: fn(&Lane<S, R>) -> bool| {
-            self.lanes.iter().filter(move |lane| has(lane)).map(|lane| lane.peer)
+        let peers_with = |has: fn(&Lane<S, R>) -> bool| {
+            self.lanes.iter().filter(move |queue| has(queue)).map(|queue| queue.peer)
         };
-        let missing: Vec<_> = with(|lane| !lane.recvs.is_empty()).collect();
-        if missing.is_empty() { with(|lane| !lane.sends.is_empty()).collect() } else { missing }
+        let missing: Vec<_> = peers_with(|queue| !queue.recvs.is_empty()).collect();
+        if missing.is_empty() {
+            peers_with(|queue| !queue.sends.is_empty()).collect()
+        } else {
+            missing
+        }
     }
 
-    /// Streams with pending transfers: whether to send, whether to receive.
+    /// Calls `visit` for every stream with pending transfers: whether to send, whether to receive.
     pub(crate) fn wanted<'n>(
         &self,
         net: &'n impl Streams,
-        mut want: impl FnMut(&'n TcpStream, bool, bool),
+        mut visit: impl FnMut(&'n TcpStream, bool, bool),
     ) {
-        for lane in &self.lanes {
-            for (at, stream) in net.streams(lane.peer).iter().enumerate() {
-                let sends = lane.sends.iter().any(|message| is_open(&message.stripes, at));
-                let takes = lane.recvs.iter().any(|message| is_open(&message.stripes, at));
-                if sends || takes {
-                    want(stream, sends, takes);
+        for queue in &self.lanes {
+            for (at, stream) in net.streams(queue.peer).iter().enumerate() {
+                let sends = queue.sends.iter().any(|message| is_open(&message.stripes, at));
+                let receives = queue.recvs.iter().any(|message| is_open(&message.stripes, at));
+                if sends || receives {
+                    visit(stream, sends, receives);
                 }
             }
         }
     }
 }
 
+/// Whether a message has an incomplete stripe on a stream.
 fn is_open(stripes: &[Stripe], at: usize) -> bool {
     stripes.get(at).is_some_and(|stripe| !stripe.is_done())
 }
@@ -261,11 +271,13 @@ fn pump_lane<B>(
     Ok(has_moved)
 }
 
+/// Removes the complete messages at the front of a queue, and returns their bytes.
 fn take_done<B: AsRef<[u8]>>(messages: &mut VecDeque<Message<B>>) -> impl Iterator<Item = B> {
     let done = messages.iter().take_while(|message| message.is_done()).count();
     messages.drain(..done).map(|message| message.bytes)
 }
 
+/// Compares a received header with that of the expected message.
 fn check_header(
     theirs: &Header,
     fingerprint: Fingerprint,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Returns the index at which a range of `leaves` (two or more) is split.
 pub fn split(leaves: usize) -> usize {
-    assert!(2 <= leaves, "a leaf is not split");
+    assert!(2 <= leaves, "a range of one leaf cannot be split");
     leaves.next_power_of_two() / 2
 }
 
@@ -58,6 +58,7 @@ impl Fold {
         Self::over(0..count, &|leaves| (leaves.len() == 1).then_some(leaves.start))
     }
 
+    /// Adds the steps for `leaves`; scratch buffers from index `free` on are not in use.
     fn emit(
         &mut self,
         leaves: Range<usize>,
@@ -69,8 +70,8 @@ impl Fold {
         }
         let middle = leaves.start + split(leaves.len());
         let left = self.emit(leaves.start..middle, source, free);
-        let taken = usize::from(matches!(left, Operand::Scratch(_)));
-        let right = self.emit(middle..leaves.end, source, free + taken);
+        let used = usize::from(matches!(left, Operand::Scratch(_)));
+        let right = self.emit(middle..leaves.end, source, free + used);
         self.steps.push(Step { into: free, left, right });
         self.scratch = self.scratch.max(free + 1);
         Operand::Scratch(free)
@@ -108,8 +109,8 @@ mod tests {
         format!("({}+{})", show(leaves.start..middle), show(middle..leaves.end))
     }
 
-    /// Runs a fold over texts; a step that reads what no step wrote, or overwrites what is still
-    /// needed, shows up in the text.
+    /// Runs a fold over texts; the text shows a step that reads a buffer before it is written, or
+    /// overwrites one that is still needed.
     fn run(fold: &Fold, sources: &[String]) -> String {
         let mut scratch = vec!["?".to_owned(); fold.scratch];
         let read = |scratch: &[String], operand| match operand {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn fold_computes_the_tree_with_few_places() {
+    fn fold_computes_the_tree_with_few_scratch_buffers() {
         for count in 1..200 {
             let fold = Fold::of(count);
             assert_eq!(run(&fold, &leaves(count)), show(0..count));
@@ -157,8 +158,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// For every placement of ranks, even scattered: pieces summed at home and then combined are the
-        /// canonical tree.
+        /// For every placement of ranks, even scattered ones: pieces that are summed on their nodes and
+        /// then combined are the canonical tree.
         #[test]
         fn tree_pieces_of_any_placement_combine(
             node_of in proptest::collection::vec(0usize..4, 1..40),

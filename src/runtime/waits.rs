@@ -1,5 +1,5 @@
-//! Wait graph between nodes: a rank that waits long reports in the store for which ranks it waits,
-//! and a rank finds there, when its deadline has passed, the ranks at the end of the chain.
+//! Wait graph between nodes: a rank that waits for long publishes in the store the ranks for which it
+//! waits; a rank whose deadline has passed finds there the late ranks at the end of the chain.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,6 +16,7 @@ const LONG: Duration = Duration::from_secs(1);
 pub(crate) struct Waits {
     rank: Rank,
     store: SharedStore,
+    /// Ranks that the entry of this rank in the store names.
     told: RefCell<Vec<Rank>>,
 }
 
@@ -24,10 +25,10 @@ impl Waits {
         Self { rank, store, told: RefCell::default() }
     }
 
-    /// Publishes the ranks that this rank waits for, once it has waited long, and again when they change.
-    pub(crate) fn tell(&self, patience: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
-        let long = LONG.min(patience.until.saturating_duration_since(patience.since) / 4);
-        if clock::now() < patience.since + long {
+    /// Publishes the ranks that this rank waits for, if it has waited for long and they have changed.
+    pub(crate) fn tell(&self, deadline: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
+        let long = LONG.min(deadline.until.saturating_duration_since(deadline.since) / 4);
+        if clock::now() < deadline.since + long {
             return;
         }
         let waiting_for = waiting_for();
@@ -36,7 +37,7 @@ impl Waits {
         }
     }
 
-    /// Reports that this rank no longer waits.
+    /// Publishes that this rank no longer waits.
     pub(crate) fn end(&self) {
         if !self.told.borrow().is_empty() {
             self.write(Vec::new());
@@ -51,7 +52,7 @@ impl Waits {
         self.told.replace(waiting_for);
     }
 
-    /// Follows the entries of these ranks to the ranks that do not wait for others.
+    /// Follows the entries of these ranks to the ranks that do not wait for other ranks.
     pub(crate) fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
         let deadline = clock::now() + STORE_PATIENCE;
         let mut store = lock(&self.store);
@@ -67,8 +68,7 @@ fn key(rank: Rank) -> String {
     format!("waits/{rank}")
 }
 
-/// Follows waits from one rank on; a chain ends at a rank that has reported none, or at a circle
-/// with this rank.
+/// Follows waits from one rank on; a chain ends at a rank without an entry, or at a cycle.
 fn trace(
     own: Rank,
     waiting_for: &[Rank],
@@ -99,9 +99,9 @@ mod tests {
         let ranks = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<Vec<_>>();
         let waits_of = |rank: Rank| {
             let found = waits.iter().find(|(waiting, _)| *waiting == rank.0);
-            found.map(|(_, for_whom)| ranks(for_whom))
+            found.map(|(_, waiting_for)| ranks(waiting_for))
         };
-        let first = waits_of(Rank(0)).expect("rank 0 asks");
+        let first = waits_of(Rank(0)).expect("rank 0 waits");
         assert_eq!(trace(Rank(0), &first, waits_of), ranks(expect));
     }
 

@@ -1,5 +1,5 @@
 //! Watchdog thread for failures: a worker that has exited, a lost agent, or a failed rank on
-//! another node. It turns them into the alarm of the node, which every wait checks.
+//! another node. It aborts the group on this node, which every wait checks.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::runtime::node::RankRoster;
 use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Reply, StoreRequest};
 
-/// Time limit for the rest of a message after its beginning has been received.
+/// Time limit for receiving the rest of a message.
 const MESSAGE_MAX: Duration = Duration::from_secs(5);
 
 /// Sources of failure notifications.
@@ -33,7 +33,7 @@ pub(crate) struct Sources {
     pub(crate) store: Option<Client>,
 }
 
-/// Handle of the thread, which ends when this is dropped.
+/// Handle of the watchdog thread; its drop stops the thread.
 pub(crate) struct Watch {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -75,6 +75,7 @@ impl Drop for Watch {
     }
 }
 
+/// State of the watchdog thread.
 struct Watcher {
     sources: Sources,
     roster: Arc<RankRoster>,
@@ -99,6 +100,7 @@ impl Watcher {
         }
     }
 
+    /// Waits for events: whether to stop, whether the agent and the store can be read.
     fn poll(&self) -> io::Result<[bool; 3]> {
         let agent = self.sources.agent.as_ref().map(|(stream, _)| stream.as_fd());
         let store = self.sources.store.as_ref().map(|client| client.stream().as_fd());
@@ -118,16 +120,17 @@ impl Watcher {
         let Some((stream, reader)) = &mut self.sources.agent else { return };
         let mut bytes = [0; 4096];
         match stream.read(&mut bytes) {
-            Ok(0) => self.agent_gone("the agent of this node is gone"),
+            Ok(0) => self.agent_gone("the connection to the agent of this node was lost"),
             Ok(count) => {
                 reader.push(&bytes[..count]);
                 self.hear_agent();
             }
             Err(error) if is_temporary(&error) => {}
-            Err(_) => self.agent_gone("the agent of this node is gone"),
+            Err(_) => self.agent_gone("the connection to the agent of this node was lost"),
         }
     }
 
+    /// Handles the messages of the agent that are complete.
     fn hear_agent(&mut self) {
         while let Some((_, reader)) = &mut self.sources.agent {
             match reader.next() {
@@ -141,7 +144,7 @@ impl Watcher {
                     }
                 }
                 Ok(Some(ToWorker::Welcome(_))) | Err(_) => {
-                    self.agent_gone("the agent of this node speaks nonsense");
+                    self.agent_gone("the agent of this node sent an invalid message");
                 }
             }
         }
@@ -152,8 +155,8 @@ impl Watcher {
         self.alarm(None, reason);
     }
 
-    /// Reads the store's notification: a rank has failed, or the store has ended, which alone is no
-    /// failure.
+    /// Reads the reply of the store: the abort record of a failed rank. The end of the store alone is
+    /// not a failure.
     fn read_store(&mut self) {
         let Some(mut store) = self.sources.store.take() else { return };
         let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_MAX) else { return };
@@ -163,6 +166,7 @@ impl Watcher {
         }
     }
 
+    /// Aborts the group on this node.
     fn alarm(&self, lost: Option<Loss>, reason: &str) {
         let by = self.roster.own_name();
         self.segment.raise_alarm(&AbortRecord { by, lost, reason: reason.to_owned() });

@@ -12,23 +12,23 @@ use crate::runtime::runner::Pending;
 #[must_use = "dropping it waits"]
 pub struct Work<B> {
     pending: Pending,
-    /// Also held by the operation while it is under way.
+    /// Memory of the operation, which shares it until it ends.
     kept: Arc<Mutex<Option<B>>>,
     group: Group,
 }
 
 impl<B> Work<B> {
-    pub(crate) fn new(pending: Pending, kept: Arc<Mutex<Option<B>>>, group: Group) -> Self {
-        Self { pending, kept, group }
+    pub(crate) fn new(pending: Pending, memory: Arc<Mutex<Option<B>>>, group: Group) -> Self {
+        Self { pending, kept: memory, group }
     }
 
     /// Waits until the operation ends and returns the memory.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
         self.pending.poll(Duration::MAX);
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let outcome = self.pending.take().expect("waiting without limit ends with an outcome");
+        let memory = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let outcome = self.pending.take().expect("a wait without a limit ends with an outcome");
         outcome.inspect_err(|error| self.group.report(error))?;
-        Ok(kept.expect("memory is taken once, by the method that consumes"))
+        Ok(memory.expect("memory is taken once, by the method that consumes the handle"))
     }
 
     /// Waits for at most `limit`; if the operation has not ended by then, returns the handle.

@@ -1,7 +1,7 @@
-//! Goal: every operation gives what its plain definition gives, bit for bit, wherever ranks run, and
-//! fails on every rank where it cannot.
-//! Method: ranks as threads, sharing memory or pretending to be nodes that talk over TCP; numbers
-//! whose sums depend on the order in every bit; sizes from nothing to several rounds.
+//! Goal: every operation returns the result of its plain definition, bit for bit, for every placement
+//! of the ranks; if it fails, it fails on every rank.
+//! Method: ranks are threads that share memory, or simulated nodes that use TCP; every bit of a sum
+//! depends on the order; sizes are from zero elements to several rounds.
 
 mod failures;
 mod matrix;

@@ -1,4 +1,4 @@
-//! Everything with everything: placements × operations × types × sizes, drawn at random.
+//! Random combinations of placements × operations × types × sizes.
 
 use remuda::runtime::{Bf16, F16, Group};
 
@@ -9,7 +9,7 @@ use crate::operations::{
 use crate::proof::{Random, proof_cases};
 use crate::sample::Sample;
 
-/// Up to nine ranks on up to four nodes.
+/// Draws a placement: up to nine ranks on up to four nodes.
 fn draw_nodes(random: &mut Random) -> Vec<usize> {
     let mut nodes = vec![1; 1 + random.below(4)];
     for _ in 0..random.below(10 - nodes.len()) {
@@ -19,7 +19,8 @@ fn draw_nodes(random: &mut Random) -> Vec<usize> {
     nodes
 }
 
-/// Nothing, one, few, what does not fit beside the flags, what does not fit a round.
+/// Draws a number of elements around the sizes at which algorithms change: none, one, a few, more than
+/// fit beside the flags, more than fit a round.
 fn draw_size(random: &mut Random) -> usize {
     let edges = [0, 1, 64, 512, 1024, 2048, 4096, 8192, 65_536, 131_072, 262_144, 900_000];
     let edge = edges[random.below(edges.len())];
@@ -32,7 +33,7 @@ fn check<T: Sample>(random: &mut Random, nodes: &[usize], size: usize) {
         nodes if random.below(2) == 0 => Group::threads_on(nodes).unwrap(),
         nodes => as_machines(nodes, 1 + random.below(5) as u8),
     };
-    // What these operations move is as many times larger.
+    // Some operations transfer a part for each rank.
     let part = size / groups.len();
     match random.below(7) {
         0 => check_broadcast::<T>(groups, &[part]),
@@ -45,7 +46,7 @@ fn check<T: Sample>(random: &mut Random, nodes: &[usize], size: usize) {
     }
 }
 
-/// `scripts/prove collectives 10000`: whatever is drawn gives the bits of the definition.
+/// `scripts/prove collectives 10000`: every case has the bits of the definition.
 #[test]
 fn prove_collectives() {
     let mut random = Random::from_seed();

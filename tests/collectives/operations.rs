@@ -1,4 +1,4 @@
-//! Every operation, with numbers that lie anywhere and in shared memory.
+//! Results of every operation, on slices and on buffers in shared memory.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,29 +8,27 @@ use remuda::runtime::{Bf16, F16, Group, InitOptions, ReduceOp, ReduceOrder};
 
 use crate::sample::{LARGE, OPS, SIZES, Sample, assert_bits, on_ranks, reduced, values};
 
-/// Threads on pretended nodes that talk as machines do: over so many streams, in rounds that overlap.
+/// Group of threads on simulated nodes with the settings of real machines: several streams for each
+/// connection, and overlapping rounds.
 pub(crate) fn as_machines(nodes: &[usize], streams: u8) -> Vec<Group> {
     let streams = NonZero::new(streams);
     let options = InitOptions { streams, overlap: Some(true), ..InitOptions::default() };
     Group::threads_on_with(nodes, &options).unwrap()
 }
 
-/// Wherever it is: who folds what depends on the placement.
+/// On any rank, because the placement determines which rank reduces which data.
 #[test]
-fn what_is_no_number_stays_none() {
-    for culprit in 0..3 {
+fn min_and_max_propagate_nan_from_any_rank() {
+    for nan_rank in 0..3 {
         for op in [ReduceOp::Min, ReduceOp::Max] {
             let found = on_ranks(Group::threads_on(&[2, 1]).unwrap(), |group| {
-                let is_culprit = group.rank() == culprit;
-                let mut values = [if is_culprit { f32::NAN } else { group.rank() as f32 }, 1.0];
+                let is_nan = group.rank() == nan_rank;
+                let mut values = [if is_nan { f32::NAN } else { group.rank() as f32 }, 1.0];
                 group.all_reduce(&mut values, op).unwrap();
                 values
             });
-            for [none, one] in found {
-                assert!(
-                    none.is_nan() && (one - 1.0).abs() < f32::EPSILON,
-                    "{op} {culprit}: {none}"
-                );
+            for [nan, one] in found {
+                assert!(nan.is_nan() && (one - 1.0).abs() < f32::EPSILON, "{op} {nan_rank}: {nan}");
             }
         }
     }
@@ -97,7 +95,7 @@ pub(crate) fn check_broadcast<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     });
 }
 
-/// Every rank sends to its right neighbour, in turn, so that nobody waits in a circle.
+/// Every rank in turn sends to its right neighbour, so that ranks cannot deadlock in a cycle.
 #[track_caller]
 pub(crate) fn check_messages<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
@@ -110,9 +108,9 @@ pub(crate) fn check_messages<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
                     group.send(&values::<T>(rank, *count), next).unwrap();
                 }
                 if rank == next {
-                    let mut taken = vec![T::sample(0); *count];
-                    group.recv(&mut taken, turn).unwrap();
-                    assert_bits(&taken, &values::<T>(turn, *count), &(world, turn, count));
+                    let mut received = vec![T::sample(0); *count];
+                    group.recv(&mut received, turn).unwrap();
+                    assert_bits(&received, &values::<T>(turn, *count), &(world, turn, count));
                 }
             }
         }
@@ -120,7 +118,7 @@ pub(crate) fn check_messages<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
 }
 
 #[test]
-fn reductions_on_one_node() {
+fn reductions_on_one_node_match_the_definition() {
     for world in 1..=9 {
         check_reductions::<f32>(Group::threads(world).unwrap(), &SIZES);
         check_reductions::<f64>(Group::threads(world).unwrap(), &SIZES);
@@ -133,7 +131,7 @@ fn reductions_on_one_node() {
 }
 
 #[test]
-fn large_reductions_on_one_node() {
+fn large_reductions_on_one_node_match_the_definition() {
     for world in [2, 3, 5] {
         check_reductions::<f32>(Group::threads(world).unwrap(), &[LARGE]);
     }
@@ -141,7 +139,7 @@ fn large_reductions_on_one_node() {
 }
 
 #[test]
-fn reductions_over_tcp() {
+fn reductions_over_tcp_match_the_definition() {
     for nodes in [&[1, 1][..], &[1, 1, 1], &[2, 2], &[3, 1], &[1, 2, 3], &[4, 4, 1]] {
         check_reductions::<f32>(Group::threads_on(nodes).unwrap(), &SIZES);
         check_reductions::<i64>(Group::threads_on(nodes).unwrap(), &SIZES);
@@ -150,9 +148,9 @@ fn reductions_over_tcp() {
     check_reductions::<f32>(Group::threads_on(&[2, 1]).unwrap(), &[LARGE]);
 }
 
-/// Several rounds are under way at once, and each message goes over several streams.
+/// Several rounds are in progress at once, and each message is sent on several streams.
 #[test]
-fn reductions_in_many_rounds_over_many_streams() {
+fn operations_in_many_rounds_over_many_streams_are_exact() {
     for (nodes, streams) in [(&[1, 1][..], 3), (&[2, 1], 16), (&[1, 3, 2], 2)] {
         let groups = || as_machines(nodes, streams);
         check_reductions::<f32>(groups(), &[1_100_003]);
@@ -163,29 +161,29 @@ fn reductions_in_many_rounds_over_many_streams() {
     }
 }
 
-/// Cut anywhere, also into nothing: the same as in one piece.
+/// Checks that several slices, also empty ones, have the same result as a single slice.
 #[track_caller]
 fn check_grouped(groups: Vec<Group>, count: usize) {
     let world = groups.len();
     let expected = reduced::<f32>(ReduceOp::Sum, world, count);
     on_ranks(groups, |group| {
         let what = (world, group.rank(), count);
-        let cut = |values: &mut Vec<f32>, call: &dyn Fn(&mut [&mut [f32]])| {
+        let split = |values: &mut Vec<f32>, call: &dyn Fn(&mut [&mut [f32]])| {
             let (first, rest) = values.split_at_mut(count / 3);
             let (second, third) = rest.split_at_mut(count / 2);
             call(&mut [first, &mut [], second, third]);
         };
         let mut summed = values::<f32>(group.rank(), count);
-        cut(&mut summed, &|slices| group.all_reduce(slices, ReduceOp::Sum).unwrap());
+        split(&mut summed, &|slices| group.all_reduce(slices, ReduceOp::Sum).unwrap());
         assert_bits(&summed, &expected, &what);
-        let mut given = values::<f32>(group.rank(), count);
-        cut(&mut given, &|slices| group.broadcast(slices, world - 1).unwrap());
-        assert_bits(&given, &values::<f32>(world - 1, count), &what);
-        let mut taken = values::<f32>(group.rank(), count);
-        cut(&mut taken, &|slices| group.reduce(slices, ReduceOp::Sum, 0).unwrap());
-        let root = group.rank() == 0;
-        let expected = if root { expected.clone() } else { values(group.rank(), count) };
-        assert_bits(&taken, &expected, &what);
+        let mut copied = values::<f32>(group.rank(), count);
+        split(&mut copied, &|slices| group.broadcast(slices, world - 1).unwrap());
+        assert_bits(&copied, &values::<f32>(world - 1, count), &what);
+        let mut reduced = values::<f32>(group.rank(), count);
+        split(&mut reduced, &|slices| group.reduce(slices, ReduceOp::Sum, 0).unwrap());
+        let is_root = group.rank() == 0;
+        let expected = if is_root { expected.clone() } else { values(group.rank(), count) };
+        assert_bits(&reduced, &expected, &what);
     });
 }
 
@@ -197,9 +195,10 @@ fn several_slices_are_one_operation() {
     }
 }
 
-/// Whole numbers have the same sum in any order; all ranks see the same bits of others, which are near.
+/// Integers have the same sum in any order; float sums have the same bits on all ranks, and are close to
+/// the canonical ones.
 #[test]
-fn reductions_in_any_order() {
+fn reductions_in_any_order_are_equal_on_all_ranks() {
     let options = InitOptions { order: ReduceOrder::Any, ..InitOptions::default() };
     for nodes in [&[1, 1][..], &[1, 1, 1], &[3, 1, 2, 2]] {
         let groups = || Group::threads_on_with(nodes, &options).unwrap();
@@ -225,7 +224,7 @@ fn reductions_in_any_order() {
 }
 
 #[test]
-fn gathering_and_scattering() {
+fn reduce_scatter_and_all_gather_match_the_definition() {
     for world in [1, 2, 3, 4, 9] {
         check_scatter::<f32>(Group::threads(world).unwrap(), &[0, 1, 1023]);
         check_scatter::<u8>(Group::threads(world).unwrap(), &[0, 1, 1023]);
@@ -237,7 +236,7 @@ fn gathering_and_scattering() {
 }
 
 #[test]
-fn broadcasting() {
+fn broadcasts_match_the_definition() {
     for world in 1..=9 {
         check_broadcast::<f32>(Group::threads(world).unwrap(), &SIZES);
     }
@@ -248,7 +247,7 @@ fn broadcasting() {
 }
 
 #[test]
-fn messages() {
+fn messages_arrive_unchanged() {
     for world in 2..=4 {
         check_messages::<f32>(Group::threads(world).unwrap(), &SIZES);
     }
@@ -258,7 +257,7 @@ fn messages() {
     }
 }
 
-/// Every rank gives to its right neighbour and takes from the left one, all at once.
+/// Every rank sends to its right neighbour and receives from the left one, all at once.
 #[track_caller]
 pub(crate) fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
     let world = groups.len();
@@ -266,20 +265,20 @@ pub(crate) fn check_ring<T: Sample>(groups: Vec<Group>, sizes: &[usize]) {
         let (rank, left) = (group.rank(), (group.rank() + world - 1) % world);
         for count in sizes {
             // Messages of a ring have different lengths.
-            let mut taken = vec![T::sample(0); count + left];
+            let mut received = vec![T::sample(0); count + left];
             let ours = values::<T>(rank, count + rank);
-            group.send_recv(&ours, (rank + 1) % world, &mut taken, left).unwrap();
-            assert_bits(&taken, &values::<T>(left, count + left), &(world, rank, count));
+            group.send_recv(&ours, (rank + 1) % world, &mut received, left).unwrap();
+            assert_bits(&received, &values::<T>(left, count + left), &(world, rank, count));
             let mut buffer = group.alloc::<T>(count + rank).unwrap();
             buffer.copy_from_slice(&ours);
-            taken.fill(T::sample(0));
-            group.send_recv(&buffer, (rank + 1) % world, &mut taken, left).unwrap();
-            assert_bits(&taken, &values::<T>(left, count + left), &(world, rank, count));
+            received.fill(T::sample(0));
+            group.send_recv(&buffer, (rank + 1) % world, &mut received, left).unwrap();
+            assert_bits(&received, &values::<T>(left, count + left), &(world, rank, count));
         }
     });
 }
 
-/// Part `r` of every rank goes to rank `r`; also with parts whose lengths all differ.
+/// Part `r` of every rank is sent to rank `r`; also with parts of different lengths.
 #[track_caller]
 pub(crate) fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
     let world = groups.len();
@@ -292,18 +291,19 @@ pub(crate) fn check_all_to_all<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
             let mine = |from| values::<T>(from, world * part)[rank * part..][..*part].to_vec();
             let expect: Vec<T> = (0..world).flat_map(mine).collect();
             assert_bits(&output, &expect, &(world, rank, part));
-            let sent: Vec<usize> = (0..world).map(|to| part * len(rank, to)).collect();
-            let taken: Vec<usize> = (0..world).map(|from| part * len(from, rank)).collect();
-            let input: Vec<T> = sent.iter().flat_map(|len| values(rank, *len)).collect();
-            let mut output = vec![T::sample(0); taken.iter().sum()];
-            group.all_to_all_v(&input, &sent, &mut output, &taken).unwrap();
-            let expect = taken.iter().enumerate().flat_map(|(from, len)| values::<T>(from, *len));
+            let send_counts: Vec<usize> = (0..world).map(|to| part * len(rank, to)).collect();
+            let recv_counts: Vec<usize> = (0..world).map(|from| part * len(from, rank)).collect();
+            let input: Vec<T> = send_counts.iter().flat_map(|len| values(rank, *len)).collect();
+            let mut output = vec![T::sample(0); recv_counts.iter().sum()];
+            group.all_to_all_v(&input, &send_counts, &mut output, &recv_counts).unwrap();
+            let expect =
+                recv_counts.iter().enumerate().flat_map(|(from, len)| values::<T>(from, *len));
             assert_bits(&output, &expect.collect::<Vec<T>>(), &(world, rank, part));
         }
     });
 }
 
-/// To every root and back; the other ranks keep what they have.
+/// Gather, scatter and reduce with every rank as the root; the data of other ranks does not change.
 #[track_caller]
 pub(crate) fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
     let world = groups.len();
@@ -313,13 +313,13 @@ pub(crate) fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
         {
             let what = (T::DTYPE, world, rank, part, root);
             let ours = values::<T>(rank, part);
-            let everybody: Vec<T> = (0..world).flat_map(|from| values(from, part)).collect();
+            let gathered: Vec<T> = (0..world).flat_map(|from| values(from, part)).collect();
             let mut all = vec![T::sample(0); if rank == root { world * part } else { 0 }];
             group.gather(&ours, &mut all, root).unwrap();
-            assert_bits(&all, if rank == root { &everybody } else { &[] }, &what);
-            let mut back = vec![T::sample(0); part];
-            group.scatter(&all, &mut back, root).unwrap();
-            assert_bits(&back, &ours, &what);
+            assert_bits(&all, if rank == root { &gathered } else { &[] }, &what);
+            let mut scattered = vec![T::sample(0); part];
+            group.scatter(&all, &mut scattered, root).unwrap();
+            assert_bits(&scattered, &ours, &what);
             let sum = if rank == root { reduced(ReduceOp::Sum, world, part) } else { ours.clone() };
             let mut buffer = group.alloc::<T>(part).unwrap();
             buffer.copy_from_slice(&ours);
@@ -333,7 +333,7 @@ pub(crate) fn check_rooted<T: Sample>(groups: Vec<Group>, parts: &[usize]) {
 }
 
 #[test]
-fn rings() {
+fn messages_around_a_ring_arrive_unchanged() {
     for world in 1..=9 {
         check_ring::<f32>(Group::threads(world).unwrap(), &SIZES);
     }
@@ -345,7 +345,7 @@ fn rings() {
 }
 
 #[test]
-fn parts_for_everybody() {
+fn all_to_all_matches_the_definition() {
     for world in 1..=9 {
         check_all_to_all::<i32>(Group::threads(world).unwrap(), &[0, 1, 1023]);
     }
@@ -356,7 +356,7 @@ fn parts_for_everybody() {
 }
 
 #[test]
-fn to_a_root_and_back() {
+fn gather_scatter_and_reduce_match_the_definition() {
     for world in 1..=9 {
         check_rooted::<f32>(Group::threads(world).unwrap(), &[0, 1, 1023]);
     }
@@ -366,29 +366,29 @@ fn to_a_root_and_back() {
     }
 }
 
-/// Everybody gives to everybody whose distance is a square, whatever lies in between.
+/// Every rank exchanges messages with the ranks at distances 1, 3 and 4.
 #[test]
-fn messages_to_several_at_once() {
+fn exchange_transfers_several_messages_at_once() {
     for groups in [Group::threads(6).unwrap(), Group::threads_on(&[2, 1, 3]).unwrap()] {
         on_ranks(groups, |group| {
             let rank = group.rank();
-            let near = |step: &usize| ((rank + step) % 6, (rank + 6 - step) % 6);
+            let peers_at = |step: &usize| ((rank + step) % 6, (rank + 6 - step) % 6);
             let ours = values::<f32>(rank, 200_000);
-            let mut rooms = vec![vec![0.0f32; 200_000]; 3];
-            let peers: Vec<_> = [1, 4, 3].iter().map(near).collect();
+            let mut buffers = vec![vec![0.0f32; 200_000]; 3];
+            let peers: Vec<_> = [1, 4, 3].iter().map(peers_at).collect();
             let sends: Vec<_> = peers.iter().map(|(to, _)| (*to, &ours[..])).collect();
             let recvs =
-                peers.iter().zip(&mut rooms).map(|((_, from), room)| (*from, &mut room[..]));
+                peers.iter().zip(&mut buffers).map(|((_, from), buffer)| (*from, &mut buffer[..]));
             group.exchange(&sends, recvs.collect()).unwrap();
-            for ((_, from), room) in peers.iter().zip(&rooms) {
-                assert_bits(room, &values::<f32>(*from, 200_000), &(rank, from));
+            for ((_, from), buffer) in peers.iter().zip(&buffers) {
+                assert_bits(buffer, &values::<f32>(*from, 200_000), &(rank, from));
             }
         });
     }
 }
 
 #[test]
-fn every_started_operation_gives_what_it_was_given() {
+fn started_operations_return_their_memory_with_the_result() {
     for groups in [Group::threads(3).unwrap(), Group::threads_on(&[1, 2]).unwrap()] {
         on_ranks(groups, |group| {
             let rank = group.rank() as i32;
@@ -398,7 +398,7 @@ fn every_started_operation_gives_what_it_was_given() {
             let all_gather = group.start_all_gather(vec![rank], vec![0; 3]);
             let scatter = group.start_reduce_scatter(vec![rank; 3], vec![0], ReduceOp::Sum);
             let gather = group.start_gather(vec![rank], vec![0; 3], 0);
-            let back = group.start_scatter(vec![5, 6, 7], vec![0], 0);
+            let root_scatter = group.start_scatter(vec![5, 6, 7], vec![0], 0);
             let transpose = group.start_all_to_all(vec![rank; 3], vec![0; 3]);
             let ring = group.start_send_recv(vec![rank], next, vec![0], (group.rank() + 2) % 3);
             group.start_barrier().wait().unwrap();
@@ -407,7 +407,7 @@ fn every_started_operation_gives_what_it_was_given() {
             assert_eq!(all_gather.wait().unwrap().1, [0, 1, 2]);
             assert_eq!(scatter.wait().unwrap().1, [3]);
             assert_eq!(gather.wait().unwrap().1, if rank == 0 { [0, 1, 2] } else { [0; 3] });
-            assert_eq!(back.wait().unwrap().1, [5 + rank]);
+            assert_eq!(root_scatter.wait().unwrap().1, [5 + rank]);
             assert_eq!(transpose.wait().unwrap().1, [0, 1, 2]);
             assert_eq!(ring.wait().unwrap().1, [(rank + 2) % 3]);
         });
@@ -417,9 +417,8 @@ fn every_started_operation_gives_what_it_was_given() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// The sum does not know where ranks run.
     #[test]
-    fn any_placement_gives_the_same_bits(
+    fn reductions_have_the_same_bits_for_every_placement(
         nodes in proptest::collection::vec(1usize..4, 1..5),
         count in 0usize..3000,
     ) {
@@ -428,21 +427,21 @@ proptest! {
 }
 
 #[test]
-fn nobody_leaves_a_barrier_before_everybody_has_come() {
+fn barrier_waits_for_all_ranks() {
     for groups in [Group::threads(5).unwrap(), Group::threads_on(&[2, 3]).unwrap()] {
-        let came = AtomicUsize::new(0);
+        let arrivals = AtomicUsize::new(0);
         on_ranks(groups, |group| {
             for round in 1..50 {
-                came.fetch_add(1, Ordering::SeqCst);
+                arrivals.fetch_add(1, Ordering::SeqCst);
                 group.barrier().unwrap();
-                assert!(round * 5 <= came.load(Ordering::SeqCst));
+                assert!(round * 5 <= arrivals.load(Ordering::SeqCst));
             }
         });
     }
 }
 
 #[test]
-fn started_operations_run_in_order_and_give_their_buffers_back() {
+fn started_operations_run_in_order_and_return_buffers() {
     on_ranks(Group::threads_on(&[2, 1]).unwrap(), |group| {
         let work: Vec<_> = (1..4)
             .map(|step| {
@@ -451,7 +450,7 @@ fn started_operations_run_in_order_and_give_their_buffers_back() {
                 group.start_all_reduce(buffer, 10..1000, ReduceOp::Sum)
             })
             .collect();
-        // Waits for those before it.
+        // A blocking operation waits for those that were started before it.
         let mut after = [1i32];
         group.all_reduce(&mut after, ReduceOp::Sum).unwrap();
         assert_eq!(after, [3]);

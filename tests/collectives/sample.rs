@@ -1,20 +1,20 @@
-//! Numbers, what operations make of them by definition, and ranks that are threads.
+//! Test data, reductions by their definition, and ranks that are threads.
 
 use std::fmt::Debug;
 use std::thread;
 
 use remuda::runtime::{Bf16, Element, F16, Group, ReduceOp};
 
-/// More elements than any round has.
+/// Number of elements that is larger than any round.
 pub(crate) const LARGE: usize = 300_001;
 pub(crate) const SIZES: [usize; 5] = [0, 1, 7, 1023, 5000];
 pub(crate) const OPS: [ReduceOp; 5] =
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
-/// Numbers of a type, made from anything.
+/// Element type with test data.
 pub(crate) trait Sample: Element {
     fn sample(seed: u64) -> Self;
-    /// What the ranks' numbers become, by definition.
+    /// Reduction of the ranks' values by its definition.
     fn reduce(op: ReduceOp, ranks: &[Self]) -> Self;
 }
 
@@ -67,7 +67,7 @@ macro_rules! sample_integer {
     };
 }
 
-/// Summed as `f32`, and rounded once.
+/// 16-bit floats are summed as `f32` and rounded once.
 macro_rules! sample_half {
     ($type:ident) => {
         impl Sample for $type {
@@ -95,7 +95,8 @@ pub(crate) fn values<T: Sample>(rank: usize, count: usize) -> Vec<T> {
     (0..count).map(|at| T::sample((rank * 1_000_003 + at + 1) as u64)).collect()
 }
 
-/// The definition: split after the largest power of two below, left before right.
+/// Canonical tree by its definition: split after the largest power of two below the length, left
+/// operand first.
 pub(crate) fn tree<T: Copy>(ranks: &[T], combine: &dyn Fn(T, T) -> T) -> T {
     if let [one] = ranks {
         return *one;
@@ -110,7 +111,7 @@ pub(crate) fn reduced<T: Sample>(op: ReduceOp, world: usize, count: usize) -> Ve
     (0..count).map(|at| T::reduce(op, &column(at))).collect()
 }
 
-/// Runs `f` on every rank, in threads, and returns what each returned.
+/// Runs `f` on every rank, in threads, and returns the results.
 pub(crate) fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(&Group) -> V + Sync) -> Vec<V> {
     thread::scope(|scope| {
         let f = &f;
@@ -120,7 +121,7 @@ pub(crate) fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(&Group) -> V + Sy
     })
 }
 
-/// The same bits; floats are compared as bytes, so that NaN equals itself and -0 does not equal 0.
+/// Asserts equal bits; floats are compared as bytes, so that NaN equals itself and -0 does not equal 0.
 #[track_caller]
 pub(crate) fn assert_bits<T: Element>(found: &[T], expect: &[T], what: &dyn Debug) {
     let (found, expect): (&[u8], &[u8]) =

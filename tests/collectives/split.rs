@@ -1,4 +1,4 @@
-//! Groups of some ranks.
+//! Subgroups that are split from a group.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use remuda::runtime::{Cause, Error, Group, InitOptions, ReduceOp};
 
 use crate::sample::{assert_bits, on_ranks, reduced, tree, values};
 
-/// One node, several, uneven ones.
+/// Groups of six ranks on one node, on several nodes, and on uneven nodes.
 fn placements() -> Vec<Vec<Group>> {
-    // A hang ends the test while somebody still looks.
+    // The timeout ends a hang.
     let options = InitOptions { timeout: Duration::from_secs(60), ..InitOptions::default() };
     let nodes = [&[2, 4][..], &[1, 1, 1, 1, 1, 1], &[3, 1, 2]];
     let mut groups = vec![Group::threads_with(6, &options).unwrap()];
@@ -17,7 +17,7 @@ fn placements() -> Vec<Vec<Group>> {
     groups
 }
 
-/// The sum over some ranks' numbers, in the order of the new group.
+/// Sum over the values of some ranks, in the order of the new group.
 fn sum_of(members: &[usize], count: usize) -> Vec<f32> {
     let columns: Vec<Vec<f32>> = members.iter().map(|rank| values(*rank, count)).collect();
     let column = |at: usize| columns.iter().map(|column| column[at]).collect::<Vec<_>>();
@@ -25,39 +25,39 @@ fn sum_of(members: &[usize], count: usize) -> Vec<f32> {
 }
 
 #[test]
-fn parts_compute_for_themselves() {
+fn subgroups_run_operations_of_their_own() {
     for groups in placements() {
         on_ranks(groups, |group| {
             let rank = group.rank();
-            // Backwards, so that ranks change places.
-            let part = group.split(rank % 2, 10 - rank).unwrap().unwrap();
+            // In reverse order, so that ranks are renumbered.
+            let subgroup = group.split(rank % 2, 10 - rank).unwrap().unwrap();
             let members: Vec<usize> = (0..6).rev().filter(|r| r % 2 == rank % 2).collect();
-            assert_eq!((part.world_size(), members[part.rank()]), (3, rank));
+            assert_eq!((subgroup.world_size(), members[subgroup.rank()]), (3, rank));
             for count in [1, 1000, 100_000] {
                 let expect = sum_of(&members, count);
                 let mut plain = values::<f32>(rank, count);
-                part.all_reduce(&mut plain, ReduceOp::Sum).unwrap();
+                subgroup.all_reduce(&mut plain, ReduceOp::Sum).unwrap();
                 assert_bits(&plain, &expect, &(rank, count));
-                // A buffer of the whole group serves the part, and the other way round.
+                // The subgroup can use a buffer of its parent group, and vice versa.
                 let mut buffer = group.alloc::<f32>(count).unwrap();
                 buffer.copy_from_slice(&values(rank, count));
-                part.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                subgroup.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
                 assert_bits(&buffer, &expect, &(rank, count));
-                let mut buffer = part.alloc::<f32>(count).unwrap();
+                let mut buffer = subgroup.alloc::<f32>(count).unwrap();
                 buffer.copy_from_slice(&values(rank, count));
                 group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
                 assert_bits(&buffer, &reduced(ReduceOp::Sum, 6, count), &(rank, count));
             }
             let mut ring = [0i64];
-            let (next, left) = ((part.rank() + 1) % 3, (part.rank() + 2) % 3);
-            part.send_recv(&[rank as i64], next, &mut ring, left).unwrap();
+            let (next, left) = ((subgroup.rank() + 1) % 3, (subgroup.rank() + 2) % 3);
+            subgroup.send_recv(&[rank as i64], next, &mut ring, left).unwrap();
             assert_eq!(ring, [members[left] as i64]);
         });
     }
 }
 
 #[test]
-fn both_groups_are_used_at_once() {
+fn group_and_subgroups_run_operations_concurrently() {
     for groups in placements() {
         on_ranks(groups, |group| {
             let row = group.split(group.rank() / 3, group.rank()).unwrap().unwrap();
@@ -78,13 +78,13 @@ fn both_groups_are_used_at_once() {
 }
 
 #[test]
-fn a_part_can_be_split_and_some_ranks_stay_out() {
+fn subgroup_of_some_ranks_is_split_again() {
     for groups in placements() {
         on_ranks(groups, |group| {
             let rank = group.rank();
-            let part = group.split((rank != 0).then_some(7), rank).unwrap();
-            let Some(part) = part else { return assert_eq!(rank, 0) };
-            let pair = part.split(part.rank() / 2, 0).unwrap().unwrap();
+            let subgroup = group.split((rank != 0).then_some(7), rank).unwrap();
+            let Some(subgroup) = subgroup else { return assert_eq!(rank, 0) };
+            let pair = subgroup.split(subgroup.rank() / 2, 0).unwrap().unwrap();
             let mut sum = [rank as i64];
             pair.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
             assert_eq!(sum, [[3, 3, 7, 7, 5][rank - 1]]);
@@ -92,15 +92,15 @@ fn a_part_can_be_split_and_some_ranks_stay_out() {
     }
 }
 
-/// The memory of a part is given back once all have left it, so there can be any number of them.
+/// The memory of a subgroup is freed after all ranks have left it.
 #[test]
-fn parts_come_and_go() {
+fn subgroups_can_be_created_any_number_of_times() {
     for groups in [Group::threads(3).unwrap(), Group::threads_on(&[2, 1]).unwrap()] {
         on_ranks(groups, |group| {
             for round in 0..40 {
-                let part = group.split(0, (group.rank() + round) % 3).unwrap().unwrap();
+                let subgroup = group.split(0, (group.rank() + round) % 3).unwrap().unwrap();
                 let mut sum = [1u8];
-                part.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+                subgroup.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
                 assert_eq!(sum, [3]);
             }
         });
@@ -108,18 +108,18 @@ fn parts_come_and_go() {
 }
 
 #[test]
-fn an_abort_of_the_whole_ends_its_parts() {
+fn abort_of_a_group_aborts_its_subgroups() {
     for groups in placements() {
         let all_are_split = Barrier::new(6);
         let causes = on_ranks(groups, |group| {
-            let part = group.split(group.rank() % 2, 0).unwrap().unwrap();
-            let inner = part.split(0, 0).unwrap().unwrap();
+            let subgroup = group.split(group.rank() % 2, 0).unwrap().unwrap();
+            let inner = subgroup.split(0, 0).unwrap().unwrap();
             all_are_split.wait();
             if group.rank() == 5 {
-                group.abort("enough");
+                group.abort("test");
             }
-            // Ranks of both parts wait for one that never comes.
-            let outcome = if part.rank() == 0 {
+            // Ranks of both subgroups wait for a rank that does not call.
+            let outcome = if subgroup.rank() == 0 {
                 inner.recv(&mut [0u8], 1)
             } else {
                 loop {
@@ -128,30 +128,30 @@ fn an_abort_of_the_whole_ends_its_parts() {
                     }
                 }
             };
-            outcome.expect_err("it cannot succeed").cause
+            outcome.expect_err("the group was aborted").cause
         });
         for cause in causes {
             let Cause::Aborted { by, reason } = cause else { panic!("{cause:?}") };
-            assert_eq!((by.index(), reason.as_str()), (5, "enough"));
+            assert_eq!((by.index(), reason.as_str()), (5, "test"));
         }
     }
 }
 
 #[test]
-fn a_failure_of_a_part_leaves_the_others_alone() {
+fn failure_of_a_subgroup_does_not_affect_other_groups() {
     for groups in placements() {
         on_ranks(groups, |group| {
-            let part = group.split(group.rank() % 2, group.rank()).unwrap().unwrap();
+            let subgroup = group.split(group.rank() % 2, group.rank()).unwrap().unwrap();
             if group.rank() % 2 == 0 {
                 if group.rank() == 4 {
-                    part.abort("tired");
+                    subgroup.abort("test");
                 }
-                let cause = part.barrier().expect_err("it cannot succeed").cause;
+                let cause = subgroup.barrier().expect_err("the subgroup was aborted").cause;
                 // Ranks are those of the job, as on the launcher's screen.
                 let Cause::Aborted { by, reason } = cause else { panic!("{cause:?}") };
-                assert_eq!((by.index(), reason.as_str()), (4, "tired"));
+                assert_eq!((by.index(), reason.as_str()), (4, "test"));
             } else {
-                part.barrier().unwrap();
+                subgroup.barrier().unwrap();
             }
             let mut count = [1];
             group.all_reduce(&mut count, ReduceOp::Sum).unwrap();
@@ -161,12 +161,12 @@ fn a_failure_of_a_part_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_part_has_deadlines_of_its_own() {
+fn subgroup_has_its_own_timeout() {
     let options = InitOptions { timeout: Duration::from_millis(200), ..InitOptions::default() };
     on_ranks(Group::threads_on(&[2, 2]).unwrap(), |group| {
-        let part = group.split_with(group.rank() % 2, 0, &options).unwrap().unwrap();
+        let subgroup = group.split_with(group.rank() % 2, 0, &options).unwrap().unwrap();
         if group.rank() == 2 {
-            let cause = part.barrier().expect_err("nobody else comes").cause;
+            let cause = subgroup.barrier().expect_err("the other rank does not call").cause;
             let Cause::Deadline { waiting_for } = cause else { panic!("{cause:?}") };
             assert_eq!(waiting_for.iter().map(|rank| rank.index()).collect::<Vec<_>>(), [0]);
         }
@@ -175,12 +175,12 @@ fn a_part_has_deadlines_of_its_own() {
 }
 
 #[test]
-fn who_calls_something_else_than_split_is_told() {
+fn different_operation_during_a_split_is_a_mismatch() {
     for groups in [Group::threads(2).unwrap(), Group::threads_on(&[1, 1]).unwrap()] {
         on_ranks(groups, |group| {
             let error = match group.rank() {
-                0 => group.split(0, 0).map(drop).expect_err("it cannot succeed"),
-                _ => group.barrier().map_err(Error::from).expect_err("it cannot succeed"),
+                0 => group.split(0, 0).map(drop).expect_err("rank 1 calls a barrier"),
+                _ => group.barrier().map_err(Error::from).expect_err("rank 0 calls a split"),
             };
             let text = error.to_string();
             assert!(text.contains("split() as round 1") || text.contains("aborted"), "{text}");
