@@ -1,4 +1,4 @@
-//! `remuda completion`: scripts with which a shell completes command lines of remuda.
+//! `remuda completion`: shell scripts that complete command lines of remuda.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::error::CliError;
 use crate::base::Status;
 use crate::report::print;
 
-/// Print a script with which a shell completes commands, options and their values.
+/// Print a shell script that completes commands, options and their values.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda completion", bin_name = "remuda completion", version)]
 struct CompletionFace {

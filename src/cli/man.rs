@@ -69,7 +69,7 @@ fn in_ascii(roff: &str) -> String {
         if c.is_ascii() {
             out.push(c);
         } else {
-            write!(out, "\\[u{:04X}]", u32::from(c)).expect("a String takes everything");
+            write!(out, "\\[u{:04X}]", u32::from(c)).expect("writing to a String cannot fail");
         }
     }
     out

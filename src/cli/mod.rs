@@ -132,7 +132,7 @@ fn no_command_given() -> CliError {
     let refused = typed.refuse(&[typed.end()], |spans| {
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
             .label("expected here")
-            .help("`remuda --help` lists them; `remuda run SCRIPT` runs a script")
+            .help("`remuda --help` lists the commands; `remuda run SCRIPT` runs a script")
     });
     refused.into()
 }

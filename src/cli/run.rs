@@ -23,15 +23,15 @@ use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
 use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
 
-/// Description of remuda when it is called by one of DeepSpeed's names.
+/// Description of remuda if it was started by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
 Run a program on every slot of every host. This is remuda, which reads the command line of \
 DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
 
 /// Text after the list of options in the help.
 const HELP_END: &str = "\
-Options stand before the script; every word behind the script belongs to the script. Options of
-DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
+Options are placed before the script; every word after the script is an argument of the script.
+Options of DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
 
 Signals: SIGINT (^C), SIGTERM and SIGHUP stop the workers, a second one kills them, a third one ends the
 launcher at once. SIGTSTP (^Z) suspends workers and time limits until SIGCONT (`fg`). SIGQUIT (^\\)
@@ -44,7 +44,7 @@ input, 69 host unreachable, 70 internal error, 71 system limit, 73/74 output, 75
 interrupted.";
 
 /// Note for a dry run, which contacts no host.
-const NO_PREFLIGHT: &str = "note: --preflight waits for the job: a dry run examines no host\n";
+const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no host\n";
 
 /// Run a program on every slot of every host, and report the first cause of a failure.
 #[derive(Clone, Debug, Parser)]
@@ -62,10 +62,10 @@ pub struct RunArgs {
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// What workers find around them.
+    /// Processors, environment and log files of the workers.
     #[command(flatten)]
     pub workers: WorkerArgs,
-    /// How the job is watched.
+    /// Options of supervision and output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }
@@ -118,7 +118,7 @@ pub(super) fn start_program(
     let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
     let python = lower::python_named(&program, named);
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
-        let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
+        let warning = "warning: --bind_core_list has no effect without --bind_cores_to_rank\n";
         say(warning, terminal.paint);
     }
     if let Some(note) = note.filter(|_| watch.talks()) {
@@ -241,7 +241,7 @@ pub(super) fn start(
     let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
         let (pid, path) = (std::process::id(), file.path().display());
-        say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);
+        say(&step("Pid", &format!("{pid}, in {path} until the job ends")), terminal.paint);
     }
     launch::run(&plan, &options).map_err(cannot_launch)
 }
@@ -268,14 +268,14 @@ pub(super) fn cannot_plan(error: PlanError) -> CliError {
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
 pub(super) fn cannot_launch(error: LaunchError) -> CliError {
-    let told = CliError::new(error.status(), error.code(), error.to_string());
+    let refused = CliError::new(error.status(), error.code(), error.to_string());
     match error.help() {
-        Some(help) => told.help(help),
-        None => told,
+        Some(help) => refused.help(help),
+        None => refused,
     }
 }
 
-/// Text about what a node that is started alone cannot do.
+/// Returns the line of the announcement about a node that is not connected to the other nodes.
 fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     let Some(node) = plan.nodes.first() else { return String::new() };
     let ranks = match &node.workers[..] {
@@ -283,9 +283,8 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
         [only] => format!("rank {}", only.rank),
         [] => "no rank".to_owned(),
     };
-    let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
-    let so = "what happens on other nodes is neither seen nor told (see --key_file)";
-    step("Alone", &format!("{who}; {so}"))
+    let node = format!("{} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
+    step("Node", &format!("{node}; not connected to the other nodes (see --key_file)"))
 }
 
 /// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
@@ -296,7 +295,7 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
         Transport::Dial(dial) => {
             let limit = duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);
-            let waiting = format!("for the other nodes to come to {at}, within {limit}");
+            let waiting = format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
             say(&(lines + &step("Waiting", &waiting)), terminal.paint);
         }
     }
@@ -313,7 +312,7 @@ fn announcement(
     let nodes = count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
-        step("Output", &format!("of each rank goes to {}", files.pattern().display()))
+        step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
     let python = python.map_or_else(String::new, |python| step("Python", &python));

@@ -59,7 +59,7 @@ fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliErro
                 spans[0],
                 format!("there is no program `{name}` here"),
             )
-            .label("taken for the command")
+            .label("read as the command")
             .help(format!("hosts are named with `-H`: `remuda ssh -H {name}:1 -- {rest}`"))
         })
         .into())
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_shell_understands_is_given_to_one() {
+    fn shell_syntax_is_run_by_sh() {
         check(&["exit 4"], Some(&["sh", "-c", "exit 4"]));
         check(&["cd /x && ls | wc -l"], Some(&["sh", "-c", "cd /x && ls | wc -l"]));
         check(&["~/bin/tool"], Some(&["sh", "-c", "~/bin/tool"]));

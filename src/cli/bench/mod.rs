@@ -52,11 +52,11 @@ const HELP_END: &str = "\
 Rank 0 prints the table, reads `--compare` and writes `--plot`, on its node. The default backend is that
 of the bundled runtime: shared memory inside a node, TCP between nodes, and sums in the canonical
 order. With `--backend nccl` data is in GPU memory, and NCCL sums it in an order of its own unless
-`--order canonical` is given. Another backend is never used in its place: what cannot be measured is an
-error.
+`--order canonical` is given. If a backend cannot be used, that is an error: remuda never falls back to
+another one.
 
-The columns are those of nccl-tests. An operation is measured as it works: in place (all-reduce,
-broadcast, reduce) or out of place; the columns of the other way hold `-`.
+The columns are those of nccl-tests. All-reduce, broadcast and reduce are measured in place, the other
+operations out of place; the columns of the other mode contain `-`.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
@@ -85,7 +85,7 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     super::check::watch(&face.watch, &typed)?;
     let terminal = Terminal::look();
     if face.bench.backend == Backend::Host {
-        let note = "numbers of GPUs are measured with `--backend nccl`";
+        let note = "`--backend nccl` measures GPUs";
         bundled::take_cpu_slots(&mut face.place, note, terminal);
     }
     let place = lower::place(&face.place, &typed, terminal)?;

@@ -142,12 +142,12 @@ impl Lexer<'_> {
         let letter = bytes[from];
         let Some(next) = self.flags.short(letter, OptionOwner::All) else {
             let end = bytes.len();
-            let message = format!("`{}` is followed by what is no option", self.typed.shown(name));
+            let message = format!("`{}` is followed by an unknown option", self.typed.shown(name));
             return Err(self.typed.refuse(
                 &[ArgvSpan { word: self.at, start: from, end }],
                 |spans| {
                     Diagnostic::error(codes::VALUE_UNWANTED, spans[0], message)
-                        .label("no option of one letter")
+                        .label("not an option of one letter")
                         .help(format!("`--{}` takes no value", self.flags.get(flag).long))
                 },
             ));
@@ -214,7 +214,7 @@ impl Lexer<'_> {
         let message = format!("ambiguous option: `{}` could match {list}", self.typed.shown(place));
         self.typed.refuse(&[place], |spans| {
             Diagnostic::error(codes::AMBIGUOUS, spans[0], message)
-                .label(format!("{} options begin like this", names.len()))
+                .label(format!("{} options start with this", names.len()))
                 .help("write the option out")
         })
     }
@@ -245,7 +245,7 @@ impl Lexer<'_> {
                     .help("`--module pkg.train` runs a module, as `python -m` does"),
                 Some(meant) => problem.label("unknown").help(meant),
                 None => problem.label("unknown").help(format!(
-                    "options of the script stand behind the script; `{} --help` lists those of remuda",
+                    "place options of the script after the script; `{} --help` lists those of remuda",
                     self.typed.program
                 )),
             }
@@ -279,7 +279,7 @@ impl Lexer<'_> {
     fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {
         self.typed.refuse(&[place], |spans| {
             let message =
-                format!("`--{name}` is gone: DeepSpeed removed elastic training in 0.19.8");
+                format!("DeepSpeed 0.19.8 removed `--{name}` with elastic training");
             Diagnostic::error(codes::REMOVED, spans[0], message)
                 .label("removed")
                 .help("the number of nodes is fixed: `--num_nodes N` uses the first N hosts")
