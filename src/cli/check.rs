@@ -25,7 +25,9 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
         return Err(typed.refuse(&[place], |spans| {
             Diagnostic::error(codes::NOT_THERE, spans[0], "remuda does not support autotuning")
                 .label("only in DeepSpeed")
-                .help("tune with DeepSpeed, then run the script with the configuration that it found")
+                .help(
+                    "tune with DeepSpeed, then run the script with the configuration that it found",
+                )
         }));
     }
     let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
@@ -58,7 +60,9 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> 
                 let message = format!("`--launcher {name}` is not supported yet");
                 Diagnostic::error(codes::NOT_THERE, spans[0], message)
                     .label("not supported yet")
-                    .help("`--launcher pdsh` connects to every host over ssh and does not need pdsh")
+                    .help(
+                        "`--launcher pdsh` connects to every host over ssh and does not need pdsh",
+                    )
             },
         )),
         Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {

@@ -99,49 +99,49 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 fn examine_and_show(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut face, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
+    let (mut cli, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
     let terminal = Terminal::look();
     super::check::doctor(&typed)?;
-    super::check::place(&face.place, &typed)?;
-    no_hostfile_as_script(&face, &typed)?;
+    super::check::place(&cli.place, &typed)?;
+    no_hostfile_as_script(&cli, &typed)?;
     // Too few devices are a finding, not an error.
-    let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
-    face.place.slots_of_list = SlotCount::new(1);
-    let mut place = lower::place(&face.place, &typed, terminal)?;
+    let oversubscribed = std::mem::replace(&mut cli.place.devices.oversubscribe, true);
+    cli.place.slots_of_list = SlotCount::new(1);
+    let mut cluster = lower::place(&cli.place, &typed, terminal)?;
     if !oversubscribed {
-        place.slots_are = lower::slots_are(&face.place.devices, false)?;
+        cluster.slots_are = lower::slots_are(&cli.place.devices, false)?;
     }
-    print_error(&place.warnings);
-    let depth = if face.quick { Depth::Quick } else { Depth::Full };
-    let wanted = wanted(&face.program)?;
-    if let Some(file) = &face.usable {
+    print_error(&cluster.warnings);
+    let depth = if cli.quick { Depth::Quick } else { Depth::Full };
+    let wanted = wanted(&cli.program)?;
+    if let Some(file) = &cli.usable {
         hostfile::probe(file).map_err(|error| not_written(file, &error))?;
     }
-    let (case, interrupted) = visit(&place, &wanted, depth, face.full, terminal)?;
-    let findings = judge(&case);
-    if face.json {
-        print(&show_json(&case, &findings)).map_err(CliError::output)?;
+    let (facts, interrupted) = visit(&cluster, &wanted, depth, cli.full, terminal)?;
+    let findings = judge(&facts);
+    if cli.json {
+        print(&show_json(&facts, &findings)).map_err(CliError::output)?;
     } else {
-        let screen = doctor::show(&case, &findings);
+        let screen = doctor::show(&facts, &findings);
         print(&paint_ours(&screen, terminal.stdout_paint)).map_err(CliError::output)?;
     }
-    if let Some(file) = &face.usable {
-        let usable: Vec<&HostName> = hosts_without_errors(&case, &findings).collect();
-        write_good(file, &usable, &place, terminal)?;
+    if let Some(file) = &cli.usable {
+        let usable: Vec<&HostName> = hosts_without_errors(&facts, &findings).collect();
+        write_good(file, &usable, &cluster, terminal)?;
     }
-    Ok(interrupted.map_or_else(|| doctor::status(&case, &findings), Status::Interrupted))
+    Ok(interrupted.map_or_else(|| doctor::status(&facts, &findings), Status::Interrupted))
 }
 
 /// Refuses `remuda doctor hosts`: other tools that check hostfiles take the file as an argument.
-fn no_hostfile_as_script(face: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
-    let Some(word) = face.program.script_and_args.first() else { return Ok(()) };
+fn no_hostfile_as_script(cli: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
+    let Some(word) = cli.program.script_and_args.first() else { return Ok(()) };
     let file = Path::new(word);
     let is_hostfile =
         || hostfile::load(file, hostfile::Trust::Anyone, ReadOptions::default()).is_ok();
-    if face.place.hostfile.is_some() || !file.is_file() || !is_hostfile() {
+    if cli.place.hostfile.is_some() || !file.is_file() || !is_hostfile() {
         return Ok(());
     }
-    let place = typed.word(typed.words.len() - face.program.script_and_args.len());
+    let place = typed.word(typed.words.len() - cli.program.script_and_args.len());
     Err(typed
         .refuse(&[place], |spans| {
             let message = format!("`{}` is a hostfile, not a script", file.display());
@@ -184,21 +184,21 @@ fn wanted(args: &ProgramArgs) -> Result<Wanted, CliError> {
 }
 
 fn visit(
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
     wanted: &Wanted,
     depth: Depth,
     all_ways: bool,
     terminal: Terminal,
 ) -> Result<(ClusterFacts, Option<i32>), CliError> {
     // If a node is started alone, only that node is checked, and not the address of rank 0.
-    let (nodes, addr, port) = match place.alone.or(place.joins) {
-        Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
-        None => (&place.nodes[..], given(&place.master_addr), place.master_port),
+    let (nodes, addr, port) = match cluster.alone.or(cluster.joins) {
+        Some(node) => (&cluster.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
+        None => (&cluster.nodes[..], given(&cluster.master_addr), cluster.master_port),
     };
     let port = port.map_or(MasterPort::Rather(MASTER_PORT), MasterPort::Exactly);
     let bytes = |text: &OsString| text.as_bytes().to_vec();
     let round = Visit {
-        reach: match &place.transport {
+        reach: match &cluster.transport {
             // If nodes dial in, only this node is checked.
             Transport::Local | Transport::Dial(_) => NodeAccess::Local,
             Transport::Ssh(options) => NodeAccess::Ssh(options.clone()),
@@ -225,7 +225,7 @@ fn visit(
     let Visited { nodes, interrupted } =
         doctor::visit(&round, &|line| say(line, terminal.paint))
             .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
-    Ok((ClusterFacts { nodes, slots_are: place.slots_are, port }, interrupted))
+    Ok((ClusterFacts { nodes, slots_are: cluster.slots_are, port }, interrupted))
 }
 
 fn given(address: &MasterAddr) -> Option<&str> {
@@ -237,23 +237,23 @@ fn given(address: &MasterAddr) -> Option<&str> {
 
 /// Runs the quick checks of `--preflight`. If there is an error, nothing is started.
 pub(super) fn preflight(
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
     program: &Program,
     warns: bool,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    let (case, interrupted) = visit(place, &Wanted::of(program), Depth::Quick, false, terminal)?;
+    let (facts, interrupted) = visit(cluster, &Wanted::of(program), Depth::Quick, false, terminal)?;
     if let Some(signal) = interrupted {
         let message = "interrupted during the checks of the hosts; nothing was started";
         return Err(CliError::new(Status::Interrupted(signal), CANNOT_START, message));
     }
-    let findings = judge(&case);
+    let findings = judge(&facts);
     let least = if warns { Severity::Warning } else { Severity::Error };
     let shown: Vec<Finding> =
         findings.into_iter().filter(|finding| least <= finding.severity).collect();
-    say(&doctor::show_findings(&case, &shown), terminal.paint);
+    say(&doctor::show_findings(&facts, &shown), terminal.paint);
     let Some(status) = doctor::refusal(&shown) else { return Ok(()) };
-    let (all, usable) = (case.nodes.len(), hosts_without_errors(&case, &shown).count());
+    let (all, usable) = (facts.nodes.len(), hosts_without_errors(&facts, &shown).count());
     let (hosts, help) = match (all, usable) {
         (1, _) => ("the only host".to_owned(), EXAMINE),
         (_, 0) => (format!("all {all} hosts"), EXAMINE),
@@ -270,16 +270,16 @@ pub(super) fn preflight(
 fn write_good(
     file: &Path,
     usable: &[&HostName],
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    let all = place.nodes.len();
-    let (text, losses) = match &place.reading {
+    let all = cluster.nodes.len();
+    let (text, losses) = match &cluster.reading {
         // The file may contain hosts from an earlier run, which must not be taken for the result of
         // this run.
         _ if usable.is_empty() => ("# no host is usable\n".to_owned(), Vec::new()),
         Some(reading) => kept(reading, usable),
-        None => (listed(place, usable), Vec::new()),
+        None => (listed(cluster, usable), Vec::new()),
     };
     hostfile::create(file, &text).map_err(|error| not_written(file, &error))?;
     let mut text =
@@ -303,8 +303,11 @@ fn kept(reading: &Reading, usable: &[&HostName]) -> (String, Vec<String>) {
     let usable: std::collections::HashSet<&HostName> = usable.iter().copied().collect();
     let hosts = reading.hostfile.hosts();
     if reading.dialect == Dialect::DeepSpeed {
-        let dropped: std::collections::HashSet<usize> =
-            hosts.iter().filter(|host| !usable.contains(&host.name)).map(|host| host.line).collect();
+        let dropped: std::collections::HashSet<usize> = hosts
+            .iter()
+            .filter(|host| !usable.contains(&host.name))
+            .map(|host| host.line)
+            .collect();
         let lines = (1..).zip(reading.findings.source.text.lines());
         let lines = lines.filter(|(number, _)| !dropped.contains(number));
         return (lines.fold(String::new(), |text, (_, line)| text + line + "\n"), Vec::new());
@@ -316,8 +319,8 @@ fn kept(reading: &Reading, usable: &[&HostName]) -> (String, Vec<String>) {
 }
 
 /// Returns a hostfile for hosts that are not from a file.
-fn listed(place: &ResolvedCluster, usable: &[&HostName]) -> String {
-    let nodes = place.nodes.iter().filter(|(host, _)| usable.contains(&host));
+fn listed(cluster: &ResolvedCluster, usable: &[&HostName]) -> String {
+    let nodes = cluster.nodes.iter().filter(|(host, _)| usable.contains(&host));
     let host = |(name, slots): &(HostName, Vec<_>)| Host {
         name: name.clone(),
         user: None,

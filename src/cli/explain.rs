@@ -44,9 +44,9 @@ pub fn explanations() -> Vec<&'static Explanation> {
 
 /// Parses the command line, and prints the explanations.
 pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
-    let (face, typed) = super::parse::<ExplainFace>(words)?;
+    let (cli, typed) = super::parse::<ExplainFace>(words)?;
     let show = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
-    let pages: Vec<String> = face.codes.iter().map(show).collect::<Result<_, _>>()?;
+    let pages: Vec<String> = cli.codes.iter().map(show).collect::<Result<_, _>>()?;
     let text = if pages.is_empty() { list() } else { pages.join("\n") };
     print(&text).map_err(CliError::output)?;
     Ok(Status::Success)

@@ -112,8 +112,8 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     run::note_replaced(&args.watch, &typed, Terminal::look());
-    let place = lower::node_of_world(&args.node, &typed)?;
-    check::stdin(&args.watch, place.workers(), &typed)?;
+    let cluster = lower::node_of_world(&args.node, &typed)?;
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
     let workers = args.workers.into();
-    run::start_program(place, &args.watch, &workers, &args.program, Terminal::look())
+    run::start_program(cluster, &args.watch, &workers, &args.program, Terminal::look())
 }

@@ -292,13 +292,13 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     if args.watch.talks() {
         say(&step("Pod", &role.to_string()), terminal.paint);
     }
-    let mut place = match &role {
+    let mut cluster = match &role {
         Role::Node(node) => lower::pod(&pod, node, &typed)?,
         Role::Launcher(launcher) => lower::mpi_hosts(&pod, launcher, &typed, terminal)?,
     };
-    place.keeper = keeper(&pod, &role);
-    check::stdin(&args.watch, place.workers(), &typed)?;
-    run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
+    cluster.keeper = keeper(&pod, &role);
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    run::start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Returns the role of this pod. Typed options take precedence over the platform; if all are typed,

@@ -89,14 +89,14 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     note_replaced(&args.watch, &typed, terminal);
-    let place = lower::place(&args.place, &typed, terminal)?;
-    check::stdin(&args.watch, place.workers(), &typed)?;
-    if let Some(note) = lower::unused_variables(&args.place.reach, &place)
+    let cluster = lower::place(&args.place, &typed, terminal)?;
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    if let Some(note) = lower::unused_variables(&args.place.reach, &cluster)
         && args.watch.talks()
     {
         say(&note, terminal.paint);
     }
-    start_program(place, &args.watch, &args.workers, &args.program, terminal)
+    start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Prints a note for each value that a later one replaces, which argparse allows.
@@ -108,7 +108,7 @@ pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal
 
 /// Determines the program of the workers, and starts the job.
 pub(super) fn start_program(
-    place: ResolvedCluster,
+    cluster: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
     program: &ProgramArgs,
@@ -124,8 +124,8 @@ pub(super) fn start_program(
     if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    let what = Started { python, ..Started::new(program, args, Speaker::Everybody) };
-    start(place, watch, workers, what, terminal)
+    let worker_program = Started { python, ..Started::new(program, args, Speaker::Everybody) };
+    start(cluster, watch, workers, worker_program, terminal)
 }
 
 /// The program that is started as every worker.
@@ -161,34 +161,34 @@ impl Started {
 
 /// Plans the job, and prints or launches the plan.
 pub(super) fn start(
-    place: ResolvedCluster,
+    cluster: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
-    what: Started,
+    worker_program: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept, class, python } = what;
-    let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
+    let Started { program, args, speaker, files: needed, kept, class, python } = worker_program;
+    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
     if watch.warns() {
-        print_error(&place.warnings);
+        print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
-    let reach = JobScope::of(place.nodes.len(), &place.transport);
-    let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
+    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    let exports = environment::exports(&watch.env, files, reach, cluster.accelerator)?;
     match (watch.preflight, watch.dry_run) {
-        (true, false) => doctor::preflight(&place, &program, watch.warns(), terminal)?,
+        (true, false) => doctor::preflight(&cluster, &program, watch.warns(), terminal)?,
         (true, true) => say(NO_PREFLIGHT, terminal.paint),
         (false, _) => {}
     }
-    let (origin, alone) = (place.origin.clone(), place.alone);
+    let (origin, alone) = (cluster.origin.clone(), cluster.alone);
     let spec = JobSpec {
-        nodes: place.nodes,
-        accelerator: place.accelerator,
-        device_names: place.device_names,
+        nodes: cluster.nodes,
+        accelerator: cluster.accelerator,
+        device_names: cluster.device_names,
         program,
         args,
-        master_addr: place.master_addr,
-        master_port: place.master_port,
+        master_addr: cluster.master_addr,
+        master_port: cluster.master_port,
         restarts_max: watch.max_restarts,
         exports,
     };
@@ -207,7 +207,7 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    if let (Some(node), Transport::Dial(dial)) = (place.joins, &place.transport)
+    if let (Some(node), Transport::Dial(dial)) = (cluster.joins, &cluster.transport)
         && node != NodeRank(0)
     {
         let member = MemberOptions {
@@ -216,7 +216,7 @@ pub(super) fn start(
             grace: watch.grace,
             lease: watch.lease,
             restarts_max: watch.max_restarts,
-            keeper: place.keeper,
+            keeper: cluster.keeper,
             lacks: lower::lacks(&spec.program, workers.venv_script.as_deref())?,
             talks: watch.talks(),
             paint: terminal.paint,
@@ -224,13 +224,13 @@ pub(super) fn start(
         return launch::join(&plan, &member).map_err(cannot_launch);
     }
     let (mut options, note) =
-        lower::options(watch, workers, &spec, place.transport, speaker, terminal, class)?;
+        lower::options(watch, workers, &spec, cluster.transport, speaker, terminal, class)?;
     bundled::set_up_own_workers(&mut options, &spec);
     options.flags = launcher_flags;
     (options.files, options.kept) = (needed, kept);
-    options.claims = place.claims;
-    options.way_on = place.way_on;
-    options.keeper = place.keeper;
+    options.claims = cluster.claims;
+    options.way_on = cluster.way_on;
+    options.keeper = cluster.keeper;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
@@ -295,7 +295,8 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
         Transport::Dial(dial) => {
             let limit = duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);
-            let waiting = format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
+            let waiting =
+                format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
             say(&(lines + &step("Waiting", &waiting)), terminal.paint);
         }
     }

@@ -26,7 +26,7 @@ const RESULTS_BYTES_MAX: u64 = 64 << 20;
 pub(super) fn run(
     args: &BenchArgs,
     typed: &Typed,
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
 ) -> Result<(), CliError> {
     let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
@@ -53,7 +53,7 @@ pub(super) fn run(
         let why = "`--json` shows no earlier results";
         return Err(cannot_combine(typed, "json", "compare", why).into());
     }
-    let workers = place.workers();
+    let workers = cluster.workers();
     if workers < 2 {
         for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
             let Some(place) = typed.name_of(flag).filter(|_| given) else { continue };
@@ -74,7 +74,7 @@ pub(super) fn run(
         return Err(refused.into());
     }
     // On other machines, the workers check this.
-    if matches!(place.transport, Transport::Ssh(_)) {
+    if matches!(cluster.transport, Transport::Ssh(_)) {
         return Ok(());
     }
     if args.backend != Backend::Host && lower::gpu_count() == 0 {
@@ -111,7 +111,9 @@ pub(super) fn run(
 
 fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     let (flags, help): (&[_], _) = match error {
-        SizesError::Empty => (&["maxbytes", "minbytes"], "the size of `-b` must not be greater than that of `-e`"),
+        SizesError::Empty => {
+            (&["maxbytes", "minbytes"], "the size of `-b` must not be greater than that of `-e`")
+        }
         SizesError::TooMany { .. } => (&["stepbytes"], "use a larger step, or `-f 2`"),
     };
     let given = flags.iter().find_map(|flag| typed.place_of(flag));

@@ -226,7 +226,10 @@ pub(super) const TOPICS: [Topic; 17] = [
         examples: &[
             ("every error and warning of a file", "remuda hostfile check hosts"),
             ("make the changes that are certain", "remuda hostfile check --fix hosts"),
-            ("as SARIF, for code scanning", "remuda hostfile check --format sarif hosts > hosts.sarif"),
+            (
+                "as SARIF, for code scanning",
+                "remuda hostfile check --format sarif hosts > hosts.sarif",
+            ),
         ],
     },
     Topic {

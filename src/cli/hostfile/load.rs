@@ -149,9 +149,11 @@ impl LoadError {
                 path,
                 "`chmod o-w` the file, or pass --allow_insecure_files",
             ),
-            Self::NotWritten { path, .. } => {
-                (codes::NOT_WRITTEN, path, "its directory must be writable, because the file is replaced")
-            }
+            Self::NotWritten { path, .. } => (
+                codes::NOT_WRITTEN,
+                path,
+                "its directory must be writable, because the file is replaced",
+            ),
             Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
         };
         let message = match self {

@@ -42,7 +42,9 @@ enum HostfileCommand {
     #[command(after_help = STATUS_HELP)]
     Show(show::ShowArgs),
     /// Show the differences between two hostfiles.
-    #[command(after_help = "Exit status: 0 no difference, 1 differences, 2 a file could not be read.")]
+    #[command(
+        after_help = "Exit status: 0 no difference, 1 differences, 2 a file could not be read."
+    )]
     Diff(diff::DiffArgs),
 }
 

@@ -33,8 +33,8 @@ pub(in crate::cli) fn definition() -> clap::Command {
 
 /// Parses the command line, and prints the objects.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (face, typed) = crate::cli::parse::<K8sFace>(words)?;
-    match face.command {
+    let (cli, typed) = crate::cli::parse::<K8sFace>(words)?;
+    match cli.command {
         K8sCommand::Manifest(args) => print_manifest(*args, &typed),
         K8sCommand::Containerfile => {
             print(CONTAINERFILE).map_err(CliError::output)?;
@@ -301,8 +301,10 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
     if !(master..=master + 2).contains(&status) {
         return Ok(());
     }
-    let message =
-        format!("port {status} of the probes is one of the job's ports, {master} to {}", master + 2);
+    let message = format!(
+        "port {status} of the probes is one of the job's ports, {master} to {}",
+        master + 2
+    );
     Err(CliError::usage(codes::CLASH, message)
         .help("use another `--master_port` or `--status_port`"))
 }

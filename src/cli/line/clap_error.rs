@@ -168,12 +168,13 @@ impl<'a> About<'a> {
     /// Returns what an unknown option probably means.
     fn meant(&self, flags: &Flags) -> Option<String> {
         let word = self.typed.words.get(self.place.word)?.to_string_lossy();
-        let behind = self.typed.words[self.place.word + 1..].iter();
-        let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
+        let words_after = self.typed.words[self.place.word + 1..].iter();
+        let words_after: Vec<String> =
+            words_after.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
             name: &self.flag,
             glued: word.split_once('=').map(|(_, value)| value),
-            behind: &behind,
+            behind: &words_after,
             program: &self.command,
         };
         word.starts_with("--").then(|| guess(option, flags)).flatten()

@@ -220,9 +220,9 @@ impl UnknownOption<'_> {
         let has = |name: &str| flags.exact(name, OptionOwner::All).is_some();
         let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
         Some(match meant {
-            Same(ours) if has(ours) => match self.value() {
-                Some(value) => format!("did you mean `--{ours} {}`?", quoted(value)),
-                None => format!("did you mean `--{ours}`?"),
+            Same(own) if has(own) => match self.value() {
+                Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
+                None => format!("did you mean `--{own}`?"),
             },
             Devices if has("num_gpus") => self.devices(),
             Written(words) => {
@@ -252,8 +252,10 @@ impl UnknownOption<'_> {
             Some("all" | "auto" | "gpu" | "cuda") => {
                 format!("leave `--{}` out: every GPU of this machine is used", self.name)
             }
-            _ => "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
-                .to_owned(),
+            _ => {
+                "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
+                    .to_owned()
+            }
         }
     }
 
@@ -304,8 +306,8 @@ mod tests {
             Some((name, value)) => (name, Some(value)),
             None => (first, None),
         };
-        let behind: Vec<String> = words.map(str::to_owned).collect();
-        let option = UnknownOption { name, glued, behind: &behind, program: "remuda run" };
+        let words_after: Vec<String> = words.map(str::to_owned).collect();
+        let option = UnknownOption { name, glued, behind: &words_after, program: "remuda run" };
         assert_eq!(guess(option, &flags).as_deref(), expect, "for `{line}`");
     }
 
@@ -347,9 +349,9 @@ mod tests {
         #[track_caller]
         fn check(name: &str, value: &str, expect: Option<&str>) {
             let flags = Flags::of(&mut RunArgs::command());
-            let behind = [value.to_owned()];
+            let words_after = [value.to_owned()];
             let option =
-                UnknownOption { name, glued: None, behind: &behind, program: "remuda run" };
+                UnknownOption { name, glued: None, behind: &words_after, program: "remuda run" };
             assert_eq!(guess_letter(option, &flags).as_deref(), expect, "for `-{name} {value}`");
         }
         check("N", "2", Some("did you mean `--num_nodes 2`?"));
