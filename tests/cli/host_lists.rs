@@ -1,4 +1,4 @@
-//! A list of hosts in the place of a hostfile: every command reads it alike.
+//! Lists of hosts instead of a hostfile: every command reads them in the same way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -51,7 +51,7 @@ fn list_without_slots_is_enough_for_ssh_and_doctor() {
 }
 
 #[test]
-fn file_named_like_a_list_wins() {
+fn file_named_like_a_list_takes_precedence() {
     let dir = scratch("file");
     std::fs::write(dir.join("n1:2,n2:2"), "other slots=1\n").expect("a hostfile");
     let line =
