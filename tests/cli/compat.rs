@@ -24,7 +24,8 @@ fn options_of_run_have_rows() {
     command.build();
     let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
     let of_deepspeed = DEEPSPEED_FLAGS.iter().map(ToString::to_string);
-    let missing: Vec<String> = own.chain(of_deepspeed).filter(|flag| !documented.contains(flag)).collect();
+    let missing: Vec<String> =
+        own.chain(of_deepspeed).filter(|flag| !documented.contains(flag)).collect();
     assert!(missing.is_empty(), "COMPAT.md has no row for {missing:?}");
 }
 

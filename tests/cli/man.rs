@@ -112,5 +112,8 @@ fn unknown_command_has_no_page() {
     let refused = Command::new(REMUDA).args(["man", "hostfile", "chek"]).output().expect("starts");
     assert_eq!(refused.status.code(), Some(2));
     let screen = String::from_utf8(refused.stderr).expect("text");
-    assert!(screen.contains("there is no command `chek`") && screen.contains("`check`"), "{screen}");
+    assert!(
+        screen.contains("there is no command `chek`") && screen.contains("`check`"),
+        "{screen}"
+    );
 }

@@ -205,10 +205,14 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             let without = reference.hostfile(&bytes[MARK.len()..]);
             match without {
                 Ok(pool) if show_ours(&hostfile) == pool => Verdict::by([rules::BYTE_ORDER_MARK]),
-                other => Verdict::Unexplained(format!("DeepSpeed: {refusal:?}, unmarked {other:?}")),
+                other => {
+                    Verdict::Unexplained(format!("DeepSpeed: {refusal:?}, unmarked {other:?}"))
+                }
             }
         }
-        Err(refusal) => Verdict::Unexplained(format!("remuda accepts, DeepSpeed: {}", refusal.text)),
+        Err(refusal) => {
+            Verdict::Unexplained(format!("remuda accepts, DeepSpeed: {}", refusal.text))
+        }
     }
 }
 
@@ -346,7 +350,10 @@ fn both_refuse(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict 
         return Verdict::Refused;
     };
     let Some((start, end)) = find_line(text, &line) else {
-        return Verdict::Unexplained(format!("DeepSpeed's line is not in the file: {}", refusal.text));
+        return Verdict::Unexplained(format!(
+            "DeepSpeed's line is not in the file: {}",
+            refusal.text
+        ));
     };
     let errors = || findings.diagnostics.iter().filter(|found| found.severity == Severity::Error);
     let inside = |found: &Diagnostic| {

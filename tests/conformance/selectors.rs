@@ -131,9 +131,11 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let ours = select(&hostfile.pool(), &args);
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) if show(&ours.pool) == theirs["pool"] => Verdict::Same,
-        (Ok(ours), Ok(theirs)) => {
-            Verdict::Unexplained(format!("remuda: {}, DeepSpeed: {}", show(&ours.pool), theirs["pool"]))
-        }
+        (Ok(ours), Ok(theirs)) => Verdict::Unexplained(format!(
+            "remuda: {}, DeepSpeed: {}",
+            show(&ours.pool),
+            theirs["pool"]
+        )),
         (Err(findings), Ok(theirs)) => only_we_refuse(&findings, &theirs["pool"], &selector),
         (Err(findings), Err(refusal)) if says_the_same(&findings, &refusal.text) => {
             Verdict::Refused
