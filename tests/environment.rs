@@ -84,11 +84,11 @@ fn which_devices_workers_have_is_said_by_slots_and_not_by_a_file() {
     let Place { launch, here, .. } = place(workers(1));
     write(&here, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
     let outcome = launch.sh(DEVICES).end().code(0).says(
-        "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the job's slots are its devices\n \
+        "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the slots of the job select its devices\n \
          --> .deepspeed_env:2:1\n",
     );
     let outcome = outcome.says(
-        "help: choose slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` outranks them\n",
+        "help: select slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` overrides them\n",
     );
     assert_eq!(outcome.stdout_text(), "0\n");
     let Place { launch, .. } = place(workers(1));
@@ -169,7 +169,7 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
     check_refused(
         open_to_all,
         77,
-        "error[E018]: environment file `.deepspeed_env` is writable by everyone\n\
+        "error[E018]: environment file `.deepspeed_env` is writable by all users\n\
          --> .deepspeed_env\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
     );
     check_refused(
@@ -177,7 +177,7 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
         66,
         "error[E017]: cannot read environment file `.deepspeed_env`: too many levels of symbolic \
          links\n--> .deepspeed_env\n\
-         help: make it readable for yourself, or move it away to do without it\n",
+         help: make it readable (`chmod u+r`), or move it away\n",
     );
     check_refused(
         |path| fs::create_dir(path).expect("a directory can be made"),
@@ -193,7 +193,7 @@ fn files_that_cannot_be_trusted_or_read_are_refused() {
         },
         65,
         "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
-         --> .deepspeed_env\nhelp: is this a file of variables?\n",
+         --> .deepspeed_env\nhelp: is this an environment file?\n",
     );
     let Place { launch, here, .. } = place(workers(1));
     open_to_all(&here.join(".deepspeed_env"));
@@ -230,8 +230,8 @@ fn a_working_directory_that_is_gone_is_named() {
     assert_eq!(
         outcome.stderr,
         format!(
-            "error[M007]: the working directory `{}` is gone: no such file or directory\n\
-             help: `cd` to one that is there\n",
+            "error[M007]: the working directory `{}` no longer exists: no such file or directory\n\
+             help: `cd` to a directory that exists\n",
             here.display()
         )
     );
@@ -272,7 +272,7 @@ fn a_file_of_somebody_else_is_refused() {
 fn a_name_that_leads_nowhere_is_told_and_a_default_that_is_not_there_is_not() {
     let Place { launch, .. } = place(workers(1));
     launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
-        "warning[E015]: there is no environment file `~/job.env` at home or here\n\
+        "warning[E015]: no environment file `~/job.env` in the home and the working directory\n\
          --> DS_ENV_FILE\n\
          help: correct DS_ENV_FILE, or unset it; `~` is not expanded in it\n",
     );
@@ -324,7 +324,7 @@ fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
     let expect = [expect(0, "out0\nerr0\n"), expect(1, "out1\nerr1\n"), expect(2, "")];
     assert_eq!(found, expect);
     let line =
-        format!("    Output  of each rank goes to {}/{stamp}_rank*.log\n", directory.display());
+        format!("    Output  of each rank is written to {}/{stamp}_rank*.log\n", directory.display());
     outcome.says(&line);
 }
 
@@ -347,7 +347,7 @@ fn a_log_directory_that_cannot_be_one_is_refused_and_none_means_none() {
         "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\nhelp: name a directory\n"
     );
     workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
-        "error[M006]: --enable_each_rank_log: cannot make `/proc/no/logs`: no such file or directory\n",
+        "error[M006]: --enable_each_rank_log: cannot create `/proc/no/logs`: no such file or directory\n",
     );
     let none = workers(1).option("--enable_each_rank_log=None").sh("echo shown").end().code(0);
     assert_eq!(none.stdout_text(), "shown\n");
@@ -414,11 +414,11 @@ fn processors_that_cannot_be_bound_are_told_before_anything_starts() {
     let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
     assert_eq!(
         exported.stderr,
-        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\
+        "error[M001]: --env sets KMP_AFFINITY, which also binds threads\n\
          help: do not set it, or leave --bind_cores_to_rank out\n"
     );
     let list = workers(1).options(["--bind_core_list", "0"]).sh(":").end().code(0);
-    list.says("warning: --bind_core_list does nothing without --bind_cores_to_rank\n");
+    list.says("warning: --bind_core_list has no effect without --bind_cores_to_rank\n");
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn check_not_there(launch: Launch, what: &str) {
 #[test]
 fn test_openmpi_runner() {
     for name in ["openmpi", "mpich", "mvapich", "slurm", "impi"] {
-        let what = format!("`--launcher {name}` is not there yet");
+        let what = format!("`--launcher {name}` is not supported yet");
         check_not_there(on_two_hosts(&["--launcher", name]), &what);
         check_not_there(workers(1).options(["--launcher", name]), &what);
     }
@@ -220,15 +220,15 @@ fn test_openmpi_runner() {
 #[test]
 fn test_btl_nic_openmpi_runner() {
     for args in ["-mca btl_tcp_if_include eth1", "--mca btl_tcp_if_include eth1"] {
-        // They are MPI's, and MPI is not there.
+        // Arguments for MPI, which is not supported.
         let launch = on_two_hosts(&["--launcher", "openmpi", "--launcher_arg", args]);
-        check_not_there(launch, "`--launcher openmpi` is not there yet");
+        check_not_there(launch, "`--launcher openmpi` is not supported yet");
         let (option, _) = args.split_once(' ').expect("an option and its value");
         let refused = on_two_hosts(&["--launcher_arg", args]).sh("echo started").end().code(2);
         assert_eq!(refused.stdout_text(), "");
         refused
             .says(&format!("error[C006]: `--launcher_args` cannot be `{args}`"))
-            .says(&format!("`{option}` has nothing behind it here"));
+            .says(&format!("`{option}` of pdsh is not supported"));
     }
 }
 
@@ -238,7 +238,7 @@ fn test_runner_main_rejects_unsupported_filter() {
     for force in [&[][..], &["--force_multi"]] {
         for filter in [["-i", "worker-1:0,2"], ["-e", "worker-1"], ["--num_gpus", "2"]] {
             let launch = on_two_hosts(&slurm).options(force.iter().copied()).options(filter);
-            check_not_there(launch, "`--launcher slurm` is not there yet");
+            check_not_there(launch, "`--launcher slurm` is not supported yet");
         }
     }
 }

@@ -32,13 +32,13 @@ fn the_good_hostfile_is_of_this_examination_or_there_is_none() {
     let (doctor, launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let good = launch.dir().join("good");
     std::fs::write(&good, "n1 slots=1\n").expect("a file");
-    let said = doctor.word("--good").word(&good.display().to_string()).word("nowhere.py").run();
+    let said = doctor.word("--usable").word(&good.display().to_string()).word("nowhere.py").run();
     let said = said.code(1);
     assert!(said.stderr.contains("0 of 2 hosts\n"), "{}", said.stderr);
-    assert_eq!(lines_of(&good), "# no host is good\n");
+    assert_eq!(lines_of(&good), "# no host is usable\n");
     let (doctor, launch) = on_hosts("n1 slots=1\n");
     let nowhere = launch.dir().join("nowhere/good").display().to_string();
-    let said = doctor.word("--no_python").word("--good").word(&nowhere).run().code(2);
+    let said = doctor.word("--no_python").word("--usable").word(&nowhere).run().code(2);
     let line = format!("error[M006]: cannot write `{nowhere}`: no such file or directory\n");
     assert!(said.stderr.starts_with(&line), "{}", said.stderr);
     // Nobody waited for an examination.
@@ -58,7 +58,7 @@ fn a_hostfile_in_the_place_of_a_script_is_told() {
 fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
     let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
     let good = launch.dir().join("good");
-    let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
+    let said = doctor.word("--no_python").word("--usable").word(&good.display().to_string()).run();
     let said = said.code(1).says("warning[D027]: n1: ").says("for 1000 workers");
     assert!(said.stderr.contains("1 of 1 host\n"), "{}", said.stderr);
     assert_eq!(lines_of(&good), "# the large one\nn1 slots=1000 # really\n");
@@ -88,7 +88,7 @@ fn what_cannot_be_looked_at_ends_with_2() {
     said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("--no_ssh").run().code(2);
-    let expect = "`--no_ssh` means nothing to `remuda doctor`";
+    let expect = "`--no_ssh` does not apply to `remuda doctor`";
     assert!(said.stderr.contains(expect), "{}", said.stderr);
 }
 

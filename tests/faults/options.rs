@@ -404,7 +404,7 @@ fn a_record_says_what_was_typed_and_where() {
 #[test]
 fn a_run_directory_that_cannot_be_made_is_73() {
     let launch = workers(1).options(["--run_dir", "/proc/none"]);
-    launch.sh("exit 0").end().code(73).says("cannot make the run directory");
+    launch.sh("exit 0").end().code(73).says("cannot create the run directory");
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn a_file_that_everybody_can_write_needs_consent() {
     let path = scratch("writable").join("hosts");
     fs::write(&path, "worker-0 slots=4\n").expect("written");
     fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
-    check_load(&path, Status::Permission, "is writable by everyone");
+    check_load(&path, Status::Permission, "is writable by all users");
     let loaded = load(&path, Trust::Anyone, ReadOptions::default()).expect("consent was given");
     assert_eq!(loaded.hostfile.hosts().len(), 1);
 }

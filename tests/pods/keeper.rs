@@ -165,7 +165,7 @@ fn a_name_that_does_not_exist_yet_is_waited_for_and_the_wait_can_be_ended() {
     let (launch, _) = pod(&nodes, 0);
     let job = launch.option("--master_addr=no.such.pod.invalid").through(&NAMESPACE).sh("true");
     let job = job.start();
-    job.wait_for_error("Waiting  for the other nodes to come to no.such.pod.invalid");
+    job.wait_for_error("Waiting  for the other nodes to connect to no.such.pod.invalid");
     // The child of `unshare`: the first process of a namespace is ended by no signal that it does not listen to.
     let init = job.wait_for_role(Role::Agent, 1).remove(0);
     init.signal(Signal::TERM);
