@@ -58,7 +58,8 @@ fn a_hostfile_in_the_place_of_a_script_is_told() {
 fn more_workers_than_processors_is_a_warning_and_the_host_is_good() {
     let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
     let good = launch.dir().join("good");
-    let said = doctor.word("--no_python").word("--usable").word(&good.display().to_string()).run();
+    // `--good` is the old spelling of `--usable`.
+    let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
     let said = said.code(1).says("warning[D027]: n1: ").says("for 1000 workers");
     assert!(said.stderr.contains("1 of 1 host\n"), "{}", said.stderr);
     assert_eq!(lines_of(&good), "# the large one\nn1 slots=1000 # really\n");
