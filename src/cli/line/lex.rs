@@ -279,7 +279,7 @@ impl Lexer<'_> {
 
     fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {
         self.typed.refuse(&[place], |spans| {
-            let message = format!("DeepSpeed 0.19.8 removed `--{name}` with elastic training");
+            let message = format!("`--{name}` was removed in DeepSpeed 0.19.8");
             Diagnostic::error(codes::REMOVED, spans[0], message)
                 .label("removed")
                 .help("the number of nodes is fixed: `--num_nodes N` uses the first N hosts")
