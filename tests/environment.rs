@@ -323,8 +323,10 @@ fn each_rank_writes_into_a_file_of_its_own_and_nothing_to_the_screen() {
     let expect = |rank: u32, text: &str| (format!("{stamp}_rank{rank}.log"), text.to_owned());
     let expect = [expect(0, "out0\nerr0\n"), expect(1, "out1\nerr1\n"), expect(2, "")];
     assert_eq!(found, expect);
-    let line =
-        format!("    Output  of each rank is written to {}/{stamp}_rank*.log\n", directory.display());
+    let line = format!(
+        "    Output  of each rank is written to {}/{stamp}_rank*.log\n",
+        directory.display()
+    );
     outcome.says(&line);
 }
 

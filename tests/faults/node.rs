@@ -115,7 +115,11 @@ fn one_node_needs_no_rank_and_no_address() {
     let world = BASE64.encode(r#"{"localhost": [0]}"#);
     let launch = Launch::new().command("launch").options(["--accelerator", "cpu", "--world_info"]);
     let outcome = launch.option(world).options(["--no_python", "--no_local_rank"]);
-    let outcome = outcome.sh("echo $RANK/$WORLD_SIZE").end().code(0).does_not_say("not connected to the other nodes");
+    let outcome = outcome
+        .sh("echo $RANK/$WORLD_SIZE")
+        .end()
+        .code(0)
+        .does_not_say("not connected to the other nodes");
     assert_eq!(outcome.stdout_text(), "0/1\n");
 }
 

@@ -284,7 +284,11 @@ fn a_key_file_that_is_no_secret_is_refused() {
     let readable = format!("warning[K005]: other users can read the key file `{}`", open.display());
     let lone = nodes.node_with_key(1, &open).option("--join_timeout=0.1s");
     check(lone, 69, &readable);
-    check(nodes.node(0).option("--master_port=65534"), 2, "expected at most 65533 with `--key_file`");
+    check(
+        nodes.node(0).option("--master_port=65534"),
+        2,
+        "expected at most 65533 with `--key_file`",
+    );
     check(nodes.node(0).option("--job_id=a/b"), 2, "expected letters, digits");
     let without = nodes.bare(0).options(["--no_python", "--job_id=a"]);
     check(without, 2, "`--job_id` needs `--key_file`");
