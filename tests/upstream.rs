@@ -25,10 +25,10 @@
 //! | … `test_add_export_with_special_characters` | on purpose otherwise: nothing is quoted, for no shell reads it | `test_add_export_with_special_characters` |
 //! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::every_worker_of_every_simulated_node_gets_them` |
 //! | `test_ds_arguments.py` `test_no_ds_arguments`, `test_no_ds_enable_argument`, `test_no_ds_config_argument`, `test_core_deepscale_arguments`, `test_no_ds_parser`, `test_no_ds_arguments_no_ds_parser` | the script's own parser; a launcher has to leave it these flags | `test_core_deepscale_arguments` |
-//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores` |
+//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores_are_ascending` |
 //! | … `test_numactl_cmd_fallback` | on purpose otherwise: there is no numactl | `tests/environment.rs::workers_are_bound_to_the_processors_of_the_list_in_the_order_of_their_ranks` |
 //! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::processors_that_cannot_be_bound_are_told_before_anything_starts` |
-//! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::options_that_nobody_knows` |
+//! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::unknown_options_are_refused` |
 
 #![cfg(feature = "cli")]
 
