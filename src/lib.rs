@@ -15,7 +15,8 @@
 //! ```
 //!
 //! This worker fits a line to 1,000 points. Every worker computes the gradient of its part of the points;
-//! [`DistributedDataParallel`](runtime::DistributedDataParallel) averages the gradients of all workers:
+//! [`DistributedDataParallel`](runtime::DistributedDataParallel) averages the gradients of all workers.
+//! A *lane* is the sequence of samples of one micro-batch of each step; here every worker has one lane:
 //!
 //! ```no_run
 //! use remuda::runtime::{

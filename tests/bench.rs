@@ -350,9 +350,9 @@ fn more_memory_than_there_is_is_refused() {
     let output = scratch.run("all-gather -b 16T");
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(71), "{stderr}");
-    let head = "error[B001]: 2 workers would take about 48.0 TiB of memory, ";
+    let head = "error[B001]: 2 workers would need about 48.0 TiB of memory, ";
     assert!(stderr.starts_with(head), "{stderr}");
-    assert!(stderr.ends_with("help: give a smaller `--maxbytes`\n"), "{stderr}");
+    assert!(stderr.ends_with("help: use a smaller `--maxbytes`\n"), "{stderr}");
 }
 
 #[test]

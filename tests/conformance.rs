@@ -1,7 +1,7 @@
-//! The real DeepSpeed launcher and ours, asked the same questions.
+//! Comparison of remuda with the real DeepSpeed launcher on the same inputs.
 //!
-//! Every difference must be one that COMPAT.md names, by the name that stands there in backticks.
-//! `scripts/conformance` fetches the package and tries as many cases as one likes; without the
+//! Every difference must have a name in backticks in COMPAT.md. `scripts/conformance` installs the
+//! package and compares any number of cases; without the
 //! package (component `peers`) these tests are skipped.
 
 #[path = "support/proof.rs"]
@@ -31,11 +31,11 @@ use reference::Reference;
 use rules::{RULES, Verdict};
 use tally::Tally;
 
-/// Asks both sides about a case.
+/// Compares both launchers on a case.
 type Compare = fn(&mut Reference, &[Vec<u8>]) -> Verdict;
 
-/// Of ten cases four are hostfiles, three are selectors, two are command lines and one is a machine
-/// whose cores are shared out.
+/// Of ten cases four are hostfiles, three are selectors, two are command lines and one is a list of
+/// cores.
 #[test]
 fn prove_agreement_with_deepspeed() {
     let Some(mut reference) = Reference::start("agreement_with_deepspeed") else { return };
@@ -78,7 +78,7 @@ fn named_in_compat() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_difference_has_its_row_and_every_named_row_its_cases() {
+fn differences_and_named_rows_of_compat_match() {
     let rules: BTreeSet<String> = RULES.iter().map(|rule| rule.0.to_owned()).collect();
     assert_eq!(named_in_compat(), rules);
 }

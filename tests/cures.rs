@@ -1,21 +1,21 @@
-//! What users of DeepSpeed's launcher reported, and the tests that show that it does not happen here.
-//! A test stands here only where no other file has it.
+//! Issues that users of DeepSpeed's launcher reported, and the tests that show that remuda does not
+//! have them. This file contains only tests that are in no other file.
 //!
-//! | issues of DeepSpeed | what the user saw | what shows the cure |
+//! | issues of DeepSpeed | symptom | tests |
 //! |---|---|---|
 //! | 713 | a filter leaves one remote host, and the job runs on this machine | `tests/ssh/launch.rs::single_remote_host_is_reached_over_ssh` |
 //! | 5005 | a node dies, the others wait for it for ever | `tests/faults/workers.rs::an_exit_code_is_the_jobs_and_stops_the_others`, `tests/ssh/launch.rs::status_is_that_of_the_cause_and_the_cause_is_named`, `tests/ssh/killed.rs::broken_connection_is_a_lost_node` |
 //! | 1995, 2008 | a script fails, its ssh sessions hang | `tests/faults/workers.rs::a_worker_that_ignores_term_is_killed_after_the_grace`, `tests/ssh/killed.rs::killed_agent_ends_its_workers` |
 //! | 618, 1722, 1994 | exit status 0 although workers failed | `tests/faults/options.rs::statuses_of_workers_pass_through`, `tests/faults/workers.rs::a_killed_worker_is_137_and_never_success`, `tests/faults/ours.rs::a_killed_agent_of_a_single_node_is_named`, `tests/ssh/launch.rs::signal_of_a_remote_worker_is_reported` |
-//! | 4098, 4160 | a pod is stopped, its workers are not | `tests/faults/signals.rs::term_is_143_and_gives_the_grace`, `a_node_that_was_started_alone_stops_its_workers_at_sigterm` |
+//! | 4098, 4160 | a pod is stopped, its workers are not | `tests/faults/signals.rs::term_is_143_and_gives_the_grace`, `node_started_alone_stops_workers_at_sigterm` |
 //! | 1016, 3645, 3730 | processes left behind by errors and by Ctrl-C | `tests/faults/workers.rs::a_daemon_of_a_failed_worker_is_killed_too`, `tests/faults/signals.rs::a_second_interrupt_kills_without_waiting`, `tests/faults/ours.rs::a_killed_launcher_leaves_nothing`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host` |
-//! | 5510, 2679, 1603, 1334, 274, 5728 | nodes that have no ssh between them | `tests/faults/options.rs::nodes_that_are_started_one_by_one_know_their_ranks`, `tests/faults/options.rs::a_failure_on_a_node_that_was_started_alone_names_its_rank_in_the_job` |
+//! | 5510, 2679, 1603, 1334, 274, 5728 | nodes without ssh between them | `tests/faults/options.rs::nodes_that_are_started_one_by_one_know_their_ranks`, `tests/faults/options.rs::a_failure_on_a_node_that_was_started_alone_names_its_rank_in_the_job` |
 //! | 6671, 6698, 8239 | `--include=node3` selects nothing | `tests/selection.rs::include_selects_as_deepspeed`, `tests/selection.rs::slots_must_exist_on_host` |
 //! | 5818, 2976, 1331, 662, 2980 | `CUDA_VISIBLE_DEVICES` does not count, or its order does not | `src/cli/lower/devices.rs::cuda_is_left_what_its_variable_leaves`, `tests/selection.rs::device_order_is_kept_unless_slots_are_named`, `tests/upstream.rs::test_visible_devices_resolve_to_the_requested_slots` |
 //! | 5278 | names of GPUs and MIG devices crash the parser | `src/cli/lower/devices.rs::cuda_is_left_what_its_variable_leaves`, `src/inventory/gpu.rs::uuids_are_resolved_to_slots` |
 //! | 6997, 5878, 7071, 1907 | values of variables arrive quoted, expanded or cut | `tests/faults/options.rs::the_environment_arrives_byte_for_byte`, `tests/environment.rs::env_values_are_literal_and_never_executed`, `tests/upstream.rs::test_add_export_with_special_characters` |
 //! | 3967, 4660, 4265, 4824 | arguments differ between one node and several | `tests/faults/options.rs::arguments_arrive_byte_for_byte_on_every_node`, `tests/ssh/launch.rs::arguments_arrive_unchanged`, `tests/upstream.rs::test_user_args` |
-//! | 6859, 6863 | logs of ranks are lost on several nodes | `every_rank_of_every_node_has_a_log_of_its_own` |
+//! | 6859, 6863 | logs of ranks are lost on several nodes | `each_rank_has_its_own_log` |
 //! | 8304 | filters do nothing under Slurm; here Slurm is refused | `tests/upstream.rs::test_runner_main_rejects_unsupported_filter` |
 //! | 4460, 3514, 1924 | `--launcher_args` is ignored, a network card is assumed; here both launcher and arguments are refused | `tests/upstream.rs::test_openmpi_runner`, `tests/upstream.rs::test_btl_nic_openmpi_runner` |
 //! | 5136, 6497, 826, 5597, 2612 | `hostname -I` names the wrong card, or is not there | `tests/ssh/launch.rs::every_worker_knows_its_rank_and_the_master_address` |
@@ -25,7 +25,7 @@
 //! | 4971, 6565, 8548 | numactl is missing, or a container may not choose memory | `binding_needs_no_other_program`, `where_memory_may_not_be_chosen_processors_are_bound_alone` |
 //! | 3160, 3232, 4890, 4239 | "exits with return code = -9", and nobody says why | `tests/faults/workers.rs::oom_killed_worker_is_reported`, `tests/faults/screens.rs::signal_screen` |
 //! | 3408, 3409 | nodes with different numbers of GPUs | `tests/plan.rs::ranks_and_local_ranks_follow_hosts_and_slots` |
-//! | 8489, 8563 | elastic training is gone, and its flags with it | `tests/cli/lines.rs::options_that_nobody_knows` |
+//! | 8489, 8563 | elastic training and its options were removed | `tests/cli/lines.rs::unknown_options_are_refused` |
 
 #![cfg(feature = "cli")]
 
@@ -40,22 +40,22 @@ use support::launch::{Launch, command, hosts, workers};
 use support::process::Role;
 use support::proof::skip;
 
-/// As where nothing reaches another node: each is started by somebody else.
+/// Nodes without connections: each is started separately.
 #[test]
-fn a_node_that_was_started_alone_stops_its_workers_at_sigterm() {
+fn node_started_alone_stops_workers_at_sigterm() {
     let launch = hosts(&[("n0", 1), ("n1", 2)]).options(["--no_ssh", "--node_rank", "1"]);
     let launch = launch.options(["--master_addr", "127.0.0.1"]);
     let job = launch.sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);
     assert_eq!(job.wait_for_role(Role::Worker, 2).len(), 2);
     job.signal(Signal::TERM);
-    // The end includes a look at everything that carries the job's mark.
+    // `end` checks that no process of the job is left.
     let outcome = job.end().code(143);
     assert_eq!(outcome.record()["workers"][1]["signal"], 15);
 }
 
 #[test]
-fn every_rank_of_every_node_has_a_log_of_its_own() {
+fn each_rank_has_its_own_log() {
     let launch = hosts(&[("n0", 1), ("n1", 2)]);
     let directory = launch.dir().join("logs");
     let launch = launch.option("--enable_each_rank_log").option(&directory);
@@ -74,7 +74,7 @@ fn every_rank_of_every_node_has_a_log_of_its_own() {
     assert_eq!(found, expect);
 }
 
-/// On its PATH there is a shell and nothing else.
+/// A PATH that contains only a shell.
 fn with_a_shell_alone(launch: Launch) -> Launch {
     let bin = launch.dir().join("bin");
     fs::create_dir_all(&bin).expect("a directory");
@@ -89,9 +89,8 @@ fn binding_needs_no_other_program() {
     assert_eq!(outcome.stdout_text(), "bound\n");
 }
 
-/// A machine with two memory nodes, one of them without processors, so that every worker would take
-/// memory from it; then a filter of the kernel that refuses every choice of memory, as containers
-/// have it.
+/// A seccomp filter that refuses memory policies, as in containers. The machine has two memory nodes,
+/// one of them without processors, so that every worker would take memory from it.
 const DENIES_MEMORY: &str = r#"
 import ctypes, os, struct, sys
 LOAD, EQUAL, RETURN, ALLOW, REFUSE = 0x20, 0x15, 0x06, 0x7fff0000, 0x00050001
@@ -117,12 +116,12 @@ const TWO_MEMORY_NODES: &str = "online=$(cat /sys/devices/system/cpu/online) && 
     cd / && exec \"$@\"";
 
 #[test]
-fn where_memory_may_not_be_chosen_processors_are_bound_alone() {
+fn denied_memory_policy_binds_only_processors() {
     let machine = ["unshare", "--mount", "sh", "-c", TWO_MEMORY_NODES, "sh"];
     let mut probe = command(machine[0]);
     let probe = probe.args(&machine[1..]).arg("true").stderr(std::process::Stdio::null());
     if !probe.status().is_ok_and(|status| status.success()) {
-        skip("mount", "where_memory_may_not_be_chosen_processors_are_bound_alone");
+        skip("mount", "denied_memory_policy_binds_only_processors");
         return;
     }
     let launch = workers(1).through(&machine).through(&["python3", "-c", DENIES_MEMORY]);

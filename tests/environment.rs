@@ -85,11 +85,11 @@ fn env_file_cannot_select_devices() {
     let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
     write(&cwd, ".deepspeed_env", "A=1\nCUDA_VISIBLE_DEVICES=5\n");
     let outcome = launch.sh(DEVICES).end().code(0).says(
-        "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the job's slots are its devices\n \
+        "warning[E021]: `CUDA_VISIBLE_DEVICES` is not passed on: the slots of the job select its devices\n \
          --> .deepspeed_env:2:1\n",
     );
     let outcome = outcome.says(
-        "help: choose slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` outranks them\n",
+        "help: select slots with `--include`; `--env CUDA_VISIBLE_DEVICES=…` overrides them\n",
     );
     assert_eq!(outcome.stdout_text(), "0\n");
     let JobDirs { launch, .. } = with_dirs(workers(1));
@@ -170,7 +170,7 @@ fn untrusted_and_unreadable_env_files_are_refused() {
     check_refused(
         open_to_all,
         77,
-        "error[E018]: environment file `.deepspeed_env` is writable by everyone\n\
+        "error[E018]: environment file `.deepspeed_env` is writable by all users\n\
          --> .deepspeed_env\nhelp: `chmod o-w` the file, or pass --allow_insecure_files\n",
     );
     check_refused(
@@ -178,7 +178,7 @@ fn untrusted_and_unreadable_env_files_are_refused() {
         66,
         "error[E017]: cannot read environment file `.deepspeed_env`: too many levels of symbolic \
          links\n--> .deepspeed_env\n\
-         help: make it readable for yourself, or move it away to do without it\n",
+         help: make it readable (`chmod u+r`), or move it away\n",
     );
     check_refused(
         |path| fs::create_dir(path).expect("a directory can be made"),
@@ -194,7 +194,7 @@ fn untrusted_and_unreadable_env_files_are_refused() {
         },
         65,
         "error[E020]: environment file `.deepspeed_env` is larger than 16 MiB\n\
-         --> .deepspeed_env\nhelp: is this a file of variables?\n",
+         --> .deepspeed_env\nhelp: is this an environment file?\n",
     );
     let JobDirs { launch, cwd, .. } = with_dirs(workers(1));
     open_to_all(&cwd.join(".deepspeed_env"));
@@ -231,8 +231,8 @@ fn removed_working_directory_is_named() {
     assert_eq!(
         outcome.stderr,
         format!(
-            "error[M007]: the working directory `{}` is gone: no such file or directory\n\
-             help: `cd` to one that is there\n",
+            "error[M007]: the working directory `{}` no longer exists: no such file or directory\n\
+             help: `cd` to a directory that exists\n",
             cwd.display()
         )
     );
@@ -278,7 +278,7 @@ fn env_file_of_another_user_is_refused() {
 fn missing_env_file_warns_only_if_it_was_named() {
     let JobDirs { launch, .. } = with_dirs(workers(1));
     launch.env("DS_ENV_FILE", "~/job.env").sh(":").end().code(0).says(
-        "warning[E015]: there is no environment file `~/job.env` at home or here\n\
+        "warning[E015]: no environment file `~/job.env` in the home and the working directory\n\
          --> DS_ENV_FILE\n\
          help: correct DS_ENV_FILE, or unset it; `~` is not expanded in it\n",
     );
@@ -329,8 +329,10 @@ fn each_rank_log_replaces_output_on_screen() {
     let expect = |rank: u32, text: &str| (format!("{stamp}_rank{rank}.log"), text.to_owned());
     let expect = [expect(0, "out0\nerr0\n"), expect(1, "out1\nerr1\n"), expect(2, "")];
     assert_eq!(found, expect);
-    let line =
-        format!("    Output  of each rank goes to {}/{stamp}_rank*.log\n", directory.display());
+    let line = format!(
+        "    Output  of each rank is written to {}/{stamp}_rank*.log\n",
+        directory.display()
+    );
     outcome.says(&line);
 }
 
@@ -353,7 +355,7 @@ fn log_directory_must_be_a_directory_or_none() {
         "error[M006]: --enable_each_rank_log: `/etc/passwd` is a file\nhelp: name a directory\n"
     );
     workers(1).option("--enable_each_rank_log=/proc/no/logs").sh(":").end().code(73).says(
-        "error[M006]: --enable_each_rank_log: cannot make `/proc/no/logs`: no such file or directory\n",
+        "error[M006]: --enable_each_rank_log: cannot create `/proc/no/logs`: no such file or directory\n",
     );
     let none = workers(1).option("--enable_each_rank_log=None").sh("echo shown").end().code(0);
     assert_eq!(none.stdout_text(), "shown\n");
@@ -420,11 +422,11 @@ fn impossible_core_binding_stops_the_launch() {
     let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
     assert_eq!(
         exported.stderr,
-        "error[M001]: --env sets KMP_AFFINITY, which binds threads in its own way\n\
+        "error[M001]: --env sets KMP_AFFINITY, which also binds threads\n\
          help: do not set it, or leave --bind_cores_to_rank out\n"
     );
     let list = workers(1).options(["--bind_core_list", "0"]).sh(":").end().code(0);
-    list.says("warning: --bind_core_list does nothing without --bind_cores_to_rank\n");
+    list.says("warning: --bind_core_list has no effect without --bind_cores_to_rank\n");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn check(name: &str, options: &[&str], script: &str, expect: (&str, &str, i32)) 
 const RULE: &str = "---------------";
 
 #[test]
-fn what_hosts_say_alike_is_said_once() {
+fn equal_output_of_hosts_is_printed_once() {
     let expect = format!("{RULE}\nn[1-4] (4)\n{RULE}\nhello\n");
     check("alike", &[], "echo hello", (&expect, "", 0));
     let expect = format!("{RULE}\nn[1,3-4] (3)\n{RULE}\na\n{RULE}\nn2\n{RULE}\nb\n");
@@ -50,7 +50,7 @@ fn what_hosts_say_alike_is_said_once() {
 }
 
 #[test]
-fn a_host_that_fails_stops_nobody_and_is_listed() {
+fn failed_host_is_listed_and_stops_no_other_host() {
     let out = format!("{RULE}\nn[1,4] (2)\n{RULE}\nend\n");
     let err = "error: n[2-3] (2): exited with code 3\n";
     let script = "case $RANK in [12]) exit 3;; esac; sleep 0.3; echo end";
@@ -60,7 +60,7 @@ fn a_host_that_fails_stops_nobody_and_is_listed() {
 }
 
 #[test]
-fn without_gathering_lines_come_with_their_hosts() {
+fn no_gather_prints_lines_with_their_hosts() {
     for option in ["-b", "--no_gather"] {
         let words = ["sh", "-c", "echo $RANK"].map(OsStr::new);
         let (stdout, stderr, code) = run(option, &[option], &words);
@@ -72,7 +72,7 @@ fn without_gathering_lines_come_with_their_hosts() {
 }
 
 #[test]
-fn arguments_arrive_byte_for_byte() {
+fn arguments_are_passed_byte_for_byte() {
     let words: Vec<&OsStr> = ["printf", "<%s>\\n", "a b", "$HOME", "", "'\"", "-x", "--", "*"]
         .map(OsStr::new)
         .into_iter()
@@ -83,9 +83,9 @@ fn arguments_arrive_byte_for_byte() {
     assert_eq!((stdout, code), (format!("{RULE}\nn1\n{RULE}\n{expect}"), Some(0)));
 }
 
-/// As ssh and pdsh do: no program has such a name.
+/// As in ssh and pdsh: no program has such a name.
 #[test]
-fn one_word_that_only_a_shell_understands_goes_to_one() {
+fn one_word_with_shell_syntax_is_run_by_sh() {
     let (stdout, stderr, code) = run("shell", &["--no_gather"], &[OsStr::new("echo $((20 + 3))")]);
     let mut lines: Vec<&str> = stdout.lines().collect();
     lines.sort_unstable();
@@ -95,7 +95,7 @@ fn one_word_that_only_a_shell_understands_goes_to_one() {
 }
 
 #[test]
-fn the_time_that_it_may_take_is_kept() {
+fn timeout_stops_the_command() {
     let (_, stderr, code) = run("time", &["--timeout", "200ms"], &["sleep", "60"].map(OsStr::new));
     assert_eq!(code, Some(124), "{stderr}");
 }

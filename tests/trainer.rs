@@ -159,13 +159,13 @@ fn a_directory_of_another_run_is_refused_and_left_alone() {
     let refused = scratch.run(&format!("{SMALL} --steps 3 --checkpoint_dir kept"));
     let stderr = text(&refused.stderr);
     let expected = "\
-error[T008]: `kept` holds checkpoints of another run, up to `step-00000002.safetensors`
+error[T008]: `kept` contains checkpoints of another run, up to `step-00000002.safetensors`
  --> command line:1:62
   |
 1 | remuda train ... 8 --batch_size 2 --steps 3 --checkpoint_dir kept
   |                                                              ^^^^ in use
   |
-help: to go on with that run: `--resume kept`; else name another `--checkpoint_dir`
+help: to continue that run: `--resume kept`; otherwise use another `--checkpoint_dir`
 ";
     assert_eq!((&*stderr, refused.status.code()), (expected, Some(78)));
     assert_eq!(fs::read(&file).expect("it is there"), kept);
@@ -238,7 +238,7 @@ fn a_directory_belongs_to_one_run_whoever_starts_it() {
         assert!(stderr.contains(expected), "{stderr}");
         assert_eq!(refused.status.code(), Some(78), "{stderr}");
     };
-    let of_another = "error[T008]: `kept` holds checkpoints of another run, up to";
+    let of_another = "error[T008]: `kept` contains checkpoints of another run, up to";
     check(&format!("--steps 3 {kept}"), of_another);
     let directory = fs::File::open(scratch.path("kept")).expect("it is there");
     let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
@@ -268,20 +268,20 @@ fn a_restart_that_would_lose_steps_is_warned_of() {
     check(
         &scratch,
         "",
-        "warning: without --checkpoint_dir a restart goes back to step 1\n\
-         help: `--checkpoint_dir DIR --save_every STEPS` loses that many steps at most\n",
+        "warning: without --checkpoint_dir a restart begins again at step 1\n\
+         help: with `--checkpoint_dir DIR --save_every STEPS` a restart loses at most STEPS steps\n",
     );
     check(
         &scratch,
         "--checkpoint_dir kept",
-        "warning: without --save_every a restart goes back to step 1\n\
-         help: `--save_every STEPS` loses that many steps at most\n",
+        "warning: without --save_every a restart begins again at step 1\n\
+         help: with `--save_every STEPS` a restart loses at most STEPS steps\n",
     );
     check(
         &scratch,
         "--checkpoint_dir kept --resume kept --steps 3",
-        "warning: without --save_every a restart goes back to `kept`\n\
-         help: `--save_every STEPS` loses that many steps at most\n",
+        "warning: without --save_every a restart begins again at `kept`\n\
+         help: with `--save_every STEPS` a restart loses at most STEPS steps\n",
     );
     check(&scratch, "--checkpoint_dir other --save_every 1", "");
     check(&scratch, "--quiet", "");

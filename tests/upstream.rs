@@ -25,10 +25,10 @@
 //! | … `test_add_export_with_special_characters` | differs on purpose: nothing is quoted, because no shell parses it | `test_add_export_with_special_characters` |
 //! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::workers_of_all_simulated_nodes_get_the_variables` |
 //! | `test_ds_arguments.py` `test_no_ds_arguments`, `test_no_ds_enable_argument`, `test_no_ds_config_argument`, `test_core_deepscale_arguments`, `test_no_ds_parser`, `test_no_ds_arguments_no_ds_parser` | the script's own parser; a launcher has to leave it these flags | `test_core_deepscale_arguments` |
-//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores` |
+//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores_are_ascending` |
 //! | … `test_numactl_cmd_fallback` | on purpose otherwise: there is no numactl | `tests/environment.rs::workers_are_bound_to_core_list_by_rank` |
 //! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::impossible_core_binding_stops_the_launch` |
-//! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::options_that_nobody_knows` |
+//! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::unknown_options_are_refused` |
 
 #![cfg(feature = "cli")]
 
@@ -211,7 +211,7 @@ fn check_not_there(launch: Launch, what: &str) {
 #[test]
 fn test_openmpi_runner() {
     for name in ["openmpi", "mpich", "mvapich", "slurm", "impi"] {
-        let what = format!("`--launcher {name}` is not there yet");
+        let what = format!("`--launcher {name}` is not supported yet");
         check_not_there(on_two_hosts(&["--launcher", name]), &what);
         check_not_there(workers(1).options(["--launcher", name]), &what);
     }
@@ -222,13 +222,13 @@ fn test_btl_nic_openmpi_runner() {
     for args in ["-mca btl_tcp_if_include eth1", "--mca btl_tcp_if_include eth1"] {
         // These are options of MPI, which is not supported.
         let launch = on_two_hosts(&["--launcher", "openmpi", "--launcher_arg", args]);
-        check_not_there(launch, "`--launcher openmpi` is not there yet");
+        check_not_there(launch, "`--launcher openmpi` is not supported yet");
         let (option, _) = args.split_once(' ').expect("an option and its value");
         let refused = on_two_hosts(&["--launcher_arg", args]).sh("echo started").end().code(2);
         assert_eq!(refused.stdout_text(), "");
         refused
             .says(&format!("error[C006]: `--launcher_args` cannot be `{args}`"))
-            .says(&format!("`{option}` has nothing behind it here"));
+            .says(&format!("`{option}` of pdsh is not supported"));
     }
 }
 
@@ -238,7 +238,7 @@ fn test_runner_main_rejects_unsupported_filter() {
     for force in [&[][..], &["--force_multi"]] {
         for filter in [["-i", "worker-1:0,2"], ["-e", "worker-1"], ["--num_gpus", "2"]] {
             let launch = on_two_hosts(&slurm).options(force.iter().copied()).options(filter);
-            check_not_there(launch, "`--launcher slurm` is not there yet");
+            check_not_there(launch, "`--launcher slurm` is not supported yet");
         }
     }
 }

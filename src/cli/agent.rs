@@ -37,7 +37,7 @@ fn confirm(digest: &str, identity: &str) -> Result<Status, CliError> {
         }
         Ok(false) => Ok(Status::Findings),
         Err(error) => {
-            let message = format!("our own executable cannot be read: {error}");
+            let message = format!("cannot read the executable of remuda: {error}");
             Err(CliError::new(Status::Io, SYSTEM, message))
         }
     }

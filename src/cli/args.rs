@@ -18,7 +18,7 @@ use super::values::{
 use crate::job::Warning;
 use crate::pool::SlotCount;
 
-/// Where a job runs.
+/// Hosts and slots of a job.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PlaceArgs {
@@ -52,18 +52,18 @@ pub struct PlaceArgs {
         value_parser = parse_count
     )]
     pub num_gpus: Option<String>,
-    /// What its slots are.
+    /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
     /// Accept a hostfile that every user can write
     #[arg(long)]
     pub allow_insecure_files: bool,
-    /// How its nodes are reached.
+    /// Options of the transport.
     #[command(flatten)]
     pub reach: ReachArgs,
 }
 
-/// What a slot is.
+/// Devices of the slots.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct DeviceArgs {
@@ -78,7 +78,7 @@ pub struct DeviceArgs {
     pub share: bool,
 }
 
-/// How nodes are reached, and how they find each other.
+/// Options of the transport to the nodes, and of the rendezvous.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct ReachArgs {
@@ -126,7 +126,7 @@ pub struct ReachArgs {
     /// the one on the route to node 0]
     #[arg(long, value_name = "ADDR")]
     pub local_addr: Option<String>,
-    /// What else is to be said about ssh.
+    /// Options of ssh.
     #[command(flatten)]
     pub ssh: SshArgs,
 }
@@ -138,7 +138,7 @@ impl ReachArgs {
     }
 }
 
-/// What every worker runs.
+/// Program of the workers.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "What", rename_all = "snake_case")]
 pub struct ProgramArgs {
@@ -160,11 +160,11 @@ pub struct ProgramArgs {
     pub script_and_args: Vec<OsString>,
 }
 
-/// What every worker finds around it.
+/// Processors, environment and log files of the workers.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct WorkerArgs {
-    /// Bind every worker to processors of its own
+    /// Bind each worker to its own processors
     #[arg(long)]
     pub bind_cores_to_rank: bool,
     /// With --bind_cores_to_rank: processors to divide among the workers: `0,2-4,6` [default: all]
@@ -196,7 +196,7 @@ impl WorkerArgs {
     }
 }
 
-/// How a job is watched over and shown.
+/// Options of supervision and output.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "How", rename_all = "snake_case")]
@@ -228,12 +228,12 @@ pub struct WatchArgs {
     /// Prefix of the lines of workers, with `{host}`, `{rank}`, `{local_rank}`, `{stream}`; may be empty
     #[arg(long, value_name = "TEXT")]
     pub prefix: Option<String>,
-    /// Keep everything that workers write below this directory, in one directory for each job, without
-    /// a limit
+    /// Write the whole output of the workers below this directory, in one directory for each job,
+    /// without a size limit
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
-    /// Where run directories are made: the newest 100 are kept, those of `ssh` and `bench` apart
-    /// [default: $XDG_STATE_HOME/remuda/runs]
+    /// Directory for run directories: the newest 100 are kept, those of `ssh` and `bench` are counted
+    /// separately [default: $XDG_STATE_HOME/remuda/runs]
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Check every host first, as `remuda doctor --quick` does; an error prevents the start

@@ -16,14 +16,14 @@ use crate::runtime::{Group, InitOptions};
 
 /// Sets the accelerator of every slot to the CPU, and prints a note if GPUs are present or
 /// requested.
-pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Terminal) {
+pub(super) fn take_cpu_slots(cluster: &mut PlaceArgs, note: &str, terminal: Terminal) {
     let cpu = AcceleratorArg::Kind(Accelerator::Cpu);
-    let given = place.devices.accelerator.replace(cpu);
+    let given = cluster.devices.accelerator.replace(cpu);
     if given == Some(cpu) {
         return;
     }
     if given == Some(AcceleratorArg::Kind(Accelerator::Cuda)) || 0 < lower::gpu_count() {
-        say(&format!("note: {note}; every slot is CPU time\n"), terminal.paint);
+        say(&format!("note: {note}; workers run on the CPU\n"), terminal.paint);
     }
 }
 
@@ -31,7 +31,11 @@ pub(super) fn take_cpu_slots(place: &mut PlaceArgs, note: &str, terminal: Termin
 pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
     let program = match transport {
         Transport::Local => std::env::current_exe().map_err(|error| {
-            CliError::new(Status::NotFound, SYSTEM, format!("cannot find ourselves: {error}"))
+            CliError::new(
+                Status::NotFound,
+                SYSTEM,
+                format!("cannot find the executable of remuda: {error}"),
+            )
         })?,
         Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
     };

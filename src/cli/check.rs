@@ -23,9 +23,11 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
     if args.workers.autotuning.is_some() {
         let place = typed.name_of("autotuning").unwrap_or_else(|| typed.end());
         return Err(typed.refuse(&[place], |spans| {
-            Diagnostic::error(codes::NOT_THERE, spans[0], "remuda does no autotuning")
-                .label("DeepSpeed's alone")
-                .help("tune with DeepSpeed, then run the script with the configuration it found")
+            Diagnostic::error(codes::NOT_THERE, spans[0], "remuda does not support autotuning")
+                .label("only in DeepSpeed")
+                .help(
+                    "tune with DeepSpeed, then run the script with the configuration that it found",
+                )
         }));
     }
     let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
@@ -55,10 +57,12 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> 
         Some(LauncherArg::NotThere(name)) => Err(typed.refuse(
             &[typed.place_of("launcher").unwrap_or_else(|| typed.end())],
             |spans| {
-                let message = format!("`--launcher {name}` is not there yet");
+                let message = format!("`--launcher {name}` is not supported yet");
                 Diagnostic::error(codes::NOT_THERE, spans[0], message)
-                    .label("not there yet")
-                    .help("`--launcher pdsh` reaches every host over ssh, without pdsh")
+                    .label("not supported yet")
+                    .help(
+                        "`--launcher pdsh` connects to every host over ssh and does not need pdsh",
+                    )
             },
         )),
         Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
@@ -106,9 +110,9 @@ pub(super) fn ssh(typed: &Typed) -> Result<(), RefusedLine> {
     };
     let place = typed.name_of(name).unwrap_or_else(|| typed.end());
     Err(typed.refuse(&[place], |spans| {
-        let message = format!("`--{name}` means nothing to `remuda ssh`");
+        let message = format!("`--{name}` does not apply to `remuda ssh`");
         Diagnostic::error(codes::NOT_THERE, spans[0], message)
-            .label("for jobs alone")
+            .label("for jobs only")
             .help("leave it out: the command runs once on every host")
     }))
 }
@@ -132,9 +136,9 @@ pub(super) fn doctor(typed: &Typed) -> Result<(), RefusedLine> {
     };
     let place = typed.name_of(name).unwrap_or_else(|| typed.end());
     Err(typed.refuse(&[place], |spans| {
-        let message = format!("`--{name}` means nothing to `remuda doctor`");
+        let message = format!("`--{name}` does not apply to `remuda doctor`");
         Diagnostic::error(codes::NOT_THERE, spans[0], message)
-            .label("for jobs alone")
+            .label("for jobs only")
             .help("leave it out: no job is started")
     }))
 }
@@ -148,8 +152,8 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLi
     Err(typed.refuse(&[place], |spans| {
         let message = "nodes that are started one by one are not connected";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-            .label("the workers would not find each other")
-            .help("give all of them a `--key_file`, or leave `--no_ssh` out: one command starts all nodes")
+            .label("the workers could not connect to each other")
+            .help("give every node a `--key_file`, or leave `--no_ssh` out: one command starts all nodes")
     }))
 }
 
@@ -178,7 +182,7 @@ fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
         let name = name.display();
         let message = format!("`--env {name}`: the variable is not set here");
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
-            .label("nothing to hand on")
+            .label("no value to pass on")
             .help(format!("give it a value: `--env {name}=VALUE`"))
     }))
 }
@@ -192,9 +196,9 @@ fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
     };
     let place = typed.place_of("beat").unwrap_or_else(|| typed.end());
     Err(typed.refuse(&[place], |spans| {
-        let message = format!("a beat of {} is too rare", duration(beat));
+        let message = format!("a heartbeat interval of {} is too long", duration(beat));
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
-            .label(format!("less than a third of the lease, which is {}", duration(lease)))
+            .label(format!("expected less than a third of `--lease`, which is {}", duration(lease)))
             .help("leave `--beat` out, or give a longer `--lease`")
     }))
 }
@@ -228,8 +232,8 @@ fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
         let known: Vec<String> = PLACEHOLDERS.iter().map(|name| format!("`{name}`")).collect();
         let message = format!("`--prefix` has no placeholder `{name}`");
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
-            .label("not known")
-            .help(format!("it knows {}", known.join(", ")))
+            .label("unknown")
+            .help(format!("the placeholders are {}", known.join(", ")))
     }))
 }
 
@@ -309,9 +313,9 @@ pub(super) fn host_with_slots(word: &str) -> Option<String> {
 pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine {
     let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
     typed.refuse(&[place], |spans| {
-        let message = format!("`--{flag}` means nothing without `--{other}`");
+        let message = format!("`--{flag}` needs `--{other}`");
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
-            .label("needs another option")
+            .label("has no effect alone")
             .help(format!("add `--{other}`, or leave `--{flag}` out"))
     })
 }

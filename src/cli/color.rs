@@ -24,8 +24,8 @@ pub(super) fn with_option(command: Command) -> Command {
         .hide_possible_values(true)
         .global(true)
         .help(
-            "Colours in what remuda prints: `auto`, `always` or `never` [default: auto: as NO_COLOR, \
-             FORCE_COLOR or CLICOLOR_FORCE asks, else on terminals]",
+            "Colours in the output of remuda: `auto`, `always` or `never` [default: auto: as set by \
+             NO_COLOR, FORCE_COLOR or CLICOLOR_FORCE, else on terminals]",
         );
     command.arg(option)
 }

@@ -1,4 +1,4 @@
-//! `remuda completion`: scripts with which a shell completes command lines of remuda.
+//! `remuda completion`: shell scripts that complete command lines of remuda.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use super::error::CliError;
 use crate::base::Status;
 use crate::report::print;
 
-/// Print a script with which a shell completes commands, options and their values.
+/// Print a shell script that completes commands, options and their values.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda completion", bin_name = "remuda completion", version)]
 struct CompletionFace {
@@ -27,8 +27,8 @@ pub(super) fn definition() -> Command {
 
 /// Parses the command line, and prints the script.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (face, _) = super::parse::<CompletionFace>(words)?;
-    let shell = match face.shell.as_str() {
+    let (cli, _) = super::parse::<CompletionFace>(words)?;
+    let shell = match cli.shell.as_str() {
         "zsh" => Shell::Zsh,
         "fish" => Shell::Fish,
         _ => Shell::Bash,
@@ -65,7 +65,8 @@ fn fish_arguments(command: &Command) -> String {
 /// A completion of fish: a word, a tab, and its description. It is in single quotes inside double
 /// quotes.
 fn fish_word(value: &PossibleValue) -> String {
-    let means = value.get_help().map(ToString::to_string).unwrap_or_default();
-    let means: String = means.chars().filter(|c| !matches!(c, '"' | '$' | '\\')).collect();
-    format!("{}\\t'{}'", value.get_name(), means.replace('\'', "\\'"))
+    let description = value.get_help().map(ToString::to_string).unwrap_or_default();
+    let description: String =
+        description.chars().filter(|c| !matches!(c, '"' | '$' | '\\')).collect();
+    format!("{}\\t'{}'", value.get_name(), description.replace('\'', "\\'"))
 }

@@ -33,7 +33,7 @@ use crate::wire::{Depth, Examine, PortWish, Token};
 /// Port of rank 0 if no other port is given.
 const MASTER_PORT: u16 = 29500;
 
-/// Help for the case that no host is left to start on.
+/// Help for the case that no host is usable.
 const EXAMINE: &str = "fix the problems above; `remuda doctor` with the same options gives details";
 
 /// Text after the list of options in the help.
@@ -57,9 +57,9 @@ Findings have codes: `remuda explain D022` explains one.";
 struct DoctorFace {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Write the hosts without errors to FILE, in the dialect of the hostfile
-    #[arg(long, value_name = "FILE", help_heading = "Doctor")]
-    good: Option<PathBuf>,
+    /// Write the usable hosts (those without errors) to FILE, in the dialect of the hostfile
+    #[arg(long, alias = "good", value_name = "FILE", help_heading = "Doctor")]
+    usable: Option<PathBuf>,
     /// Print all facts and findings as JSON
     #[arg(long, help_heading = "Doctor")]
     json: bool,
@@ -99,60 +99,60 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 fn examine_and_show(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut face, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
+    let (mut cli, typed) = super::parse_as::<DoctorFace>(definition(), words)?;
     let terminal = Terminal::look();
     super::check::doctor(&typed)?;
-    super::check::place(&face.place, &typed)?;
-    no_hostfile_as_script(&face, &typed)?;
+    super::check::place(&cli.place, &typed)?;
+    no_hostfile_as_script(&cli, &typed)?;
     // Too few devices are a finding, not an error.
-    let oversubscribed = std::mem::replace(&mut face.place.devices.oversubscribe, true);
-    face.place.slots_of_list = SlotCount::new(1);
-    let mut place = lower::place(&face.place, &typed, terminal)?;
+    let oversubscribed = std::mem::replace(&mut cli.place.devices.oversubscribe, true);
+    cli.place.slots_of_list = SlotCount::new(1);
+    let mut cluster = lower::place(&cli.place, &typed, terminal)?;
     if !oversubscribed {
-        place.slots_are = lower::slots_are(&face.place.devices, false)?;
+        cluster.slots_are = lower::slots_are(&cli.place.devices, false)?;
     }
-    print_error(&place.warnings);
-    let depth = if face.quick { Depth::Quick } else { Depth::Full };
-    let wanted = wanted(&face.program)?;
-    if let Some(file) = &face.good {
+    print_error(&cluster.warnings);
+    let depth = if cli.quick { Depth::Quick } else { Depth::Full };
+    let wanted = wanted(&cli.program)?;
+    if let Some(file) = &cli.usable {
         hostfile::probe(file).map_err(|error| not_written(file, &error))?;
     }
-    let (case, interrupted) = visit(&place, &wanted, depth, face.full, terminal)?;
-    let findings = judge(&case);
-    if face.json {
-        print(&show_json(&case, &findings)).map_err(CliError::output)?;
+    let (facts, interrupted) = visit(&cluster, &wanted, depth, cli.full, terminal)?;
+    let findings = judge(&facts);
+    if cli.json {
+        print(&show_json(&facts, &findings)).map_err(CliError::output)?;
     } else {
-        let screen = doctor::show(&case, &findings);
+        let screen = doctor::show(&facts, &findings);
         print(&paint_ours(&screen, terminal.stdout_paint)).map_err(CliError::output)?;
     }
-    if let Some(file) = &face.good {
-        let good: Vec<&HostName> = hosts_without_errors(&case, &findings).collect();
-        write_good(file, &good, &place, terminal)?;
+    if let Some(file) = &cli.usable {
+        let usable: Vec<&HostName> = hosts_without_errors(&facts, &findings).collect();
+        write_good(file, &usable, &cluster, terminal)?;
     }
-    Ok(interrupted.map_or_else(|| doctor::status(&case, &findings), Status::Interrupted))
+    Ok(interrupted.map_or_else(|| doctor::status(&facts, &findings), Status::Interrupted))
 }
 
 /// Refuses `remuda doctor hosts`: other tools that check hostfiles take the file as an argument.
-fn no_hostfile_as_script(face: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
-    let Some(word) = face.program.script_and_args.first() else { return Ok(()) };
+fn no_hostfile_as_script(cli: &DoctorFace, typed: &Typed) -> Result<(), CliError> {
+    let Some(word) = cli.program.script_and_args.first() else { return Ok(()) };
     let file = Path::new(word);
     let is_hostfile =
         || hostfile::load(file, hostfile::Trust::Anyone, ReadOptions::default()).is_ok();
-    if face.place.hostfile.is_some() || !file.is_file() || !is_hostfile() {
+    if cli.place.hostfile.is_some() || !file.is_file() || !is_hostfile() {
         return Ok(());
     }
-    let place = typed.word(typed.words.len() - face.program.script_and_args.len());
+    let place = typed.word(typed.words.len() - cli.program.script_and_args.len());
     Err(typed
         .refuse(&[place], |spans| {
             let message = format!("`{}` is a hostfile, not a script", file.display());
             Diagnostic::error(UNEXPECTED_WORD, spans[0], message)
-                .label("taken for the script of a job")
+                .label("read as the script of a job")
                 .help(format!("did you mean `-H {}`?", file.display()))
         })
         .into())
 }
 
-/// The program that the workers of a job would run.
+/// Program that the workers of a job would run.
 struct Wanted {
     program: Option<OsString>,
     script: Option<OsString>,
@@ -184,22 +184,22 @@ fn wanted(args: &ProgramArgs) -> Result<Wanted, CliError> {
 }
 
 fn visit(
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
     wanted: &Wanted,
     depth: Depth,
     all_ways: bool,
     terminal: Terminal,
 ) -> Result<(ClusterFacts, Option<i32>), CliError> {
     // If a node is started alone, only that node is checked, and not the address of rank 0.
-    let (nodes, addr, port) = match place.alone.or(place.joins) {
-        Some(node) => (&place.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
-        None => (&place.nodes[..], given(&place.master_addr), place.master_port),
+    let (nodes, addr, port) = match cluster.alone.or(cluster.joins) {
+        Some(node) => (&cluster.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
+        None => (&cluster.nodes[..], given(&cluster.master_addr), cluster.master_port),
     };
     let port = port.map_or(MasterPort::Rather(MASTER_PORT), MasterPort::Exactly);
     let bytes = |text: &OsString| text.as_bytes().to_vec();
     let round = Visit {
-        reach: match &place.transport {
-            // Of nodes that dial in, only this one is checked.
+        reach: match &cluster.transport {
+            // If nodes dial in, only this node is checked.
             Transport::Local | Transport::Dial(_) => NodeAccess::Local,
             Transport::Ssh(options) => NodeAccess::Ssh(options.clone()),
         },
@@ -225,7 +225,7 @@ fn visit(
     let Visited { nodes, interrupted } =
         doctor::visit(&round, &|line| say(line, terminal.paint))
             .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
-    Ok((ClusterFacts { nodes, slots_are: place.slots_are, port }, interrupted))
+    Ok((ClusterFacts { nodes, slots_are: cluster.slots_are, port }, interrupted))
 }
 
 fn given(address: &MasterAddr) -> Option<&str> {
@@ -237,86 +237,90 @@ fn given(address: &MasterAddr) -> Option<&str> {
 
 /// Runs the quick checks of `--preflight`. If there is an error, nothing is started.
 pub(super) fn preflight(
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
     program: &Program,
     warns: bool,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    let (case, interrupted) = visit(place, &Wanted::of(program), Depth::Quick, false, terminal)?;
+    let (facts, interrupted) = visit(cluster, &Wanted::of(program), Depth::Quick, false, terminal)?;
     if let Some(signal) = interrupted {
-        let message = "interrupted while hosts were examined; nothing was started";
+        let message = "interrupted during the checks of the hosts; nothing was started";
         return Err(CliError::new(Status::Interrupted(signal), CANNOT_START, message));
     }
-    let findings = judge(&case);
+    let findings = judge(&facts);
     let least = if warns { Severity::Warning } else { Severity::Error };
-    let told: Vec<Finding> =
+    let shown: Vec<Finding> =
         findings.into_iter().filter(|finding| least <= finding.severity).collect();
-    say(&doctor::show_findings(&case, &told), terminal.paint);
-    let Some(status) = doctor::refusal(&told) else { return Ok(()) };
-    let (all, good) = (case.nodes.len(), hosts_without_errors(&case, &told).count());
-    let (who, help) = match (all, good) {
+    say(&doctor::show_findings(&facts, &shown), terminal.paint);
+    let Some(status) = doctor::refusal(&shown) else { return Ok(()) };
+    let (all, usable) = (facts.nodes.len(), hosts_without_errors(&facts, &shown).count());
+    let (hosts, help) = match (all, usable) {
         (1, _) => ("the only host".to_owned(), EXAMINE),
         (_, 0) => (format!("all {all} hosts"), EXAMINE),
         _ => (
-            format!("{} of {all} hosts", all - good),
-            "`remuda doctor --good FILE` with the same options writes those that can",
+            format!("{} of {all} hosts", all - usable),
+            "`remuda doctor --usable FILE` with the same options writes the usable hosts to FILE",
         ),
     };
-    let message = format!("{who} cannot take part; nothing was started");
+    let message = format!("{hosts} failed the checks; nothing was started");
     Err(CliError::new(status, CANNOT_START, message).help(help))
 }
 
-/// Writes the hosts without errors in the dialect of the hostfile.
+/// Writes the usable hosts in the dialect of the hostfile.
 fn write_good(
     file: &Path,
-    good: &[&HostName],
-    place: &ResolvedCluster,
+    usable: &[&HostName],
+    cluster: &ResolvedCluster,
     terminal: Terminal,
 ) -> Result<(), CliError> {
-    let all = place.nodes.len();
-    let (text, losses) = match &place.reading {
+    let all = cluster.nodes.len();
+    let (text, losses) = match &cluster.reading {
         // The file may contain hosts from an earlier run, which must not be taken for the result of
         // this run.
-        _ if good.is_empty() => ("# no host is good\n".to_owned(), Vec::new()),
-        Some(reading) => kept(reading, good),
-        None => (listed(place, good), Vec::new()),
+        _ if usable.is_empty() => ("# no host is usable\n".to_owned(), Vec::new()),
+        Some(reading) => kept(reading, usable),
+        None => (listed(cluster, usable), Vec::new()),
     };
     hostfile::create(file, &text).map_err(|error| not_written(file, &error))?;
-    let mut said =
-        step("Wrote", &format!("{}: {} of {}", file.display(), good.len(), count(all, "host")));
+    let mut text =
+        step("Wrote", &format!("{}: {} of {}", file.display(), usable.len(), count(all, "host")));
     for loss in losses {
-        let _ = writeln!(said, "note: {loss}");
+        let _ = writeln!(text, "note: {loss}");
     }
-    say(&said, terminal.paint);
+    say(&text, terminal.paint);
     Ok(())
 }
 
 fn not_written(file: &Path, error: &io::Error) -> CliError {
     let message = format!("cannot write `{}`: {}", file.display(), reason(error));
     CliError::new(Status::CantCreate, NOT_MADE, message)
-        .help("give --good a file in a directory that you may write to")
+        .help("name a file in a directory that you can write: `--usable FILE`")
 }
 
-/// Returns the hostfile with the good hosts only. In remuda's own dialect, lines and comments stay
+/// Returns the hostfile with the usable hosts only. In remuda's own dialect, lines and comments stay
 /// as they are; other dialects are rewritten.
-fn kept(reading: &Reading, good: &[&HostName]) -> (String, Vec<String>) {
-    let good: std::collections::HashSet<&HostName> = good.iter().copied().collect();
+fn kept(reading: &Reading, usable: &[&HostName]) -> (String, Vec<String>) {
+    let usable: std::collections::HashSet<&HostName> = usable.iter().copied().collect();
     let hosts = reading.hostfile.hosts();
     if reading.dialect == Dialect::DeepSpeed {
-        let dropped: std::collections::HashSet<usize> =
-            hosts.iter().filter(|host| !good.contains(&host.name)).map(|host| host.line).collect();
+        let dropped: std::collections::HashSet<usize> = hosts
+            .iter()
+            .filter(|host| !usable.contains(&host.name))
+            .map(|host| host.line)
+            .collect();
         let lines = (1..).zip(reading.findings.source.text.lines());
-        let left = lines.filter(|(number, _)| !dropped.contains(number));
-        return (left.fold(String::new(), |text, (_, line)| text + line + "\n"), Vec::new());
+        let lines = lines.filter(|(number, _)| !dropped.contains(number));
+        return (lines.fold(String::new(), |text, (_, line)| text + line + "\n"), Vec::new());
     }
-    let left: Vec<Host> = hosts.iter().filter(|host| good.contains(&host.name)).cloned().collect();
-    let written = write(&left, HostfileFormat::Dialect(reading.dialect));
+    let hosts: Vec<Host> =
+        hosts.iter().filter(|host| usable.contains(&host.name)).cloned().collect();
+    let written = write(&hosts, HostfileFormat::Dialect(reading.dialect));
     (written.text, written.losses)
 }
 
 /// Returns a hostfile for hosts that are not from a file.
-fn listed(place: &ResolvedCluster, good: &[&HostName]) -> String {
-    let nodes = place.nodes.iter().filter(|(host, _)| good.contains(&host));
+fn listed(cluster: &ResolvedCluster, usable: &[&HostName]) -> String {
+    let nodes = cluster.nodes.iter().filter(|(host, _)| usable.contains(&host));
     let host = |(name, slots): &(HostName, Vec<_>)| Host {
         name: name.clone(),
         user: None,
@@ -335,16 +339,16 @@ mod tests {
     use crate::pool::{ReadOptions, read_any};
 
     #[track_caller]
-    fn check(text: &str, good: &[&str], expect: &str) {
+    fn check(text: &str, usable: &[&str], expect: &str) {
         let reading = read_any("hosts", text.as_bytes(), ReadOptions::default());
         assert!(!reading.findings.has_errors(), "{:?}", reading.findings);
-        let good: Vec<HostName> =
-            good.iter().map(|name| HostName::parse(name).expect("a name")).collect();
-        assert_eq!(kept(&reading, &good.iter().collect::<Vec<_>>()).0, expect);
+        let usable: Vec<HostName> =
+            usable.iter().map(|name| HostName::parse(name).expect("a name")).collect();
+        assert_eq!(kept(&reading, &usable.iter().collect::<Vec<_>>()).0, expect);
     }
 
     #[test]
-    fn the_good_hosts_are_written_as_they_were() {
+    fn lines_of_usable_hosts_are_kept() {
         check(
             "# rack 1\nn1 slots=8\nada@n2 slots=8  # new\n\nn3 slots=4",
             &["n2", "n3"],

@@ -44,10 +44,10 @@ pub fn explanations() -> Vec<&'static Explanation> {
 
 /// Parses the command line, and prints the explanations.
 pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
-    let (face, typed) = super::parse::<ExplainFace>(words)?;
-    let tell = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
-    let stories: Vec<String> = face.codes.iter().map(tell).collect::<Result<_, _>>()?;
-    let text = if stories.is_empty() { list() } else { stories.join("\n") };
+    let (cli, typed) = super::parse::<ExplainFace>(words)?;
+    let show = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
+    let pages: Vec<String> = cli.codes.iter().map(show).collect::<Result<_, _>>()?;
+    let text = if pages.is_empty() { list() } else { pages.join("\n") };
     print(&text).map_err(CliError::output)?;
     Ok(Status::Success)
 }
@@ -109,7 +109,7 @@ fn unknown(typed: &Typed, code: &str) -> CliError {
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
             Some(near) => problem.help(format!("did you mean `{near}`?")),
-            None => problem.help("`remuda explain` lists them"),
+            None => problem.help("`remuda explain` lists all codes"),
         }
     });
     refused.into()
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_unique_and_their_stories_are_stories() {
+    fn codes_are_unique_and_pages_end_properly() {
         let all = explanations();
         let codes: Vec<_> = all.iter().map(|found| found.code).collect();
         assert!(codes.is_sorted_by(|left, right| left < right), "{codes:?}");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_found_however_it_was_copied() {
+    fn code_is_found_in_any_case_and_in_brackets() {
         for code in ["H003", "h003", "[H003]"] {
             assert_eq!(find(code).map(|found| found.title), Some("host is listed twice"));
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_are_wrapped_and_examples_are_not() {
+    fn paragraphs_are_wrapped_but_examples_are_not() {
         let word = "word ".repeat(20);
         let example = format!("    {}", "x".repeat(100));
         let shown = wrapped(&format!("{word}\n\n{example}\n\nend"));

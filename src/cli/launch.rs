@@ -25,21 +25,21 @@ const PROGRAM: &str = "remuda launch";
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, bin_name = PROGRAM, version, args_override_self = true)]
 pub struct LaunchArgs {
-    /// Where the job runs.
+    /// Hosts of the job, and the node that is started.
     #[command(flatten)]
     pub node: NodeArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// What workers find around them.
+    /// Processors and log files of the workers.
     #[command(flatten)]
     pub workers: NodeWorkerArgs,
-    /// How the job is watched.
+    /// Options of supervision and output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }
 
-/// Which node of which job.
+/// Hosts of the job, and the node that is started.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct NodeArgs {
@@ -55,7 +55,7 @@ pub struct NodeArgs {
     /// Port of rank 0 (MASTER_PORT) [default: 29500]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_master_port)]
     pub master_port: Option<u16>,
-    /// What its slots are.
+    /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
     /// Accept environment files that every user can write
@@ -63,11 +63,11 @@ pub struct NodeArgs {
     pub allow_insecure_files: bool,
 }
 
-/// What workers of the node find around them.
+/// Processors and log files of the workers of one node.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Workers", rename_all = "snake_case")]
 pub struct NodeWorkerArgs {
-    /// Bind every worker to processors of its own
+    /// Bind each worker to its own processors
     #[arg(long)]
     pub bind_cores_to_rank: bool,
     /// With --bind_cores_to_rank: processors to divide among the workers: `0,2-4,6` [default: all]
@@ -112,8 +112,8 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     run::note_replaced(&args.watch, &typed, Terminal::look());
-    let place = lower::node_of_world(&args.node, &typed)?;
-    check::stdin(&args.watch, place.workers(), &typed)?;
+    let cluster = lower::node_of_world(&args.node, &typed)?;
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
     let workers = args.workers.into();
-    run::start_program(place, &args.watch, &workers, &args.program, Terminal::look())
+    run::start_program(cluster, &args.watch, &workers, &args.program, Terminal::look())
 }

@@ -25,8 +25,8 @@ const INSTEAD: [(&str, &str); 10] = [
     ("-o", "options of ssh are written into a file for `--ssh_config`"),
     ("-p", "`--ssh_port` is the port of every host"),
     ("-i", "keys are named in the configuration of ssh, see `--ssh_config`"),
-    ("-F", "`--ssh_config` takes what `ssh -F` takes"),
-    ("-e", "nothing of pdsh is looked for on the nodes"),
+    ("-F", "`--ssh_config` accepts the same files as `ssh -F`"),
+    ("-e", "the nodes do not need pdsh"),
 ];
 
 /// Parses the words; the first option without an equivalent is an error.
@@ -61,10 +61,10 @@ pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
                 found.user = Some(user);
             }
             "-R" => {
-                let way = value()?;
-                if way != "ssh" {
-                    let label = format!("`-R {}` of pdsh is not there", way.escape_debug());
-                    return Err(BadValue::new(label).help("every host is reached over ssh"));
+                let value = value()?;
+                if value != "ssh" {
+                    let label = format!("`-R {}` of pdsh is not supported", value.escape_debug());
+                    return Err(BadValue::new(label).help("remuda connects to every host over ssh"));
                 }
             }
             _ => return Err(not_heeded(word, option)),
@@ -74,10 +74,10 @@ pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
 }
 
 fn not_heeded(word: &str, option: &str) -> BadValue {
-    let bad = BadValue::new(format!("`{}` has nothing behind it here", word.escape_debug()));
+    let bad = BadValue::new(format!("`{}` of pdsh is not supported", word.escape_debug()));
     match INSTEAD.iter().find(|(known, _)| *known == option) {
         Some((_, instead)) => bad.help(*instead),
-        None => bad.help("of pdsh's options `-f N`, `-l USER`, `-R ssh` and `-S` are heeded"),
+        None => bad.help("supported options of pdsh are `-f N`, `-l USER`, `-R ssh` and `-S`"),
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pdsh_is_told_our_own_fan_out_is_told() {
+    fn fanout_and_user_of_pdsh_are_parsed() {
         check("", Ok((None, None)));
         check("-S -R ssh -Rssh", Ok((None, None)));
         check("-f 32", Ok((Some(32), None)));
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_heeded_is_named() {
+    fn unsupported_options_of_pdsh_are_refused() {
         check("-f", Err("`-f` of pdsh needs a value"));
-        check("-f 0", Err("`-f` of pdsh: it is a number from 1 to 4096"));
+        check("-f 0", Err("`-f` of pdsh: expected a number from 1 to 4096"));
         check("-l -oProxyCommand=x", Err("`-l` of pdsh: user names may not begin with `-`"));
-        check("-R exec", Err("`-R exec` of pdsh is not there"));
-        check("-u 5", Err("`-u` has nothing behind it here"));
-        check("-Sx", Err("`-Sx` has nothing behind it here"));
-        check("--mca btl", Err("`--mca` has nothing behind it here"));
-        check("é", Err("`é` has nothing behind it here"));
+        check("-R exec", Err("`-R exec` of pdsh is not supported"));
+        check("-u 5", Err("`-u` of pdsh is not supported"));
+        check("-Sx", Err("`-Sx` of pdsh is not supported"));
+        check("--mca btl", Err("`--mca` of pdsh is not supported"));
+        check("é", Err("`é` of pdsh is not supported"));
     }
 }

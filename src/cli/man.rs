@@ -30,11 +30,11 @@ pub(super) fn definition() -> Command {
 
 /// Parses the command line, and prints the page.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (face, typed) = parse::<ManFace>(words)?;
+    let (cli, typed) = parse::<ManFace>(words)?;
     let mut page = definitions::whole();
     page.build();
     let mut name = "remuda".to_owned();
-    for (number, word) in face.command.iter().enumerate() {
+    for (number, word) in cli.command.iter().enumerate() {
         let Some(found) = page.find_subcommand(word) else {
             return Err(unknown(&typed, number, word, &page));
         };
@@ -69,7 +69,7 @@ fn in_ascii(roff: &str) -> String {
         if c.is_ascii() {
             out.push(c);
         } else {
-            write!(out, "\\[u{:04X}]", u32::from(c)).expect("a String takes everything");
+            write!(out, "\\[u{:04X}]", u32::from(c)).expect("writing to a String cannot fail");
         }
     }
     out

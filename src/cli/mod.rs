@@ -64,7 +64,7 @@ impl Face {
     fn of(program: &OsStr) -> Self {
         const DEEPSPEED: [&str; 3] = ["deepspeed", "ds", "deepspeed.pt"];
         let name = Path::new(program).file_name().unwrap_or_default();
-        DEEPSPEED.into_iter().find(|face| name == *face).map_or(Self::Remuda, Self::DeepSpeed)
+        DEEPSPEED.into_iter().find(|known| name == *known).map_or(Self::Remuda, Self::DeepSpeed)
     }
 }
 
@@ -77,9 +77,9 @@ pub fn main() -> ExitCode {
     report::start_log();
     report::explain_panics("remuda");
     let mut words = std::env::args_os();
-    let face = Face::of(&words.next().unwrap_or_default());
+    let invoked_as = Face::of(&words.next().unwrap_or_default());
     let words = words.collect();
-    let dispatched = std::panic::catch_unwind(|| match face {
+    let dispatched = std::panic::catch_unwind(|| match invoked_as {
         Face::Remuda => dispatch(words),
         Face::DeepSpeed(name) => run::main(name, words),
     });
@@ -132,7 +132,7 @@ fn no_command_given() -> CliError {
     let refused = typed.refuse(&[typed.end()], |spans| {
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
             .label("expected here")
-            .help("`remuda --help` lists them; `remuda run SCRIPT` runs a script")
+            .help("`remuda --help` lists the commands; `remuda run SCRIPT` runs a script")
     });
     refused.into()
 }
@@ -174,8 +174,8 @@ struct HostfileFace {
 }
 
 fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (face, _) = parse::<HostfileFace>(words)?;
-    let outcome = hostfile::run(&face.args, Terminal::look().paint);
+    let (cli, _) = parse::<HostfileFace>(words)?;
+    let outcome = hostfile::run(&cli.args, Terminal::look().paint);
     print(&outcome.stdout).map_err(CliError::output)?;
     print_error(&outcome.stderr);
     Ok(outcome.status)

@@ -63,21 +63,21 @@ screen, truncated if it is long. If the start was refused, job and node are null
     after_help = HELP_END
 )]
 pub struct PodArgs {
-    /// Where the job runs.
+    /// Job of the pod, and its place in the job.
     #[command(flatten)]
     pub pod: PodPlaceArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// What workers find around them.
+    /// Processors, environment and log files of the workers.
     #[command(flatten)]
     pub workers: WorkerArgs,
-    /// How the job is watched.
+    /// Options of supervision and output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }
 
-/// Which job, and which part of it.
+/// Job of the pod, and its place in the job.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
 pub struct PodPlaceArgs {
@@ -90,7 +90,7 @@ pub struct PodPlaceArgs {
     /// Workers of each pod [default: from the platform, else its number of GPUs, else 1]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_nodes)]
     pub num_gpus: Option<u32>,
-    /// What a slot is.
+    /// Devices of the slots.
     #[command(flatten)]
     pub devices: DeviceArgs,
     /// Name or address of pod 0 (MASTER_ADDR) [default: from the platform]
@@ -273,12 +273,12 @@ pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, RefusedLine> {
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // The kernel discards signals of process 1 that have no handler, unless they are blocked.
     let _waiting = signals::let_requests_wait();
-    let ended = start(words);
+    let result = start(words);
     // A requested text, such as that of `--help`, is not an error.
-    if let Some(error) = ended.as_ref().err().filter(|error| error.status() != Status::Success) {
+    if let Some(error) = result.as_ref().err().filter(|error| error.status() != Status::Success) {
         launch::leave_refusal(&termination_log(), error.status(), &error.screen(Paint::Plain));
     }
-    ended
+    result
 }
 
 fn start(words: Vec<OsString>) -> Result<Status, CliError> {
@@ -292,13 +292,13 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     if args.watch.talks() {
         say(&step("Pod", &role.to_string()), terminal.paint);
     }
-    let mut place = match &role {
+    let mut cluster = match &role {
         Role::Node(node) => lower::pod(&pod, node, &typed)?,
         Role::Launcher(launcher) => lower::mpi_hosts(&pod, launcher, &typed, terminal)?,
     };
-    place.keeper = keeper(&pod, &role);
-    check::stdin(&args.watch, place.workers(), &typed)?;
-    run::start_program(place, &args.watch, &args.workers, &args.program, terminal)
+    cluster.keeper = keeper(&pod, &role);
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    run::start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Returns the role of this pod. Typed options take precedence over the platform; if all are typed,
@@ -318,31 +318,31 @@ fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
         let message = "the number of pods is not set";
         return Err(CliError::new(Status::Config, codes::HOW_MANY, message)
-            .help("give `--nodes N`, or set REMUDA_NODES; an Indexed Job's is `completions`"));
+            .help("give `--nodes N`, or set REMUDA_NODES to the `completions` of an Indexed Job"));
     };
-    let rank = rank.expect("one of the two is there");
+    let rank = rank.expect("the rank was typed or is from the platform");
     if nodes <= rank {
         let message = format!("there is no node {rank} among {nodes} pods");
         return Err(CliError::new(Status::Config, codes::NO_SUCH_NODE, message)
-            .help("`--nodes` is the number of pods, the same in each of them"));
+            .help("`--nodes` is the number of pods; it must be the same in every pod"));
     }
     let slots = args.num_gpus.or(of_platform(|found| found.slots));
     Ok(Role::Node(Box::new(Pod { rank, nodes, slots, found })))
 }
 
 fn unknown(error: &IdentityError) -> CliError {
-    let told = |code| CliError::new(Status::Config, code, error.to_string());
+    let refuse = |code| CliError::new(Status::Config, code, error.to_string());
     match error {
-        IdentityError::Unknown => told(codes::UNKNOWN_POD).help(
+        IdentityError::Unknown => refuse(codes::UNKNOWN_POD).help(
             "give `--nodes N --node_rank N --master_addr ADDR`, or set NODE_RANK; \
-             `remuda pod --help` lists the platforms that are known",
+             `remuda pod --help` lists the known platforms",
         ),
-        IdentityError::MpiHostfile(..) => told(codes::MPI_HOSTFILE)
+        IdentityError::MpiHostfile(..) => refuse(codes::MPI_HOSTFILE)
             .help("unset the variable that names it, or give `--node_rank` and `--nodes`"),
         IdentityError::Malformed { name, .. } => {
-            told(codes::MALFORMED).help(format!("correct {name}, or unset it"))
+            refuse(codes::MALFORMED).help(format!("correct {name}, or unset it"))
         }
-        IdentityError::Conflict { .. } => told(codes::CONFLICT)
-            .help("unset one of the two, or give `--node_rank` and `--nodes` in its place"),
+        IdentityError::Conflict { .. } => refuse(codes::CONFLICT)
+            .help("unset one of the two, or give `--node_rank` and `--nodes`"),
     }
 }

@@ -23,15 +23,15 @@ use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::{count, duration, step};
 use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
 
-/// Description of remuda when it is called by one of DeepSpeed's names.
+/// Description of remuda if it was started by one of DeepSpeed's names.
 const ABOUT_FACE: &str = "\
 Run a program on every slot of every host. This is remuda, which reads the command line of \
 DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
 
 /// Text after the list of options in the help.
 const HELP_END: &str = "\
-Options stand before the script; every word behind the script belongs to the script. Options of
-DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
+Options are placed before the script; every word after the script is an argument of the script.
+Options of DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
 
 Signals: SIGINT (^C), SIGTERM and SIGHUP stop the workers, a second one kills them, a third one ends the
 launcher at once. SIGTSTP (^Z) suspends workers and time limits until SIGCONT (`fg`). SIGQUIT (^\\)
@@ -44,7 +44,7 @@ input, 69 host unreachable, 70 internal error, 71 system limit, 73/74 output, 75
 interrupted.";
 
 /// Note for a dry run, which contacts no host.
-const NO_PREFLIGHT: &str = "note: --preflight waits for the job: a dry run examines no host\n";
+const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no host\n";
 
 /// Run a program on every slot of every host, and report the first cause of a failure.
 #[derive(Clone, Debug, Parser)]
@@ -62,10 +62,10 @@ pub struct RunArgs {
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// What workers find around them.
+    /// Processors, environment and log files of the workers.
     #[command(flatten)]
     pub workers: WorkerArgs,
-    /// How the job is watched.
+    /// Options of supervision and output.
     #[command(flatten)]
     pub watch: WatchArgs,
 }
@@ -89,14 +89,14 @@ pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status
     check::run(&args, &typed)?;
     let terminal = Terminal::look();
     note_replaced(&args.watch, &typed, terminal);
-    let place = lower::place(&args.place, &typed, terminal)?;
-    check::stdin(&args.watch, place.workers(), &typed)?;
-    if let Some(note) = lower::unused_variables(&args.place.reach, &place)
+    let cluster = lower::place(&args.place, &typed, terminal)?;
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    if let Some(note) = lower::unused_variables(&args.place.reach, &cluster)
         && args.watch.talks()
     {
         say(&note, terminal.paint);
     }
-    start_program(place, &args.watch, &args.workers, &args.program, terminal)
+    start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Prints a note for each value that a later one replaces, which argparse allows.
@@ -108,7 +108,7 @@ pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal
 
 /// Determines the program of the workers, and starts the job.
 pub(super) fn start_program(
-    place: ResolvedCluster,
+    cluster: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
     program: &ProgramArgs,
@@ -118,14 +118,14 @@ pub(super) fn start_program(
     let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
     let python = lower::python_named(&program, named);
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
-        let warning = "warning: --bind_core_list does nothing without --bind_cores_to_rank\n";
+        let warning = "warning: --bind_core_list has no effect without --bind_cores_to_rank\n";
         say(warning, terminal.paint);
     }
     if let Some(note) = note.filter(|_| watch.talks()) {
         say(&format!("note: {note}\n"), terminal.paint);
     }
-    let what = Started { python, ..Started::new(program, args, Speaker::Everybody) };
-    start(place, watch, workers, what, terminal)
+    let worker_program = Started { python, ..Started::new(program, args, Speaker::Everybody) };
+    start(cluster, watch, workers, worker_program, terminal)
 }
 
 /// The program that is started as every worker.
@@ -161,34 +161,34 @@ impl Started {
 
 /// Plans the job, and prints or launches the plan.
 pub(super) fn start(
-    place: ResolvedCluster,
+    cluster: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
-    what: Started,
+    worker_program: Started,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept, class, python } = what;
-    let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
+    let Started { program, args, speaker, files: needed, kept, class, python } = worker_program;
+    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
     if watch.warns() {
-        print_error(&place.warnings);
+        print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
-    let reach = JobScope::of(place.nodes.len(), &place.transport);
-    let exports = environment::exports(&watch.env, files, reach, place.accelerator)?;
+    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    let exports = environment::exports(&watch.env, files, reach, cluster.accelerator)?;
     match (watch.preflight, watch.dry_run) {
-        (true, false) => doctor::preflight(&place, &program, watch.warns(), terminal)?,
+        (true, false) => doctor::preflight(&cluster, &program, watch.warns(), terminal)?,
         (true, true) => say(NO_PREFLIGHT, terminal.paint),
         (false, _) => {}
     }
-    let (origin, alone) = (place.origin.clone(), place.alone);
+    let (origin, alone) = (cluster.origin.clone(), cluster.alone);
     let spec = JobSpec {
-        nodes: place.nodes,
-        accelerator: place.accelerator,
-        device_names: place.device_names,
+        nodes: cluster.nodes,
+        accelerator: cluster.accelerator,
+        device_names: cluster.device_names,
         program,
         args,
-        master_addr: place.master_addr,
-        master_port: place.master_port,
+        master_addr: cluster.master_addr,
+        master_port: cluster.master_port,
         restarts_max: watch.max_restarts,
         exports,
     };
@@ -207,7 +207,7 @@ pub(super) fn start(
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    if let (Some(node), Transport::Dial(dial)) = (place.joins, &place.transport)
+    if let (Some(node), Transport::Dial(dial)) = (cluster.joins, &cluster.transport)
         && node != NodeRank(0)
     {
         let member = MemberOptions {
@@ -216,7 +216,7 @@ pub(super) fn start(
             grace: watch.grace,
             lease: watch.lease,
             restarts_max: watch.max_restarts,
-            keeper: place.keeper,
+            keeper: cluster.keeper,
             lacks: lower::lacks(&spec.program, workers.venv_script.as_deref())?,
             talks: watch.talks(),
             paint: terminal.paint,
@@ -224,13 +224,13 @@ pub(super) fn start(
         return launch::join(&plan, &member).map_err(cannot_launch);
     }
     let (mut options, note) =
-        lower::options(watch, workers, &spec, place.transport, speaker, terminal, class)?;
+        lower::options(watch, workers, &spec, cluster.transport, speaker, terminal, class)?;
     bundled::set_up_own_workers(&mut options, &spec);
     options.flags = launcher_flags;
     (options.files, options.kept) = (needed, kept);
-    options.claims = place.claims;
-    options.way_on = place.way_on;
-    options.keeper = place.keeper;
+    options.claims = cluster.claims;
+    options.way_on = cluster.way_on;
+    options.keeper = cluster.keeper;
     if watch.talks() {
         let alone = alone.filter(|_| 1 < nodes);
         let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
@@ -241,7 +241,7 @@ pub(super) fn start(
     let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
     if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
         let (pid, path) = (std::process::id(), file.path().display());
-        say(&step("Pid", &format!("{pid}, in {path} while the job lasts")), terminal.paint);
+        say(&step("Pid", &format!("{pid}, in {path} until the job ends")), terminal.paint);
     }
     launch::run(&plan, &options).map_err(cannot_launch)
 }
@@ -268,14 +268,14 @@ pub(super) fn cannot_plan(error: PlanError) -> CliError {
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
 pub(super) fn cannot_launch(error: LaunchError) -> CliError {
-    let told = CliError::new(error.status(), error.code(), error.to_string());
+    let refused = CliError::new(error.status(), error.code(), error.to_string());
     match error.help() {
-        Some(help) => told.help(help),
-        None => told,
+        Some(help) => refused.help(help),
+        None => refused,
     }
 }
 
-/// Text about what a node that is started alone cannot do.
+/// Returns the line of the announcement about a node that is not connected to the other nodes.
 fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
     let Some(node) = plan.nodes.first() else { return String::new() };
     let ranks = match &node.workers[..] {
@@ -283,9 +283,8 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
         [only] => format!("rank {}", only.rank),
         [] => "no rank".to_owned(),
     };
-    let who = format!("node {} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
-    let so = "what happens on other nodes is neither seen nor told (see --key_file)";
-    step("Alone", &format!("{who}; {so}"))
+    let node = format!("{} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
+    step("Node", &format!("{node}; not connected to the other nodes (see --key_file)"))
 }
 
 /// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
@@ -296,7 +295,8 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
         Transport::Dial(dial) => {
             let limit = duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);
-            let waiting = format!("for the other nodes to come to {at}, within {limit}");
+            let waiting =
+                format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
             say(&(lines + &step("Waiting", &waiting)), terminal.paint);
         }
     }
@@ -313,7 +313,7 @@ fn announcement(
     let nodes = count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
-        step("Output", &format!("of each rank goes to {}", files.pattern().display()))
+        step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
     let python = python.map_or_else(String::new, |python| step("Python", &python));

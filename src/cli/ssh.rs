@@ -62,7 +62,7 @@ fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliErro
                 spans[0],
                 format!("there is no program `{name}` here"),
             )
-            .label("taken for the command")
+            .label("read as the command")
             .help(format!("hosts are named with `-H`: `remuda ssh -H {name} -- {rest}`"))
         })
         .into())
@@ -109,41 +109,41 @@ pub(super) fn definition() -> Command {
 
 /// Parses the command line, and runs the command.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut face, typed) = super::parse_as::<SshFace>(definition(), words)?;
+    let (mut cli, typed) = super::parse_as::<SshFace>(definition(), words)?;
     super::check::ssh(&typed)?;
-    super::check::place(&face.place, &typed)?;
-    super::check::watch(&face.watch, &typed)?;
+    super::check::place(&cli.place, &typed)?;
+    super::check::watch(&cli.watch, &typed)?;
     let terminal = Terminal::look();
     // The devices and slots of a host do not matter for a command.
-    face.place.devices.oversubscribe = true;
-    let names_hosts = face.place.hostfile.is_some();
+    cli.place.devices.oversubscribe = true;
+    let names_hosts = cli.place.hostfile.is_some();
     let one_slot = SlotCount::new(1).filter(|_| names_hosts);
-    face.place.slots = face.place.slots.or(one_slot);
-    face.place.slots_of_list = one_slot;
-    face.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
-    let place = lower::place(&face.place, &typed, terminal)?;
-    super::check::stdin(&face.watch, place.nodes.len(), &typed)?;
-    if place.transport == Transport::Local && !names_hosts {
-        no_host_as_program(&face.command, &typed)?;
+    cli.place.slots = cli.place.slots.or(one_slot);
+    cli.place.slots_of_list = one_slot;
+    cli.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
+    let cluster = lower::place(&cli.place, &typed, terminal)?;
+    super::check::stdin(&cli.watch, cluster.nodes.len(), &typed)?;
+    if cluster.transport == Transport::Local && !names_hosts {
+        no_host_as_program(&cli.command, &typed)?;
     }
-    let files = environment::read_files(place.trust, place.accelerator, terminal.paint)?;
-    if face.watch.warns() {
-        print_error(&place.warnings);
+    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
+    if cli.watch.warns() {
+        print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
-    let reach = JobScope::of(place.nodes.len(), &place.transport);
-    let exports = environment::exports(&face.watch.env, files, reach, place.accelerator)?;
-    let command = for_shell(&face.command).unwrap_or(face.command);
+    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    let exports = environment::exports(&cli.watch.env, files, reach, cluster.accelerator)?;
+    let command = for_shell(&cli.command).unwrap_or(cli.command);
     let (program, args) = command.split_first().expect("clap requires a command");
-    let hosts = place.nodes.iter();
+    let hosts = cluster.nodes.iter();
     let spec = JobSpec {
         nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
-        accelerator: place.accelerator,
+        accelerator: cluster.accelerator,
         device_names: Vec::new(),
         program: Program::Exec { program: program.clone(), local_rank: false },
         args: args.to_vec(),
-        master_addr: place.master_addr,
-        master_port: place.master_port,
+        master_addr: cluster.master_addr,
+        master_port: cluster.master_port,
         restarts_max: 0,
         exports,
     };
@@ -151,18 +151,18 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     lower::check_size(&plan)?;
     let (workers, speaker) = (WorkerArgs::default(), Speaker::Everybody);
     let (mut options, note) = lower::options(
-        &face.watch,
+        &cli.watch,
         &workers,
         &spec,
-        place.transport,
+        cluster.transport,
         speaker,
         terminal,
         RunClass::Tool,
     )?;
     print_error(&note);
     options.lets_run = true;
-    options.style.gather = !face.no_gather;
-    options.way_on = place.way_on;
+    options.style.gather = !cli.no_gather;
+    options.way_on = cluster.way_on;
     options.talks = false;
     options.framing = Framing::None;
     launch::run(&plan, &options).map_err(super::run::cannot_launch)
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_shell_understands_is_given_to_one() {
+    fn shell_syntax_is_run_by_sh() {
         check(&["exit 4"], Some(&["sh", "-c", "exit 4"]));
         check(&["cd /x && ls | wc -l"], Some(&["sh", "-c", "cd /x && ls | wc -l"]));
         check(&["~/bin/tool"], Some(&["sh", "-c", "~/bin/tool"]));

@@ -1,4 +1,4 @@
-//! Options about ssh.
+//! Options of ssh.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 
 use super::values::parse_wait;
 
-/// Flags about ssh that DeepSpeed does not have.
+/// Options of ssh that DeepSpeed does not have.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Ssh", rename_all = "snake_case")]
 pub struct SshArgs {
-    /// Configuration file of ssh in place of the user's and the system's, as `ssh -F`; `none`: no file
+    /// Configuration file of ssh instead of those of user and system, as `ssh -F`; `none`: no file
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
     /// Key exchange: that of the configuration, or `fast`, curve25519 first: several times cheaper, not
@@ -25,7 +25,7 @@ pub struct SshArgs {
     /// Connections to establish at the same time [default: 64; 8 through a jump host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub fanout: Option<u32>,
-    /// Time within which the agent must start on a host after the ssh login; the host is then given up
+    /// Time limit for the agent to start on a host after the ssh login; then the host is unreachable
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "2m")]
     pub agent_timeout: Duration,
     /// Path of remuda on the nodes [default: this executable is copied to the first of
@@ -37,7 +37,7 @@ pub struct SshArgs {
 /// Key exchange of ssh connections; see [`SshArgs::ssh_kex`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KexArg {
-    /// What the ssh configuration says.
+    /// That of the ssh configuration.
     User,
     /// Curve25519 first.
     Fast,
@@ -46,8 +46,8 @@ pub enum KexArg {
 /// Multiplexing of ssh connections; see [`SshArgs::ssh_mux`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MuxArg {
-    /// We speak its protocol.
+    /// Channels are opened within remuda, by the protocol of OpenSSH.
     Native,
-    /// OpenSSH does.
+    /// Channels are opened by a second ssh process.
     Process,
 }

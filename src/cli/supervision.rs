@@ -23,7 +23,7 @@ pub(super) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
 pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         beat if beat < BEAT_MIN => {
-            Err(BadValue::new("a beat takes at least 10ms").help("write 10ms or more"))
+            Err(BadValue::new("the minimum interval is 10ms").help("write 10ms or more"))
         }
         beat => Ok(beat),
     }
@@ -42,7 +42,7 @@ pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
     };
     if ASKS_OR_FORCES.contains(&signal) {
         let label = format!("{} gives workers no time to save", signal_name(signal));
-        return Err(BadValue::new(label).help("take one that workers handle: `USR1`"));
+        return Err(BadValue::new(label).help("use a signal that workers handle: `USR1`"));
     }
     Ok(Warning { signal, ahead })
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_a_signal_and_how_long_before() {
+    fn warning_has_a_signal_and_a_time() {
         let warning = |signal, seconds| Warning { signal, ahead: Duration::from_secs(seconds) };
         assert_eq!(parse_warning("USR1"), Ok(warning(libc::SIGUSR1, 10)));
         assert_eq!(parse_warning("SIGUSR2:20"), Ok(warning(libc::SIGUSR2, 20)));

@@ -88,15 +88,15 @@ const NOT_THERE: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
 /// Least severe messages that are printed (`--log_level`); later levels print fewer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
-    /// Everything.
+    /// All messages.
     Debug,
-    /// What happens.
+    /// Progress, warnings and errors.
     Info,
-    /// What may be wrong.
+    /// Warnings and errors.
     Warning,
-    /// What is wrong.
+    /// Errors.
     Error,
-    /// The same.
+    /// The same as `error`.
     Critical,
 }
 
@@ -142,7 +142,7 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     let bad = BadValue::new("expected one of local, ssh, pdsh");
     Err(match nearest(&name, LAUNCHERS.into_iter().chain(NOT_THERE)) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
-        None => bad.help("`pdsh` and `ssh` are the same here: remuda's own way to many hosts"),
+        None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })
 }
 
@@ -186,7 +186,7 @@ fn not_a_duration() -> BadValue {
 /// Parses a time limit. 0 is refused, because it would end every job.
 pub(super) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
-        Duration::ZERO => Err(BadValue::new("no job ends in no time")
+        Duration::ZERO => Err(BadValue::new("the timeout must be greater than 0")
             .help("leave it out for no limit, or write one: `90`, `2m`, `1h`")),
         limit => Ok(limit),
     }
@@ -206,7 +206,7 @@ pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
 pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         lease if lease < LEASE_MIN => {
-            Err(BadValue::new("a lease has at least 500ms").help("write 500ms or more"))
+            Err(BadValue::new("the minimum lease is 500ms").help("write 500ms or more"))
         }
         lease => Ok(lease),
     }
@@ -220,7 +220,7 @@ pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
 /// Parses the port of rank 0; the error suggests to leave the option out.
 pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
     parse_port(text)
-        .map_err(|bad| bad.help("leave `--master_port` out to take 29500, or one that is free"))
+        .map_err(|bad| bad.help("without `--master_port` the port is 29500, or a free port"))
 }
 
 /// Parses a name or an address of rank 0 of torch; an empty text is the same as no option, as in
@@ -290,7 +290,7 @@ pub(super) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
     for item in text.split(',') {
         let range = parse_core_range(item)?;
         if ranges.last().is_some_and(|last| range.start() <= last.end()) {
-            let label = format!("`{item}` does not come after what is before it");
+            let label = format!("`{item}` is not greater than the processor before it");
             return Err(BadValue::new(label)
                 .help("list processors in ascending order, each once: `0,2-4,6`"));
         }
@@ -314,7 +314,7 @@ fn parse_core_range(item: &str) -> Result<RangeInclusive<u32>, BadValue> {
     if first <= last {
         return Ok(first..=last);
     }
-    Err(BadValue::new(format!("the range `{shown}` runs backwards"))
+    Err(BadValue::new(format!("the range `{shown}` is descending"))
         .help(format!("write `{last}-{first}`")))
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_have_units() {
         check("10", Some(10_000));
         check("10s", Some(10_000));
         check("0.5", Some(500));
@@ -352,15 +352,15 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cores() {
+    fn lists_of_cores_are_ascending() {
         check_cores("0,2-4,6,8-9", Ok("[0..=0, 2..=4, 6..=6, 8..=9]"));
-        check_cores("5-1", Err("the range `5-1` runs backwards"));
+        check_cores("5-1", Err("the range `5-1` is descending"));
         check_cores("a", Err("`a` is not a processor or a range of them"));
         check_cores("1-2-3", Err("`1-2-3` is not a processor or a range of them"));
         check_cores("", Err("`` is not a processor or a range of them"));
         check_cores("0,,1", Err("`` is not a processor or a range of them"));
-        check_cores("0-3,3", Err("`3` does not come after what is before it"));
-        check_cores("4,2", Err("`2` does not come after what is before it"));
+        check_cores("0-3,3", Err("`3` is not greater than the processor before it"));
+        check_cores("4,2", Err("`2` is not greater than the processor before it"));
         check_cores("0-9999999", Err("no machine has a processor 9999999"));
     }
 }

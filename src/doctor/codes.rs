@@ -86,7 +86,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          message. A job that includes this host would not start. Check what ssh reports without \
          a prompt:\n\n    ssh -o BatchMode=yes HOST true\n\nIf that command works, remuda can \
          reach the host. To work without the host, write the usable hosts to a file and start \
-         the job on that file:\n\n    remuda doctor -H hosts --good usable train.py\n    remuda \
+         the job on that file:\n\n    remuda doctor -H hosts --usable usable train.py\n    remuda \
          run -H usable train.py",
     ),
     story(

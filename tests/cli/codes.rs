@@ -1,4 +1,4 @@
-//! Every code that the program can show has a story, and every story a code.
+//! Every error code of the program has a `remuda explain` page, and every page a code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ fn files(directory: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text of every file, without the unit tests behind it.
+/// The text of every file, without its unit tests.
 fn texts(directories: &[&str], ending: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for directory in directories {
@@ -52,7 +52,7 @@ fn explained() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_code_has_a_story_and_every_story_a_code() {
+fn codes_and_explain_pages_match() {
     let sources = texts(&["src"], ".rs");
     let used: BTreeSet<String> =
         sources.iter().flat_map(|text| codes_in(text)).map(str::to_owned).collect();
@@ -60,7 +60,7 @@ fn every_code_has_a_story_and_every_story_a_code() {
 }
 
 #[test]
-fn every_code_on_a_screen_has_a_story() {
+fn codes_of_screens_have_explain_pages() {
     let screens = texts(&["tests", "hostfiles", "env"], ".expected");
     let shown: BTreeSet<String> =
         screens.iter().flat_map(|text| codes_in(text)).map(str::to_owned).collect();
@@ -77,7 +77,7 @@ fn explain(words: &[&str]) -> String {
 }
 
 #[test]
-fn explain_tells_the_story_of_a_code() {
+fn explain_prints_the_page_of_a_code() {
     let expect = "\
 H002: `slots=` is missing
 
@@ -94,13 +94,13 @@ one.
 }
 
 #[test]
-fn several_codes_are_told_one_after_the_other() {
+fn explain_prints_pages_in_order() {
     let both = explain(&["H002", "c005"]);
     assert_eq!(both, format!("{}\n{}", explain(&["H002"]), explain(&["C005"])));
 }
 
 #[test]
-fn explain_alone_lists_every_code() {
+fn explain_without_a_code_lists_all() {
     let list = explain(&[]);
     let listed: BTreeSet<String> = list.lines().map(|line| line[..4].to_owned()).collect();
     assert_eq!(listed, explained());

@@ -1,4 +1,4 @@
-//! COMPAT.md speaks of every option.
+//! COMPAT.md has a row for every option.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,40 +18,39 @@ fn told() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_option_has_its_row() {
-    let told = told();
+fn options_of_run_have_rows() {
+    let documented = told();
     let mut command = RunArgs::command();
     command.build();
-    let ours = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
-    let theirs = DEEPSPEED_FLAGS.iter().map(ToString::to_string);
-    let silent: Vec<String> = ours.chain(theirs).filter(|flag| !told.contains(flag)).collect();
-    assert!(silent.is_empty(), "COMPAT.md says nothing about {silent:?}");
+    let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
+    let of_deepspeed = DEEPSPEED_FLAGS.iter().map(ToString::to_string);
+    let missing: Vec<String> =
+        own.chain(of_deepspeed).filter(|flag| !documented.contains(flag)).collect();
+    assert!(missing.is_empty(), "COMPAT.md has no row for {missing:?}");
 }
 
-/// Of one node's launcher, too.
 #[test]
-fn every_option_of_a_launched_node_has_its_row() {
-    let told = told();
+fn options_of_launch_have_rows() {
+    let documented = told();
     let mut command = LaunchArgs::command();
     command.build();
-    let ours = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
-    let silent: Vec<String> = ours.filter(|flag| !told.contains(flag)).collect();
-    assert!(silent.is_empty(), "COMPAT.md says nothing about {silent:?}");
+    let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
+    let missing: Vec<String> = own.filter(|flag| !documented.contains(flag)).collect();
+    assert!(missing.is_empty(), "COMPAT.md has no row for {missing:?}");
 }
 
-/// And those that only a pod has, by name.
 #[test]
-fn every_option_of_a_pod_has_its_row() {
-    let told = told();
+fn options_of_pod_have_rows() {
+    let documented = told();
     let mut command = PodArgs::command();
     command.build();
-    let ours = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
-    let silent: Vec<String> = ours.filter(|flag| !told.contains(flag)).collect();
-    assert!(silent.is_empty(), "COMPAT.md says nothing about {silent:?}");
+    let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
+    let missing: Vec<String> = own.filter(|flag| !documented.contains(flag)).collect();
+    assert!(missing.is_empty(), "COMPAT.md has no row for {missing:?}");
 }
 
 #[test]
-fn every_option_of_deepspeed_is_one_of_ours() {
+fn options_of_deepspeed_are_options_of_run() {
     let mut command = RunArgs::command();
     command.build();
     for flag in DEEPSPEED_FLAGS {
@@ -63,8 +62,8 @@ fn every_option_of_deepspeed_is_one_of_ours() {
     }
 }
 
-/// What DeepSpeed's launcher does, in the order in which it does it: hostfile, filters, decisions,
-/// environment, the launcher of a node. Each is the beginning of a row.
+/// Rules of DeepSpeed's launcher in their order: hostfile, filters, decisions, environment, the
+/// launcher of a node. Each is the beginning of a row.
 const RULES: &[&str] = &[
     "options end at the script",
     "a repeated option",
@@ -132,20 +131,20 @@ const RULES: &[&str] = &[
 ];
 
 #[test]
-fn every_rule_of_the_launcher_has_its_row() {
+fn rules_of_the_launcher_have_rows() {
     let document = fs::read_to_string("COMPAT.md").expect("a document");
     let has_row = |rule: &&&str| {
         document
             .lines()
             .any(|line| line.strip_prefix("| ").is_some_and(|row| row.starts_with(**rule)))
     };
-    let silent: Vec<_> = RULES.iter().filter(|rule| !has_row(rule)).collect();
-    assert!(silent.is_empty(), "COMPAT.md has no row for {silent:?}");
+    let missing: Vec<_> = RULES.iter().filter(|rule| !has_row(rule)).collect();
+    assert!(missing.is_empty(), "COMPAT.md has no row for {missing:?}");
 }
 
-/// A row that an empty line parts from its table is no row to a reader.
+/// A row after an empty line would not belong to its table.
 #[test]
-fn every_row_is_in_a_table() {
+fn rows_are_in_tables() {
     let document = fs::read_to_string("COMPAT.md").expect("a document");
     let lines: Vec<&str> = std::iter::once("").chain(document.lines()).collect();
     for three in lines.windows(3) {

@@ -1,4 +1,4 @@
-//! Completion in the shells themselves, as far as they can be driven without a keyboard.
+//! Completion in real shells, as far as a test can drive them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn script(shell: &str) -> PathBuf {
     file
 }
 
-/// What bash would offer behind a line, the last word of which is being typed.
+/// Completions of bash for the last word of a line.
 fn bash_offers(line: &[&str]) -> Vec<String> {
     let words = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let (last, before) = (line[line.len() - 1], line[line.len() - 2]);
@@ -44,7 +44,7 @@ fn bash_offers(line: &[&str]) -> Vec<String> {
 fn bash(line: &[&str], expect: &[&str]) {
     let offered = bash_offers(line);
     for word in expect {
-        assert!(offered.iter().any(|one| one == word), "no `{word}` behind {line:?}: {offered:?}");
+        assert!(offered.iter().any(|one| one == word), "no `{word}` after {line:?}: {offered:?}");
     }
 }
 
@@ -55,7 +55,7 @@ fn bash_offers_commands_options_and_values() {
     bash(&["remuda", "run", "--mas"], &["--master_addr", "--master_port"]);
     bash(&["remuda", "hostfile", ""], &["check", "fmt", "convert", "show", "diff"]);
     bash(&["remuda", "hostfile", "check", "--format", ""], &["human", "json", "sarif", "github"]);
-    bash(&["remuda", "doctor", "--go"], &["--good"]);
+    bash(&["remuda", "doctor", "--us"], &["--usable"]);
     bash(&["remuda", "run", "--accelerator", "cu"], &["cuda"]);
     bash(&["remuda", "run", "--launcher", ""], &["local", "ssh", "pdsh"]);
     bash(&["remuda", "explain", "H00"], &["H003"]);
@@ -67,7 +67,7 @@ fn bash_offers_commands_options_and_values() {
 }
 
 #[test]
-fn what_would_be_refused_is_not_offered() {
+fn refused_options_are_not_offered() {
     for (command, refused) in
         [("doctor", "--share"), ("ssh", "--master_port"), ("run", "--autotuning")]
     {
@@ -79,7 +79,7 @@ fn what_would_be_refused_is_not_offered() {
         let script = output(REMUDA, &["completion", shell]);
         assert!(!script.contains("autotuning"), "{shell}");
     }
-    // A number is no file.
+    // Numbers are not completed with files.
     let offered = bash_offers(&["remuda", "run", "--num_nodes", ""]);
     assert!(offered.iter().all(String::is_empty), "{offered:?}");
 }
@@ -102,7 +102,7 @@ fn fish_offers_commands_and_options() {
     assert!(begins(&ask("remuda run --launcher "), "pdsh"));
     assert!(begins(&ask("remuda bench -o "), "prod"));
     assert!(begins(&ask("remuda bench -d "), "bfloat16"));
-    // Arguments that are no options, with what they mean.
+    // Arguments with their descriptions.
     assert!(ask("remuda explain H00").contains("H003\thost is listed twice"));
     assert!(begins(&ask("remuda man "), "hostfile"));
     assert!(begins(&ask("remuda bench "), "all-reduce"));
@@ -111,8 +111,8 @@ fn fish_offers_commands_and_options() {
 }
 
 #[test]
-fn zsh_takes_the_script() {
-    if !has("zsh", "zsh_takes_the_script") {
+fn zsh_accepts_the_script() {
+    if !has("zsh", "zsh_accepts_the_script") {
         return;
     }
     let file = script("zsh");
@@ -121,12 +121,12 @@ fn zsh_takes_the_script() {
          whence -w _remuda",
         file.display()
     );
-    let said = output("zsh", &["-f", "-c", &text]);
-    assert_eq!(said, "_remuda\n_remuda: function\n");
+    let shown = output("zsh", &["-f", "-c", &text]);
+    assert_eq!(shown, "_remuda\n_remuda: function\n");
     let script = fs::read_to_string(file).expect("written before");
     for part in [
         "'--num_gpus=",
-        "'--good=",
+        "'--usable=",
         ":HOW:(local ssh pdsh)'",
         ":OP:(sum prod min max avg all)'",
         ":TYPE:(float double half",
@@ -137,10 +137,10 @@ fn zsh_takes_the_script() {
 }
 
 #[test]
-fn a_shell_that_we_do_not_know_is_refused() {
+fn unknown_shell_is_refused() {
     #[expect(clippy::disallowed_methods, reason = "as above")]
     let refused = Command::new(REMUDA).args(["completion", "tcsh"]).output().expect("it starts");
     assert_eq!(refused.status.code(), Some(2));
-    let said = String::from_utf8(refused.stderr).expect("text");
-    assert!(said.contains("tcsh") && said.contains("fish"), "{said}");
+    let screen = String::from_utf8(refused.stderr).expect("text");
+    assert!(screen.contains("tcsh") && screen.contains("fish"), "{screen}");
 }

@@ -10,7 +10,7 @@ use remuda::base::env_vars;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
-/// Every command, by the words that choose it.
+/// Command lines of every command.
 const COMMANDS: [&str; 20] = [
     "remuda",
     "deepspeed",
@@ -34,13 +34,13 @@ const COMMANDS: [&str; 20] = [
     "remuda completion",
 ];
 
-/// What a line prints on standard output at a width.
+/// Standard output of a line at a width.
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn printed(line: &str, width: usize) -> String {
     let mut words = line.split(' ');
-    let face = words.next().expect("a program");
+    let program = words.next().expect("a program");
     let mut command = Command::new(REMUDA);
-    command.arg0(face).args(words).stdin(Stdio::null()).env_clear();
+    command.arg0(program).args(words).stdin(Stdio::null()).env_clear();
     let output = command.env("COLUMNS", width.to_string()).output().expect("remuda starts");
     assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -96,7 +96,7 @@ fn long_pages_at_120_columns() {
 }
 
 #[test]
-fn short_page_is_shorter_and_names_the_long_one() {
+fn short_page_names_the_long_page() {
     for command in &COMMANDS[1..] {
         let lines = |text: &str| text.lines().count();
         let (short, long) =
@@ -116,7 +116,7 @@ fn help_of_a_command_is_the_long_page() {
     assert_eq!(printed("remuda help", 80), printed("remuda --help", 80));
 }
 
-/// A width that makes no sense is ignored; a page off a terminal has 100 columns.
+/// An invalid width is ignored; a page off a terminal has 100 columns.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn page_off_a_terminal_has_100_columns() {

@@ -1,4 +1,4 @@
-//! A list of hosts in the place of a hostfile: every command reads it alike.
+//! Lists of hosts instead of a hostfile: every command reads them in the same way.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -66,7 +66,7 @@ fn lone_name_is_a_host_where_slots_do_not_matter() {
 }
 
 #[test]
-fn file_named_like_a_list_wins() {
+fn file_named_like_a_list_takes_precedence() {
     let dir = scratch("file");
     std::fs::write(dir.join("n1:2,n2:2"), "other slots=1\n").expect("a hostfile");
     let line =

@@ -1,5 +1,5 @@
-//! `remuda run` reads a line as DeepSpeed's launcher, that is Python's argparse, does. Every case
-//! that is not marked as ours was tried with argparse.
+//! `remuda run` parses a line as DeepSpeed's launcher does, with the rules of Python's argparse. Every
+//! case that is not marked as remuda's own was tried with argparse.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ fn show(args: &RunArgs, typed: &Typed) -> String {
     format!("{options}| {}", words.join(" "))
 }
 
-/// Words are parted by blanks; `_` alone is a blank in a word, `''` an empty word.
+/// Words are separated by blanks; `␣` is a blank in a word, `''` an empty word.
 #[track_caller]
 fn check(line: &str, expect: &str) {
     let words: Vec<String> = line
@@ -75,7 +75,7 @@ fn values_are_attached_or_follow() {
 }
 
 #[test]
-fn the_last_repeat_wins() {
+fn last_value_is_used() {
     let Ok(ParsedRun::Run(args, _)) = read(&["--num_gpus", "2", "-n", "3", "-Ha", "-H", "b", "x"])
     else {
         panic!("a job");
@@ -85,7 +85,7 @@ fn the_last_repeat_wins() {
 }
 
 #[test]
-fn unique_abbreviations_are_understood() {
+fn unique_abbreviations_are_accepted() {
     check("--host f x.py", "hostfile=f | x.py");
     check("--num_g 2 x.py", "num_gpus=2 | x.py");
     check("--num_a=2 x.py", "num_gpus=2 | x.py");
@@ -109,7 +109,7 @@ fn unique_abbreviations_are_understood() {
 }
 
 #[test]
-fn a_value_may_not_look_like_an_option() {
+fn value_must_not_look_like_an_option() {
     check("--launcher_args -x x.py", "C003");
     check("--launcher_args -x␣y x.py", "launcher_args=-x y | x.py");
     check("--launcher_args=-x x.py", "launcher_args=-x | x.py");
@@ -123,13 +123,13 @@ fn a_value_may_not_look_like_an_option() {
     check("--hostfile - x.py", "hostfile=- | x.py");
     check("--hostfile", "C003");
     check("--num_nodes -1 x.py", "num_nodes=-1 | x.py");
-    // Ours are no options where DeepSpeed knows none.
+    // Options of remuda are values where DeepSpeed expects a value.
     check("--launcher_args -n␣4 x.py", "launcher_args=-n 4 | x.py");
     check("--launcher_args --timeout=5␣x x.py", "launcher_args=--timeout=5 x | x.py");
 }
 
 #[test]
-fn negative_numbers_are_words() {
+fn negative_numbers_are_not_options() {
     check("-1 x.py", "| -1 x.py");
     check("-.5", "| -.5");
     check("-1. x.py", "C001");
@@ -137,7 +137,7 @@ fn negative_numbers_are_words() {
 }
 
 #[test]
-fn what_takes_no_value_is_given_none() {
+fn switch_with_a_value_is_refused() {
     check("--quiet=1 x.py", "C004");
     check("--no_ssh= x.py", "C004");
     check("-q= x.py", "C004");
@@ -145,7 +145,7 @@ fn what_takes_no_value_is_given_none() {
 }
 
 #[test]
-fn help_comes_before_what_is_wrong_elsewhere() {
+fn help_takes_precedence_over_errors() {
     check("-h", "help");
     check("--help", "help");
     check("-qh", "help");
@@ -155,7 +155,7 @@ fn help_comes_before_what_is_wrong_elsewhere() {
 }
 
 #[test]
-fn options_that_nobody_knows() {
+fn unknown_options_are_refused() {
     check("--bogus x.py", "C001");
     check("--bogus 3 x.py", "C001");
     check("-x x.py", "C001");
@@ -168,7 +168,7 @@ fn options_that_nobody_knows() {
 }
 
 #[test]
-fn integers_are_those_of_python() {
+fn integers_have_the_syntax_of_python() {
     for good in ["1_0", "+1", "␣1␣", "007", "-1"] {
         check(
             &format!("--node_rank={good} x.py"),
@@ -183,14 +183,14 @@ fn integers_are_those_of_python() {
         check(&format!("--node_rank={bad} x.py"), "C006");
         check(&format!("--num_nodes={bad} x.py"), "C006");
     }
-    // Ours: ports have a range.
+    // Unlike DeepSpeed: ports have a range.
     check("--master_port 99999999999999999999999 x.py", "C006");
     check("--master_port 0 x.py", "C006");
     check("--master_port 65535 x.py", "master_port=65535 | x.py");
 }
 
 #[test]
-fn choices_are_written_as_they_are() {
+fn choices_are_case_sensitive_except_launchers() {
     check("--log_level INFO x.py", "C006");
     check("--log_level critical x.py", "log_level=critical | x.py");
     check("--autotuning walk x.py", "C006");
@@ -198,10 +198,10 @@ fn choices_are_written_as_they_are() {
     check("--launcher foo x.py", "C006");
 }
 
-/// On purpose: the two dashes reach the script, where DeepSpeed drops them once for each time that
-/// it parses.
+/// On purpose: the two dashes are passed to the script; DeepSpeed removes them once for each time
+/// that it parses.
 #[test]
-fn two_dashes_behind_the_script_are_the_scripts() {
+fn two_dashes_after_the_script_belong_to_the_script() {
     check("-- x.py", "| x.py");
     check("-- --num_gpus x.py", "| --num_gpus x.py");
     check("x.py -- z", "| x.py -- z");
@@ -212,27 +212,26 @@ fn two_dashes_behind_the_script_are_the_scripts() {
     check("-- --", "| --");
 }
 
-/// Ours: `-` is as good as `_`.
+/// Unlike in DeepSpeed, `-` and `_` are equivalent.
 #[test]
-fn both_kinds_of_dashes_are_understood() {
+fn dashes_and_underscores_are_equivalent() {
     check("--num-gpus 2 x.py", "num_gpus=2 | x.py");
     check("--num-g=2 --log-l debug x.py", "num_gpus=2 log_level=debug | x.py");
     check("--no-ssh-check --dry_run x.py", "no_ssh_check dry-run | x.py");
     check("-n 2 -qn3 x.py", "num_gpus=2 quiet num_gpus=3 | x.py");
 }
 
-/// Ours are never abbreviated.
 #[test]
-fn options_of_ours_are_written_out() {
+fn own_options_cannot_be_abbreviated() {
     check("--timeout 5 x.py", "timeout=5 | x.py");
     check("--timeou 5 x.py", "C001");
     check("--dry-ru x.py", "C001");
     check("--js x.py", "C001");
 }
 
-/// Every beginning of every option of DeepSpeed means what it means there.
+/// Every beginning of every option of DeepSpeed has the same meaning as there.
 #[test]
-fn options_of_ours_change_no_abbreviation() {
+fn own_options_change_no_abbreviation() {
     let mut beginnings: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for flag in DEEPSPEED_FLAGS {
         for end in 1..=flag.len() {
@@ -252,7 +251,7 @@ fn options_of_ours_change_no_abbreviation() {
     }
 }
 
-/// What an abbreviation stands for, whether or not it takes a value.
+/// The option of an abbreviation, whether or not it takes a value.
 fn resolve(beginning: &str) -> Option<String> {
     let word = format!("--{beginning}");
     let values: [&[&str]; 3] = [&[], &["1"], &["debug"]];

@@ -1,4 +1,4 @@
-//! Command lines: how they are read, and what is said about those that make no sense.
+//! Command lines: parsing, help pages, completions, and screens of errors.
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
@@ -11,6 +11,6 @@ mod lines;
 mod man;
 mod screens;
 
-#[expect(dead_code, reason = "nothing here is tried more often than once")]
+#[expect(dead_code, reason = "no test here is repeated")]
 #[path = "../support/proof.rs"]
 mod proof;

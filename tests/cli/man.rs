@@ -1,4 +1,4 @@
-//! Pages of the manual say everything that `--help` says.
+//! Manual pages contain every option of `--help`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,7 +15,7 @@ fn remuda(words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Long options that begin a line, or follow a short one: those that the text defines.
+/// Long options at the start of a line or after a short option: those that the text defines.
 fn longs(help: &str) -> BTreeSet<String> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let words = lines.flat_map(|line| line.split([' ', ',', '=', '[']));
@@ -43,10 +43,10 @@ const COMMANDS: [&[&str]; 17] = [
 ];
 
 #[test]
-fn every_option_of_every_command_is_in_its_page() {
+fn pages_contain_every_option() {
     for command in COMMANDS {
         let help = remuda(&[command, &["--help"]].concat());
-        // Hyphens are escaped, so that nobody breaks a line there.
+        // Hyphens are escaped, so that no line is broken there.
         let page = remuda(&[&["man"], command].concat()).replace("\\-", "-");
         let options = longs(&help);
         assert!(!options.is_empty(), "{command:?}: {help}");
@@ -59,7 +59,7 @@ fn every_option_of_every_command_is_in_its_page() {
 }
 
 #[test]
-fn the_first_page_names_every_command() {
+fn first_page_names_every_command() {
     let page = remuda(&["man"]);
     for command in ["run", "train", "hostfile", "doctor", "explain", "completion"] {
         assert!(page.contains(&format!("remuda\\-{command}")), "no `{command}` in {page}");
@@ -67,7 +67,7 @@ fn the_first_page_names_every_command() {
 }
 
 #[test]
-fn a_page_says_how_to_call_its_command_and_whose_it_is() {
+fn page_has_the_usage_and_a_footer() {
     for (command, usage) in [
         (&["run"][..], "remuda run\\fR [OPTIONS] <SCRIPT>..."),
         (&["hostfile", "check"], "remuda hostfile check\\fR [OPTIONS] <FILE>..."),
@@ -82,12 +82,12 @@ fn a_page_says_how_to_call_its_command_and_whose_it_is() {
 }
 
 #[test]
-fn groff_finds_nothing_wrong_with_any_page() {
-    if !has("groff", "groff_finds_nothing_wrong_with_any_page") {
+fn groff_renders_pages_without_warnings() {
+    if !has("groff", "groff_renders_pages_without_warnings") {
         return;
     }
     for command in COMMANDS.into_iter().chain([&[][..]]) {
-        // Nobody says that pages are UTF-8: they have to be ASCII.
+        // groff is not given an encoding: pages must be ASCII.
         #[expect(clippy::disallowed_methods, reason = "the reader of manuals")]
         let started = Command::new("groff")
             .args(["-man", "-Tutf8", "-ww"])
@@ -107,10 +107,13 @@ fn groff_finds_nothing_wrong_with_any_page() {
 }
 
 #[test]
-fn a_command_that_is_not_there_has_no_page() {
+fn unknown_command_has_no_page() {
     #[expect(clippy::disallowed_methods, reason = "as above")]
     let refused = Command::new(REMUDA).args(["man", "hostfile", "chek"]).output().expect("starts");
     assert_eq!(refused.status.code(), Some(2));
-    let said = String::from_utf8(refused.stderr).expect("text");
-    assert!(said.contains("there is no command `chek`") && said.contains("`check`"), "{said}");
+    let screen = String::from_utf8(refused.stderr).expect("text");
+    assert!(
+        screen.contains("there is no command `chek`") && screen.contains("`check`"),
+        "{screen}"
+    );
 }

@@ -15,7 +15,7 @@ use remuda::base::env_vars;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
-/// A directory with a hostfile, a script and nothing else.
+/// Creates a directory with the files of the cases.
 fn stage(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
     let _ = fs::remove_dir_all(&dir);
@@ -34,12 +34,12 @@ fn stage(name: &str) -> PathBuf {
 /// A line of the golden file: `$ remuda run …`, its screen, its status.
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
 fn screen(dir: &Path, line: &str, words: &[OsString]) -> String {
-    let (face, words) = match words[0].to_str() {
-        Some(face @ "remuda") => (face, &words[1..]),
+    let (program, words) = match words[0].to_str() {
+        Some(program @ "remuda") => (program, &words[1..]),
         _ => ("deepspeed", &words[1..]),
     };
     let mut command = Command::new(REMUDA);
-    command.arg0(face).args(words).current_dir(dir).stdin(Stdio::null()).env_clear();
+    command.arg0(program).args(words).current_dir(dir).stdin(Stdio::null()).env_clear();
     command.env("PATH", "/usr/bin:/bin").env("XDG_STATE_HOME", dir.join("state"));
     command.env("HOME", dir.join("home"));
     let output = command.output().expect("remuda starts");
@@ -50,7 +50,7 @@ fn screen(dir: &Path, line: &str, words: &[OsString]) -> String {
     format!("$ {line}\n{screen}[{status}]\n\n")
 }
 
-/// Words are parted by blanks; `␣` is a blank, `''` nothing, `\xff` a byte.
+/// Words are separated by blanks; `␣` is a blank, `''` an empty word, `\xff` a byte.
 fn words(line: &str) -> Vec<OsString> {
     let word = |text: &str| {
         let mut bytes = text.replace('␣', " ").replace("''", "").into_bytes();
@@ -73,7 +73,7 @@ fn check(name: &str) {
         if let Some(line) = line.strip_prefix("$ ") {
             found += &screen(&dir, line, &words(line));
         } else if line.starts_with("# ") {
-            writeln!(found, "{line}").expect("a String takes everything");
+            writeln!(found, "{line}").expect("writing to a String cannot fail");
         }
     }
     if env_vars::get("UPDATE_EXPECTED").is_some() {
@@ -84,47 +84,47 @@ fn check(name: &str) {
 }
 
 #[test]
-fn the_grammar_of_lines() {
+fn grammar_of_lines() {
     check("grammar");
 }
 
 #[test]
-fn values_that_options_cannot_take() {
+fn invalid_values_of_options() {
     check("values");
 }
 
 #[test]
-fn hosts_and_slots_that_cannot_be_selected() {
+fn invalid_selections() {
     check("selection");
 }
 
 #[test]
-fn programs_that_cannot_be_run() {
+fn programs_that_cannot_run() {
     check("programs");
 }
 
 #[test]
-fn nodes_that_cannot_be_launched() {
+fn invalid_lines_of_launch() {
     check("launch");
 }
 
 #[test]
-fn codes_that_there_are_not() {
+fn unknown_codes_of_explain() {
     check("explain");
 }
 
 #[test]
-fn the_other_commands() {
+fn invalid_lines_of_other_commands() {
     check("commands");
 }
 
 #[test]
-fn unknown_word_gets_the_guess_that_makes_sense() {
+fn unknown_option_gets_a_suggestion() {
     check("guesses");
 }
 
 #[test]
-fn first_word_that_is_no_script_is_explained() {
+fn first_word_that_is_not_a_script() {
     check("no_script");
 }
 

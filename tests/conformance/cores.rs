@@ -14,7 +14,7 @@ const LISTS: &[&str] = &[
     "0", "0-1", "0,2-4", "1-3,5", "2-7", "0,2,4,6", "0-3,4-7", " 1", "+1", "1_0", "01-3", "4-2",
     "0,0", "3,1", "", "a", "0,,1", "1-2-3", "-1", "0-", "0 -1",
 ];
-/// Processors that may be used; DeepSpeed does not look.
+/// Processors that may be used; DeepSpeed does not check them.
 const USABLE: std::ops::Range<u32> = 0..64;
 
 struct Machine {
@@ -46,7 +46,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
 }
 
 impl Machine {
-    /// `None`: made small too eagerly.
+    /// `None` if shrinking has made the case invalid.
     fn new(case: &[Vec<u8>]) -> Option<Self> {
         let mut machine = Self { cores: 0, memory: Vec::new(), list: None, workers: 0 };
         for part in case {
@@ -93,21 +93,22 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             if ours == theirs {
                 return Verdict::Same;
             }
-            Verdict::Unexplained(format!("we {ours:?}, they {theirs:?}"))
+            Verdict::Unexplained(format!("remuda {ours:?}, DeepSpeed {theirs:?}"))
         }
         (Err(ours), Err(theirs)) => {
             let is_few = ours.contains("cannot be shared by");
             if is_few == theirs.text.contains("At least one core") {
                 Verdict::Refused
             } else {
-                Verdict::Unexplained(format!("we say {ours}, they {}", theirs.text))
+                Verdict::Unexplained(format!("remuda: {ours}, DeepSpeed: {}", theirs.text))
             }
         }
-        (ours, theirs) => Verdict::Unexplained(format!("we {ours:?}, they {theirs:?}")),
+        (ours, theirs) => Verdict::Unexplained(format!("remuda {ours:?}, DeepSpeed {theirs:?}")),
     }
 }
 
-/// Without the name of the program; to bind memory to the only node there is binds nothing.
+/// Commands without the name of the program; binding memory to the only node has no effect and is
+/// left out.
 fn commands(machine: &Machine, answer: &Value) -> Vec<String> {
     let commands = answer.as_array().expect("a list").iter();
     let text = |command: &Value| {
@@ -134,7 +135,7 @@ fn bind(machine: &Machine) -> Result<Vec<String>, String> {
     Ok(shares.into_iter().map(command).collect())
 }
 
-/// As the command line reads it.
+/// Parses a list as the command line does.
 fn read_list(list: &str) -> Result<Vec<u32>, String> {
     let line = vec![format!("--bind_core_list={list}").into(), "train.py".into()];
     match parse("remuda run", line) {
@@ -147,7 +148,7 @@ fn read_list(list: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// As numactl would be told.
+/// Formats a share as options of numactl.
 fn command(share: CoreShare) -> String {
     let runs = share.cpus.chunk_by(|left, right| left + 1 == *right);
     let runs: Vec<String> = runs

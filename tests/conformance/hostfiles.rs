@@ -134,7 +134,7 @@ const OTHERS: &[&[u8]] = &[
     b"  worker-5 slots=3",
 ];
 
-/// Files of which many are good, and most of the others have one thing wrong.
+/// Files of which many are valid, and most of the others have one error.
 pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     let lines = random.below(6);
     let mut case: Vec<Vec<u8>> = (0..lines).map(|_| line(random)).collect();
@@ -149,7 +149,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
 
 fn line(random: &mut Random) -> Vec<u8> {
     let pick = |random: &mut Random, list: &[&str], odd: usize| {
-        // Most words are the first of their list: otherwise no file would be good.
+        // Most words are the first of their list: otherwise no file would be valid.
         let among = if random.below(odd) == 0 { list.len() } else { list.len().min(5) };
         list[random.below(among)].to_owned()
     };
@@ -182,7 +182,7 @@ fn mutate(random: &mut Random, case: &mut [Vec<u8>]) {
     }
 }
 
-/// Both sides read the file.
+/// Compares how both launchers read the file.
 pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let bytes = case.concat();
     let (hostfile, findings) = pool::read("hosts", &bytes);
@@ -193,7 +193,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             findings.source.text.len(),
             bytes.starts_with(MARK),
             |host| {
-                // What we could read of the file is what they read.
+                // The hosts that remuda could read are those that DeepSpeed has read.
                 hostfile.hosts().iter().all(|ours| host(&with_user(ours), ours.slots.get()))
             },
             &pool,
@@ -205,10 +205,14 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             let without = reference.hostfile(&bytes[MARK.len()..]);
             match without {
                 Ok(pool) if show_ours(&hostfile) == pool => Verdict::by([rules::BYTE_ORDER_MARK]),
-                other => Verdict::Unexplained(format!("they: {refusal:?}, unmarked {other:?}")),
+                other => {
+                    Verdict::Unexplained(format!("DeepSpeed: {refusal:?}, unmarked {other:?}"))
+                }
             }
         }
-        Err(refusal) => Verdict::Unexplained(format!("we accept, they say: {}", refusal.text)),
+        Err(refusal) => {
+            Verdict::Unexplained(format!("remuda accepts, DeepSpeed: {}", refusal.text))
+        }
     }
 }
 
@@ -219,14 +223,14 @@ fn show_ours(hostfile: &Hostfile) -> Vec<(String, String)> {
     hosts.map(|host| (with_user(host), host.slots.get().to_string())).collect()
 }
 
-/// To them the user is a part of the name.
+/// The host with its user, which is a part of the name for DeepSpeed.
 fn with_user(host: &Host) -> String {
     host.user.as_ref().map_or(host.name.to_string(), |user| format!("{user}@{}", host.name))
 }
 
 fn same_hosts(hostfile: &Hostfile, bytes: &[u8], pool: &[(String, String)]) -> Verdict {
     let ours = show_ours(hostfile);
-    // They keep leading zeros out, as we do: both are numbers.
+    // Neither launcher keeps leading zeros.
     if ours == pool {
         return Verdict::Same;
     }
@@ -236,10 +240,10 @@ fn same_hosts(hostfile: &Hostfile, bytes: &[u8], pool: &[(String, String)]) -> V
     if bytes.starts_with(MARK) && unmarked.eq(ours.iter().cloned()) {
         return Verdict::by([rules::BYTE_ORDER_MARK]);
     }
-    Verdict::Unexplained(format!("we: {ours:?}, they: {pool:?}"))
+    Verdict::Unexplained(format!("remuda: {ours:?}, DeepSpeed: {pool:?}"))
 }
 
-/// Every error of ours before byte `until` must be one that COMPAT.md names.
+/// Every error of remuda before byte `until` must be one that COMPAT.md names.
 fn explain(
     findings: &Findings,
     until: usize,
@@ -249,17 +253,17 @@ fn explain(
 ) -> Verdict {
     let (rules, unknown) = rules_of(findings, until, is_marked);
     if let Some(unknown) = unknown {
-        return Verdict::Unexplained(format!("only we refuse: {unknown}"));
+        return Verdict::Unexplained(format!("only remuda refuses: {unknown}"));
     }
     let in_pool = |host: &str, slots: u32| {
         pool.iter().any(|(theirs, count)| {
             theirs.trim_start_matches('\u{feff}') == host && *count == slots.to_string()
         })
     };
-    // A lone carriage return ends a line for them, and a byte that is no text ends nothing for us.
+    // Only DeepSpeed ends a line at a single carriage return, and remuda ends none at invalid UTF-8.
     if !rules.contains(&rules::CONTROL_BYTES) && !rules.contains(&rules::UTF_8) && !agrees(&in_pool)
     {
-        return Verdict::Unexplained(format!("a host of ours is not among {pool:?}"));
+        return Verdict::Unexplained(format!("a host of remuda is not among {pool:?}"));
     }
     Verdict::Explained(rules)
 }
@@ -282,12 +286,12 @@ fn rules_of(
     (rules, None)
 }
 
-/// The row of COMPAT.md that makes this an error of ours where DeepSpeed says nothing.
+/// The row of COMPAT.md for an error that DeepSpeed does not report.
 fn rule_of(error: &Diagnostic, findings: &Findings, is_marked: bool) -> Option<Rule> {
     use pool::codes;
     let text = &findings.source.text;
     let marked = error.span.map_or("", |span| &text[span.start..span.end]);
-    // Control bytes separate words for Python, and for us they are in the way.
+    // Control bytes separate words in Python and are errors in remuda.
     let line = error.span.map_or("", |span| {
         let start = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
         text[start..].lines().next().unwrap_or_default()
@@ -320,7 +324,7 @@ fn rule_of(error: &Diagnostic, findings: &Findings, is_marked: bool) -> Option<R
     })
 }
 
-/// `user@w1` is w1 to us, and another host than w1 to them.
+/// `user@w1` is host w1 for remuda, and another host for DeepSpeed.
 fn has_other_user(text: &str, line: &str) -> bool {
     let host = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
     let name = |host: &str| host.rsplit('@').next().unwrap_or_default().to_owned();
@@ -335,7 +339,7 @@ fn has_host_problem(findings: &Findings) -> bool {
     findings.diagnostics.iter().any(|found| is_one(found.code))
 }
 
-/// Both refuse; where they stopped, we stop as well, and what we say before is in COMPAT.md.
+/// Both refuse: remuda has an error where DeepSpeed stopped, and its earlier errors are in COMPAT.md.
 fn both_refuse(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict {
     let text = &findings.source.text;
     let is_plain = std::str::from_utf8(bytes).is_ok_and(|text| {
@@ -346,7 +350,10 @@ fn both_refuse(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict 
         return Verdict::Refused;
     };
     let Some((start, end)) = find_line(text, &line) else {
-        return Verdict::Unexplained(format!("their line is not in the file: {}", refusal.text));
+        return Verdict::Unexplained(format!(
+            "DeepSpeed's line is not in the file: {}",
+            refusal.text
+        ));
     };
     let errors = || findings.diagnostics.iter().filter(|found| found.severity == Severity::Error);
     let inside = |found: &Diagnostic| {
@@ -354,12 +361,12 @@ fn both_refuse(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict 
     };
     if !errors().any(inside) {
         return Verdict::Unexplained(format!(
-            "we find nothing wrong where they say: {}",
+            "remuda finds no error where DeepSpeed reports: {}",
             refusal.text
         ));
     }
     match start.checked_sub(1).map(|until| rules_of(findings, until, false)) {
-        Some((_, Some(unknown))) => Verdict::Unexplained(format!("only we refuse: {unknown}")),
+        Some((_, Some(unknown))) => Verdict::Unexplained(format!("only remuda refuses: {unknown}")),
         _ => Verdict::Refused,
     }
 }
@@ -383,7 +390,7 @@ fn refused_line(refusal: &Refusal) -> Option<Refused> {
     }
 }
 
-/// Where the line stands that they stumbled over.
+/// Byte range of the line that DeepSpeed has refused.
 fn find_line(text: &str, refused: &Refused) -> Option<(usize, usize)> {
     let strip = |line: &str| -> String {
         line.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))

@@ -1,4 +1,4 @@
-//! A machine with GPUs, as far as the planning launcher looks: files in `/dev` of a mount namespace.
+//! Simulated machine with GPUs: device files in `/dev` of a mount namespace.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,19 +8,19 @@ use crate::proof;
 
 /// GPUs of that machine.
 const GPUS: usize = 4;
-/// What a program finds in `/dev` beside them.
+/// Other files in `/dev`.
 const DEVICES: &str = "null zero full random urandom";
 
-/// Where ours is started.
+/// Machine on which remuda is started.
 pub(crate) enum Machine {
     /// A process whose mount namespace has the files; it ends with its input.
     Gpus(Child),
-    /// As it is: mounting is not allowed.
+    /// The real machine: mounting is not allowed.
     Bare,
 }
 
 impl Machine {
-    /// With GPUs where that can be had.
+    /// Creates the namespace if mounting is allowed.
     #[expect(clippy::disallowed_methods, reason = "the namespace is a process")]
     pub(crate) fn start(directory: &Path, test: &str) -> Self {
         let dev = directory.join("dev");
@@ -47,7 +47,7 @@ impl Machine {
         Self::Bare
     }
 
-    /// How many GPUs a launcher finds there.
+    /// Number of GPUs that a launcher finds.
     pub(crate) fn gpus(&self) -> usize {
         match self {
             Self::Gpus(_) => GPUS,
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// A program there, in a directory.
+    /// Command that runs a program on this machine, in a directory.
     #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
     pub(crate) fn command(&self, program: &str, directory: &Path) -> Command {
         let mut command = match self {

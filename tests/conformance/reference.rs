@@ -1,4 +1,4 @@
-//! The real launcher: a Python process that answers one question a line, see
+//! The real launcher: a Python process that answers one question for each line, see
 //! `scripts/conformance.d/reference.py`.
 
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use crate::proof;
 
 /// What the package needs from `scripts/test`.
 const COMPONENT: &str = "peers";
-/// The release that we compare with.
+/// The release that remuda is compared with.
 const PACKAGE: &str = "peers/deepspeed-0.19.8";
 
 /// The process, and a directory of its own.
@@ -27,7 +27,7 @@ pub(crate) struct Reference {
     machine: Machine,
 }
 
-/// An answer that is no result.
+/// Error that DeepSpeed has reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The exit status of DeepSpeed.
@@ -37,7 +37,7 @@ pub(crate) struct Refusal {
 }
 
 impl Reference {
-    /// `None` where the package is not there, and need not be.
+    /// Starts the process; `None` if the package is missing and not required.
     pub(crate) fn start(test: &str) -> Option<Self> {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp");
         let package = target.join(PACKAGE);
@@ -65,17 +65,17 @@ impl Reference {
         })
     }
 
-    /// Where both sides find files and leave some.
+    /// Working directory of both launchers.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Where our side is started.
+    /// Machine on which remuda is started.
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// What DeepSpeed makes of a question.
+    /// DeepSpeed's answer to a question.
     pub(crate) fn ask(&mut self, question: &Value) -> Result<Value, Refusal> {
         let requests = self.requests.as_mut().expect("open until the end");
         writeln!(requests, "{question}").expect("the reference reads");
@@ -113,7 +113,7 @@ fn start(package: &Path, directory: &Path) -> Child {
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process exits at the end of its input.
         drop(self.requests.take());
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);

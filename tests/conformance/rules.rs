@@ -1,4 +1,4 @@
-//! Why remuda may differ from DeepSpeed: the names in backticks of COMPAT.md.
+//! Names of the allowed differences from DeepSpeed: those in backticks in COMPAT.md.
 
 use std::collections::BTreeSet;
 
@@ -96,14 +96,14 @@ pub(crate) const RULES: &[Rule] = &[
     TRAVELS,
 ];
 
-/// What came of asking both sides.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The same result.
     Same,
-    /// Both refuse, for the same reason where that can be told.
+    /// Both refuse, for the same reason as far as it is known.
     Refused,
-    /// Different, as these rows say.
+    /// A difference that these rows explain.
     Explained(BTreeSet<Rule>),
     /// A bug, of the code or of COMPAT.md.
     Unexplained(String),

@@ -98,7 +98,7 @@ fn spec(random: &mut Random, hosts: &[&str]) -> String {
     text
 }
 
-/// Both sides read the selector.
+/// Compares how both launchers apply the selector.
 pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let text = |part: &Vec<u8>| String::from_utf8_lossy(part).into_owned();
     let Some(flag) = case.iter().position(|part| part.starts_with(b"--")) else {
@@ -107,7 +107,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let hostfile: String = case[..flag].iter().map(|line| text(line) + "\n").collect();
     let (hostfile, findings) = pool::read("hosts", hostfile.as_bytes());
     if findings.has_errors() || case[flag + 1..].iter().any(|part| part.starts_with(b"--")) {
-        // Made small too eagerly.
+        // Shrinking has made the case invalid.
         return Verdict::Same;
     }
     let selector: String = case[flag + 1..].iter().map(text).collect();
@@ -131,16 +131,18 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let ours = select(&hostfile.pool(), &args);
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) if show(&ours.pool) == theirs["pool"] => Verdict::Same,
-        (Ok(ours), Ok(theirs)) => {
-            Verdict::Unexplained(format!("we: {}, they: {}", show(&ours.pool), theirs["pool"]))
-        }
+        (Ok(ours), Ok(theirs)) => Verdict::Unexplained(format!(
+            "remuda: {}, DeepSpeed: {}",
+            show(&ours.pool),
+            theirs["pool"]
+        )),
         (Err(findings), Ok(theirs)) => only_we_refuse(&findings, &theirs["pool"], &selector),
         (Err(findings), Err(refusal)) if says_the_same(&findings, &refusal.text) => {
             Verdict::Refused
         }
         (Err(_), Err(_)) if has_other_digits(&selector) => Verdict::by([rules::ASCII_DIGITS]),
         (Err(findings), Err(refusal)) => Verdict::Unexplained(format!(
-            "we say {:?}, they: {}",
+            "remuda: {:?}, DeepSpeed: {}",
             codes_of(&findings),
             refusal.text
         )),
@@ -151,7 +153,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             Verdict::by([rules::IPV6_SELECTORS])
         }
         (Ok(_), Err(refusal)) => {
-            Verdict::Unexplained(format!("only they refuse: {}", refusal.text))
+            Verdict::Unexplained(format!("only DeepSpeed refuses: {}", refusal.text))
         }
     }
 }
@@ -178,11 +180,11 @@ fn only_we_refuse(findings: &[Findings], theirs: &Value, selector: &str) -> Verd
         _ if ours.contains(&codes::BAD_SLOT) && has_other_digits(selector) => {
             Verdict::by([rules::ASCII_DIGITS])
         }
-        _ => Verdict::Unexplained(format!("only we refuse: {:?}", codes_of(findings))),
+        _ => Verdict::Unexplained(format!("only remuda refuses: {:?}", codes_of(findings))),
     }
 }
 
-/// Their one reason is among ours.
+/// Whether the reason of DeepSpeed is among those of remuda.
 fn says_the_same(findings: &[Findings], theirs: &str) -> bool {
     let ours = codes_of(findings);
     let any_of = |codes: &[&str]| codes.iter().any(|code| ours.contains(code));
@@ -195,7 +197,7 @@ fn says_the_same(findings: &[Findings], theirs: &str) -> bool {
     } else if theirs.starts_with("invalid literal") {
         any_of(&[codes::BAD_SLOT, codes::EMPTY_HOST])
     } else {
-        // Brackets make the second colon of an address no second colon.
+        // In brackets the second colon of an address does not separate slots.
         theirs.starts_with("too many values") && !ours.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! Counts verdicts, makes bad cases small, and prints the table.
+//! Counts verdicts, shrinks unexplained cases, and prints the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     unexplained: Vec<String>,
 }
 
-/// Unexplained cases that are made small and shown; more would say no more.
+/// Number of unexplained cases that are shrunk and shown.
 const SHOWN_MAX: usize = 10;
 
 impl Tally {
@@ -23,7 +23,7 @@ impl Tally {
         Self { cases: 0, same: 0, refused: 0, explained: BTreeMap::new(), unexplained: Vec::new() }
     }
 
-    /// Asks both sides about a case; one that nothing explains is first made as small as it can be.
+    /// Compares a case; an unexplained case is shrunk.
     pub(crate) fn take(
         &mut self,
         case: Vec<Vec<u8>>,
@@ -66,13 +66,13 @@ impl Tally {
             self.unexplained.len()
         );
         for (rule, count) in &self.explained {
-            writeln!(out, "  {count:>7}  {}", rule.0).expect("a String takes everything");
+            writeln!(out, "  {count:>7}  {}", rule.0).expect("writing to a String cannot fail");
         }
         out
     }
 }
 
-/// Drops parts, then bytes of parts, as long as the case stays bad.
+/// Removes parts, then bytes of parts, as long as the case stays unexplained.
 fn shrink(mut case: Vec<Vec<u8>>, mut is_bad: impl FnMut(&[Vec<u8>]) -> bool) -> Vec<Vec<u8>> {
     loop {
         let length = |case: &[Vec<u8>]| case.iter().map(|part| 1 + part.len()).sum::<usize>();

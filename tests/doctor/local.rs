@@ -32,13 +32,13 @@ fn usable_hostfile_is_replaced_or_the_doctor_fails() {
     let (doctor, launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let good = launch.dir().join("good");
     std::fs::write(&good, "n1 slots=1\n").expect("a file");
-    let said = doctor.word("--good").word(&good.display().to_string()).word("nowhere.py").run();
+    let said = doctor.word("--usable").word(&good.display().to_string()).word("nowhere.py").run();
     let said = said.code(1);
     assert!(said.stderr.contains("0 of 2 hosts\n"), "{}", said.stderr);
-    assert_eq!(lines_of(&good), "# no host is good\n");
+    assert_eq!(lines_of(&good), "# no host is usable\n");
     let (doctor, launch) = on_hosts("n1 slots=1\n");
     let nowhere = launch.dir().join("nowhere/good").display().to_string();
-    let said = doctor.word("--no_python").word("--good").word(&nowhere).run().code(2);
+    let said = doctor.word("--no_python").word("--usable").word(&nowhere).run().code(2);
     let line = format!("error[M006]: cannot write `{nowhere}`: no such file or directory\n");
     assert!(said.stderr.starts_with(&line), "{}", said.stderr);
     // The error is reported before the examination.
@@ -58,6 +58,7 @@ fn doctor_detects_a_hostfile_given_as_script() {
 fn host_with_more_workers_than_processors_is_usable() {
     let (doctor, launch) = on_hosts("# the large one\nn1 slots=1000 # really\n");
     let good = launch.dir().join("good");
+    // `--good` is the old spelling of `--usable`.
     let said = doctor.word("--no_python").word("--good").word(&good.display().to_string()).run();
     let said = said.code(1).says("warning[D027]: n1: ").says("for 1000 workers");
     assert!(said.stderr.contains("1 of 1 host\n"), "{}", said.stderr);
@@ -88,7 +89,7 @@ fn doctor_exits_with_2_if_no_host_was_examined() {
     said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("--no_ssh").run().code(2);
-    let expect = "`--no_ssh` means nothing to `remuda doctor`";
+    let expect = "`--no_ssh` does not apply to `remuda doctor`";
     assert!(said.stderr.contains(expect), "{}", said.stderr);
 }
 

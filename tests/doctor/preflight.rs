@@ -22,7 +22,7 @@ fn preflight_error_prevents_the_start() {
     let port = taken.local_addr().expect("bound").port().to_string();
     let outcome = launch.option("--master_port").option(&port).sh(&script).end().code(78);
     let expect = format!("error[D029]: n1: master port {port} is taken");
-    outcome.says(&expect).says("1 of 2 hosts cannot take part; nothing was started");
+    outcome.says(&expect).says("1 of 2 hosts failed the checks; nothing was started");
     assert!(fs::metadata(proof).is_err(), "a worker was started");
 }
 
@@ -32,7 +32,7 @@ fn preflight_does_not_advise_to_exclude_the_only_host() {
     let port = taken.local_addr().expect("bound").port().to_string();
     let launch = hosts(&[("n1", 1)]).options(["--preflight", "--master_port", &port]);
     let outcome = launch.sh("exit 0").end().code(78);
-    let outcome = outcome.says("the only host cannot take part; nothing was started");
+    let outcome = outcome.says("the only host failed the checks; nothing was started");
     outcome.says("help: fix the problems above");
 }
 

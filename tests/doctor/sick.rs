@@ -47,7 +47,7 @@ fn host_without_sshd_is_not_usable() {
     fs::write(cluster.dir().join("hostfile"), hostfile).expect("a hostfile");
     cluster.configure_client(&format!("Host gone\n  HostName 127.0.0.9\n  Port {port}\nHost *"));
     let good = cluster.dir().join("good");
-    let said = doctor(&cluster).word("--quick").word("--good").word(&good.display().to_string());
+    let said = doctor(&cluster).word("--quick").word("--usable").word(&good.display().to_string());
     let said = said.run().code(1).says("error[D001]: gone: cannot be reached: connection refused");
     said.says("Connection refused").says("errors on 1, 2 usable").does_not_say("debug1");
     assert_eq!(lines_of(&good), "n1 slots=1\nn2 slots=1\n");
@@ -75,7 +75,7 @@ fn doctor_makes_a_usable_hostfile_from_a_pbs_file() {
     configure(&cluster, "n3", "AuthorizedKeysFile /dev/null");
     let doctor = doctor(&cluster).cwd(&here.join("job")).word("--quick").word("--no_python");
     let doctor = doctor.with("-H", &file.display().to_string());
-    let said = doctor.word("--good").word(&good.display().to_string()).run().code(1);
+    let said = doctor.word("--usable").word(&good.display().to_string()).run().code(1);
     let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
     let said = said.says("error[D001]: n3: cannot be reached: permission denied");
     said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 usable");
@@ -157,7 +157,7 @@ fn interrupted_doctor_shows_its_findings() {
     let good = cluster.dir().join("good");
     let interrupt = ["timeout", "--preserve-status", "--signal=INT", "10"].map(str::to_owned);
     let doctor = doctor(&cluster).through(&interrupt).word("--quick").word("--no_python");
-    let said = doctor.word("--good").word(&good.display().to_string()).run().code(130);
+    let said = doctor.word("--usable").word(&good.display().to_string()).run().code(130);
     let said = said.says("error[D002]: n2: its agent sent no report: no answer before");
     said.says("2 hosts, 2 slots: errors on 1, 1 usable");
     assert_eq!(lines_of(&good), "n1 slots=1\n");

@@ -115,7 +115,11 @@ fn launched_single_node_needs_no_rank_and_no_address() {
     let world = BASE64.encode(r#"{"localhost": [0]}"#);
     let launch = Launch::new().command("launch").options(["--accelerator", "cpu", "--world_info"]);
     let outcome = launch.option(world).options(["--no_python", "--no_local_rank"]);
-    let outcome = outcome.sh("echo $RANK/$WORLD_SIZE").end().code(0).does_not_say("Alone");
+    let outcome = outcome
+        .sh("echo $RANK/$WORLD_SIZE")
+        .end()
+        .code(0)
+        .does_not_say("not connected to the other nodes");
     assert_eq!(outcome.stdout_text(), "0/1\n");
 }
 
@@ -139,7 +143,7 @@ fn launched_host_outside_the_world_is_refused() {
     let outcome = launch.sh("exit 0").end().code(2);
     let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("it has one");
     outcome
-        .says(&format!("error[W003]: this host (`{}`) is not in the world\n", name.trim()))
+        .says(&format!("error[W003]: this host (`{}`) is not in `--world_info`\n", name.trim()))
         .says("^ expected `--node_rank`\n")
         .says("help: `--node_rank 0` is `n0`, `--node_rank 1` is `n1`\n");
 }

@@ -404,7 +404,7 @@ fn run_record_has_command_and_directory() {
 #[test]
 fn run_directory_that_cannot_be_created_is_73() {
     let launch = workers(1).options(["--run_dir", "/proc/none"]);
-    launch.sh("exit 0").end().code(73).says("cannot make the run directory");
+    launch.sh("exit 0").end().code(73).says("cannot create the run directory");
 }
 
 #[test]

@@ -166,9 +166,9 @@ fn hanging_record_disk_does_not_block_the_end() {
 fn hanging_disk_is_reported_before_the_start() {
     const NAME: &str = "hanging_disk_is_reported_before_the_start";
     for (option, said) in [
-        ("--run_dir", "cannot make the run directory: `"),
-        ("--log_dir", "--log_dir: cannot make `"),
-        ("--enable_each_rank_log", "--enable_each_rank_log: cannot make `"),
+        ("--run_dir", "cannot create the run directory: `"),
+        ("--log_dir", "--log_dir: cannot create `"),
+        ("--enable_each_rank_log", "--enable_each_rank_log: cannot create `"),
     ] {
         let Some((launch, disk)) = beside_a_disk_that_hangs(NAME, workers(1)) else { return };
         let outcome = launch.option(option).option(disk.join("made")).sh("echo ran").end().code(73);
@@ -204,7 +204,7 @@ fn hanging_disk_is_reported_by_train() {
         assert!(screen.starts_with(said), "{option}: {outcome:#?}");
         assert_eq!(screen.matches("error[").count(), 1, "{option}: {outcome:#?}");
         let is_of_hanging =
-            screen.contains("help: its file system does not answer; name a directory");
+            screen.contains("help: its file system does not respond; use a directory");
         assert_eq!(is_of_hanging, option == "--checkpoint_dir", "{option}: {outcome:#?}");
     }
 }

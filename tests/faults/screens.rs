@@ -268,9 +268,9 @@ fn unknown_placeholder_screen() {
          |\n\
          1 | remuda run ... --num_gpus 2 --no_python --no_local_rank --quiet --prefix '[{rank} {foo}] ' \
          -- sh -c 'echo started'\n  \
-         |                                                                                   ^^^^^ not known\n  \
+         |                                                                                   ^^^^^ unknown\n  \
          |\n\
-         help: it knows `{host}`, `{rank}`, `{local_rank}`, `{stream}`\n",
+         help: the placeholders are `{host}`, `{rank}`, `{local_rank}`, `{stream}`\n",
     );
 }
 

@@ -49,8 +49,8 @@ fn empty_set_and_missing_file_are_reported() {
     check(
         &["show", "hsts & w[0-1]"],
         "\n0 hosts\n",
-        "warning: no host is in this set\n\
-         note: `hsts` is a host here: there is no such file\n",
+        "warning: the set contains no host\n\
+         note: `hsts` is read as a host: no such file exists\n",
         1,
     );
 }
@@ -322,13 +322,13 @@ fn sets_keep_slots_and_order() {
     assert_eq!(outcome.status.code(), 2);
     let outcome = hostfile(&["show", "n[1-3] - n2"]);
     let screen = "\
-error[H042]: `-` is no operator
+error[H042]: `-` is not an operator
  --> set:1:8
   |
 1 | n[1-3] - n2
-  |        ^ standard input, if it stood behind one
+  |        ^ standard input, which must follow an operator
   |
-help: the hosts of one set without those of another: `hosts ! rack[1-3]`
+help: the difference of two sets is `hosts ! rack[1-3]`
 set: 1 error, 0 warnings
 ";
     assert_eq!((outcome.stderr.as_str(), outcome.status.code()), (screen, 2));
@@ -345,11 +345,11 @@ fn sets_accept_names_and_warn_about_unused_operand() {
     check(&["show", "--names", sick], "b\nz\n", "", 0);
     let outcome = hostfile(&["show", "--names", &format!("{hosts} ! sikc")]);
     let note =
-        "warning: `sikc` takes nothing away: it is no file, and no host of the set before it\n";
+        "warning: `sikc` removes nothing: it is neither a file nor a host of the set before it\n";
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("a\nb\nc\n", note));
     assert_eq!(outcome.status.code(), 1);
     let outcome = hostfile(&["show", "--include", "n1", "n[1-3]"]);
-    assert!(outcome.stderr.contains("a list of names says none: add `--slots 8`"));
+    assert!(outcome.stderr.contains("the list has no slots: add `--slots 8`"));
     assert_eq!((outcome.stdout.as_str(), outcome.status.code()), ("", 2));
     let outcome = hostfile(&["show", "--slots", "2", "--num_nodes", "1", "--names", "n[1-3]"]);
     assert_eq!(outcome.stdout, "n1\n", "{}", outcome.stderr);

@@ -88,7 +88,7 @@ fn slots_option_sets_missing_slot_counts() {
     check(&directory, &["-H", "names", "--slots", "2"], &[], &["a", "b"], 4, "");
     check(&directory, &["-H", "n[1-2]", "--slots", "3"], &[], &["n1", "n2"], 6, "");
     let (_, stderr, status) = dry_run(&directory, &["--slots", "2"], &[]);
-    assert!(stderr.contains("`--slots` means nothing without `--hostfile`"), "{stderr}");
+    assert!(stderr.contains("`--slots` needs `--hostfile`"), "{stderr}");
     assert_eq!(status, 2);
 }
 
@@ -100,7 +100,7 @@ fn allocation_is_used_and_named() {
         ("SLURM_JOB_NODELIST", "n[01-02]"),
         ("SLURM_TASKS_PER_NODE", "2(x2)"),
     ];
-    let notes = "note: hosts are the allocation of Slurm job 17\n";
+    let notes = "note: hosts are those of the allocation of Slurm job 17\n";
     check(&directory, &[], &slurm, &["n01", "n02"], 4, notes);
     write(&directory.join("ds"), "a slots=2\n");
     check(&directory, &["-H", "ds"], &slurm, &["a"], 2, "");
@@ -108,14 +108,14 @@ fn allocation_is_used_and_named() {
     write(&directory.join("nodes"), "n1\nn1\nn2\n");
     let nodes = directory.join("nodes");
     let nodes = nodes.to_str().expect("text");
-    let notes = "note: hosts are the allocation of PBS\n";
+    let notes = "note: hosts are those of the allocation of PBS\n";
     check(&directory, &[], &[("PBS_NODEFILE", nodes)], &["n1", "n2"], 3, notes);
-    let notes = "note: hosts are the allocation of LSF\n";
+    let notes = "note: hosts are those of the allocation of LSF\n";
     check(&directory, &[], &[("LSB_MCPU_HOSTS", "n1 2 n2 2")], &["n1", "n2"], 4, notes);
     check(&directory, &[], &[("LSB_DJOB_HOSTFILE", nodes)], &["n1", "n2"], 3, notes);
     write(&directory.join("pe"), "n1 2 all.q@n1 UNDEFINED\nn2 2 all.q@n2 UNDEFINED\n");
     let pe = directory.join("pe");
-    let notes = "note: hosts are the allocation of Grid Engine\n";
+    let notes = "note: hosts are those of the allocation of Grid Engine\n";
     let pe = [("PE_HOSTFILE", pe.to_str().expect("text"))];
     check(&directory, &[], &pe, &["n1", "n2"], 4, notes);
 }
@@ -149,7 +149,7 @@ fn invalid_allocation_is_reported() {
     let (_, stderr, status) = dry_run(&directory, &[], &bare);
     assert!(stderr.contains("or use `--slots 8` for all nodes"), "{stderr}");
     assert_eq!(status, 65);
-    let notes = "note: hosts are the allocation of Slurm job 17\n";
+    let notes = "note: hosts are those of the allocation of Slurm job 17\n";
     check(&directory, &["--slots", "8"], &bare, &["n1", "n2", "n3"], 24, notes);
     let (_, stderr, status) = dry_run(&directory, &[], &[("PBS_NODEFILE", "/nowhere/nodes")]);
     assert!(stderr.contains("error[H010]"), "{stderr}");

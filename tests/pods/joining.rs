@@ -23,7 +23,7 @@ fn nodes_started_one_by_one_form_one_job() {
     let others = [2, 1].map(|rank| nodes.node(rank).sh(say).start());
     others[0].wait_for_error("Joining");
     let first = nodes.node(0).sh(say).start();
-    let first = first.end().code(0).says("Waiting  for the other nodes to come to 127.0.0.1:");
+    let first = first.end().code(0).says("Waiting  for the other nodes to connect to 127.0.0.1:");
     let port = nodes.port;
     let expect = [
         format!("127.0.0.1:0 │ 0/4 on 0 at 127.0.0.1:{port}"),
@@ -45,8 +45,7 @@ fn node_without_a_key_runs_alone() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = nodes.bare(1).options(["--no_python", "--no_local_rank"]);
     alone.sh("echo rank $RANK").end().code(0).says(
-        "     Alone  node 1 of 2, rank 1 of 2; what happens on other nodes is neither seen nor \
-         told (see --key_file)\n",
+        "      Node  1 of 2, rank 1 of 2; not connected to the other nodes (see --key_file)\n",
     );
 }
 
@@ -220,7 +219,7 @@ fn node_connects_from_the_chosen_address() {
     );
     let without =
         nodes.bare(0).options(["--no_python", "--local_addr=lo"]).sh(script).end().code(2);
-    without.says("`--local_addr` means nothing without `--key_file`");
+    without.says("`--local_addr` needs `--key_file`");
 }
 
 #[test]
@@ -261,7 +260,7 @@ fn key_file_that_is_not_secret_is_refused() {
     }
     let nodes = Nodes::new(&[1, 1]);
     let key = |name: &str, bytes: &[u8]| nodes.write_key(name, bytes);
-    let make_one = "help: make one and give every node the same: `(umask 077; head -c 32 \
+    let make_one = "help: create one key and copy it to every node: `(umask 077; head -c 32 \
                     /dev/urandom > key)`\n";
     let missing = nodes.dir().join("missing");
     let text =
@@ -278,21 +277,25 @@ fn key_file_that_is_not_secret_is_refused() {
     let open = key("open", &[b'x'; 32]);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o620)).expect("permissions can be set");
     let text = format!(
-        "error[K003]: the key file `{}` can be written by others\nhelp: `chmod go-w` it, or make a \
+        "error[K003]: the key file `{}` is writable by other users\nhelp: `chmod go-w` it, or create a \
          new one\n",
         open.display()
     );
     check(nodes.node_with_key(0, &open), 77, &text);
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("permissions can be set");
-    let readable = format!("warning[K005]: others can read the key file `{}`", open.display());
+    let readable = format!("warning[K005]: other users can read the key file `{}`", open.display());
     let lone = nodes.node_with_key(1, &open).option("--join_timeout=0.1s");
     check(lone, 69, &readable);
-    check(nodes.node(0).option("--master_port=65534"), 2, "with a key at most 65533");
+    check(
+        nodes.node(0).option("--master_port=65534"),
+        2,
+        "expected at most 65533 with `--key_file`",
+    );
     check(nodes.node(0).option("--job_id=a/b"), 2, "expected letters, digits");
     let without = nodes.bare(0).options(["--no_python", "--job_id=a"]);
-    check(without, 2, "`--job_id` means nothing without `--key_file`");
+    check(without, 2, "`--job_id` needs `--key_file`");
     let ssh = Launch::new().options(["--accelerator", "cpu", "--no_python", "--key_file", "key"]);
-    check(ssh, 2, "`--key_file` means nothing without `--no_ssh`");
+    check(ssh, 2, "`--key_file` needs `--no_ssh`");
 }
 
 #[test]

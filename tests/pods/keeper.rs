@@ -165,7 +165,7 @@ fn wait_for_a_name_is_ended_by_sigterm() {
     let (launch, _) = pod(&nodes, 0);
     let job = launch.option("--master_addr=no.such.pod.invalid").through(&NAMESPACE).sh("true");
     let job = job.start();
-    job.wait_for_error("Waiting  for the other nodes to come to no.such.pod.invalid");
+    job.wait_for_error("Waiting  for the other nodes to connect to no.such.pod.invalid");
     // The child of `unshare`: the first process of a namespace is ended by no signal that it does not listen to.
     let init = job.wait_for_role(Role::Agent, 1).remove(0);
     init.signal(Signal::TERM);

@@ -54,13 +54,13 @@ fn manifest_refuses_options_that_every_pod_would_refuse() {
     );
     check_refused(
         &["--", "--master_port=8079", "train.py"],
-        "error[P013]: `--master_port` of the pods would differ from what the manifest itself says\n\
+        "error[P013]: `--master_port` of the pods would differ from the manifest\n\
          help: give `--master_port` to `remuda k8s manifest`, before the `--`\n",
     );
     check_refused(
         &["--master_port=8079", "--", "train.py"],
-        "error[P013]: port 8080 is that of the probes, and the job has 8079 to 8081\n\
-         help: give another `--master_port`, or another `--status_port`\n",
+        "error[P013]: port 8080 of the probes is one of the job's ports, 8079 to 8081\n\
+         help: use another `--master_port` or `--status_port`\n",
     );
     let words = ["--nodes=2", "--gpus=1", "--", "--log_level=$(LEVEL)", "train.py"];
     assert_eq!(printed(&words).len(), 2, "the value that Kubernetes puts in is unknown");

@@ -309,7 +309,7 @@ fn run(words: &[&str]) -> (String, String, Option<i32>) {
 fn manifest_names_the_secret_that_must_exist() {
     let (_, notes, status) = run(&["--resource=cpu=1,memory=1Gi", "--namespace=ml"]);
     let expect = "\
-note: the pods need a Secret `train-key` with an entry `key`; unless it exists, make it:
+note: the pods need a Secret `train-key` with an entry `key`; if it is missing, create it:
   head -c 32 /dev/urandom | kubectl create secret generic train-key --from-file=key=/dev/stdin \
                   --namespace=ml
 ";
@@ -374,7 +374,7 @@ error[C006]: `--resource` cannot be `nvidia.com/gpu=1`
  --> command line:1:61
   |
 1 | remuda k8s manifest --image=i --nodes=2 --gpus=1 --resource=nvidia.com/gpu=1 train.py
-  |                                                             ^^^^^^^^^^^^^^ `--gpus` asks for it
+  |                                                             ^^^^^^^^^^^^^^ `--gpus` adds it
   |
 help: leave one of the two out
 ";
@@ -473,7 +473,7 @@ error[C007]: `--kind lws` has no `--ttl`
  --> command line:1:58
   |
 1 | remuda k8s manifest --image=i --nodes=2 --kind=lws --ttl=5m train.py
-  |                                                ---       ^^ not understood by the controller
+  |                                                ---       ^^ not supported by the controller
   |                                                |
   |                                                the controller
   |
@@ -506,5 +506,5 @@ fn unsupported_options_of_a_controller_are_refused() {
         "a LeaderWorkerSet runs until it is deleted: leave it out, or use `--kind jobset`";
     check("lws", "--ttl=5m", deleted);
     check("lws", "--deadline=5m", deleted);
-    check("volcano", "--deadline=5m", "give `--timeout TIME` to the pods, behind the `--`");
+    check("volcano", "--deadline=5m", "give `--timeout TIME` to the pods, after the `--`");
 }

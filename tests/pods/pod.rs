@@ -48,13 +48,13 @@ fn pods_without_a_key_require_isolated() {
     let nodes = Nodes::new(&[1, 1]);
     let alone = || bare(&nodes).option("--nodes=2").env("LWS_WORKER_INDEX", "1");
     alone().sh("true").end().code(78).says(
-        "error[P006]: the pods have no key, and would not hear of each other\nhelp: mount a Secret in \
-         every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with `--isolated` each starts \
-         its workers alone\n",
+        "error[P006]: the pods have no key and could not connect to each other\nhelp: mount a Secret in \
+         every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with `--isolated` every pod \
+         starts its workers without connections\n",
     );
     let alone = alone().option("--isolated").sh("echo rank $RANK").end().code(0);
     assert_eq!(alone.stdout_text(), "pod-1:1 │ rank 1\n");
-    alone.says("     Alone  node 1 of 2, rank 1 of 2;");
+    alone.says("      Node  1 of 2, rank 1 of 2;");
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     check(
         pod().env("KUBERNETES_SERVICE_HOST", ""),
         "error[P001]: cannot determine the rank of this node\nhelp: give `--nodes N --node_rank N --master_addr \
-         ADDR`, or set NODE_RANK; `remuda pod --help` lists the platforms that are known\n",
+         ADDR`, or set NODE_RANK; `remuda pod --help` lists the known platforms\n",
     );
     check(
         pod().env("JOB_COMPLETION_INDEX", "1"),
         "error[P004]: the number of pods is not set\nhelp: give `--nodes N`, or set \
-         REMUDA_NODES; an Indexed Job's is `completions`\n",
+         REMUDA_NODES to the `completions` of an Indexed Job\n",
     );
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),

@@ -249,7 +249,7 @@ help: `--data`: every worker reads it: the same path must exist on every node
   n1: cannot read `/nowhere/kept`: no such file or directory
 help: `--resume`: rank 0 reads it: the path must exist on its node
   n1: `DIR/kept` is in use: it contains `step-00000007.safetensors`
-help: to go on with that run: `--resume DIR/kept`; else name another `--checkpoint_dir`
+help: to continue that run: `--resume DIR/kept`; otherwise use another `--checkpoint_dir`
 ";
     assert_eq!(screen(&outcome), expected);
     assert_eq!(outcome.screen().find("error["), Some(0), "{outcome:#?}");
@@ -393,7 +393,7 @@ error[D001]: n1: cannot be reached: permission denied
   help: `ssh -o BatchMode=yes -F DIR/ssh_config stranger@n1 true` must succeed without a prompt; see `ssh-add -l`
 ";
     let outcome = launch.option("--preflight").sh("exit 0").end().code(69);
-    let so = "error[R100]: the only host cannot take part; nothing was started\n\
+    let so = "error[R100]: the only host failed the checks; nothing was started\n\
               help: fix the problems above; `remuda doctor` with the same options gives details\n";
     assert_eq!(screen(&outcome), expected.to_owned() + so);
     let mut doctor = command(REMUDA);

@@ -15,14 +15,16 @@ use crate::cli::line::{BadValue, whole};
 use crate::pool::nearest;
 use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
 
-/// Smallest message size without `-b` and `-e`, in bytes.
+/// Smallest message size without `-b`, in bytes.
 const FIRST_BYTES: u64 = 8;
+/// Largest message size without `-e`, in bytes.
 const LAST_BYTES: u64 = 64 << 20;
 /// Message size of `--pairs`, in bytes.
 const PAIR_BYTES: u64 = 8 << 20;
+/// Largest number of iterations.
 const TIMES_MAX: i64 = 1_000_000;
 
-/// What is measured, and how; where is decided by the launch options beside these.
+/// Options of a measurement; hosts and slots are launch options.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Measurement", rename_all = "snake_case")]
@@ -31,8 +33,8 @@ pub(super) struct BenchArgs {
     /// or send-recv
     #[arg(value_name = "COLLECTIVE", value_parser = parse_collective)]
     pub(super) collective: Collective,
-    /// Memory and transport: host (CPU memory), nccl (GPU memory), or staged (GPU memory by way of the
-    /// host; ranks can share a GPU)
+    /// Memory and transport: host (CPU memory), nccl (GPU memory), or staged (GPU memory, copied through
+    /// the host; ranks can share a GPU)
     #[arg(long, value_name = "BACKEND", default_value = "host", value_parser = parse_backend)]
     pub(super) backend: Backend,
     /// Smallest message size: `8`, `64K`, `1M` [default: 8]
@@ -44,7 +46,7 @@ pub(super) struct BenchArgs {
     /// Multiply the size by N at each step [default: 2]
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
     pub(super) step_factor: Option<u64>,
-    /// Add SIZE bytes at each step in place of multiplying
+    /// Add SIZE bytes at each step instead of multiplying
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
     pub(super) step_bytes: Option<u64>,
     /// Timed iterations per size [default: as many as fit in 0.1 s, 20 to 5000]
@@ -87,8 +89,8 @@ pub(super) struct BenchArgs {
     /// (repeatable; the columns show the first)
     #[arg(long, value_name = "FILE")]
     pub(super) compare: Vec<PathBuf>,
-    /// Write a chart of bus bandwidth over size, or a heat map of pairs, to this SVG file; several types
-    /// or reductions are several curves
+    /// Write a chart of bus bandwidth over size, with a curve for each type and reduction, or a heat map
+    /// of pairs, to this SVG file
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
     pub(super) plot: Option<PathBuf>,
     /// Print algorithm thresholds, TCP streams per peer (REMUDA_STREAMS) and the NCCL version
@@ -247,7 +249,7 @@ fn values_of<T: Copy + PartialEq>(text: &str, table: &[(&str, T)]) -> Result<Vec
 fn unknown(text: &str, names: &[&str]) -> BadValue {
     let help = match nearest(text, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", names.join(", ")),
+        None => format!("expected one of {}", names.join(", ")),
     };
     BadValue::new("unknown").help(help)
 }
@@ -277,19 +279,19 @@ fn parse_size(text: &str) -> Result<u64, BadValue> {
 /// help names the `option` for hosts.
 fn parse_size_or_hosts(text: &str, (verb, option): (&str, &str)) -> Result<u64, BadValue> {
     let names_hosts = text.starts_with(|first: char| first.is_alphabetic() || first == '@');
-    let help = || format!("hosts are {verb} with `--{option} {text}`; a size is `64M`");
+    let help = || format!("to {verb} hosts: `--{option} {text}`; a size is `64M`");
     parse_size(text).map_err(|bad| if names_hosts { bad.help(help()) } else { bad })
 }
 
 /// Parses the size of `-e`; in `remuda run`, the letter excludes hosts.
 fn parse_last(text: &str) -> Result<u64, BadValue> {
-    parse_size_or_hosts(text, ("left out", "exclude"))
+    parse_size_or_hosts(text, ("exclude", "exclude"))
 }
 
 /// Parses the size of `-i`, which must be greater than 0; in `remuda run`, the letter includes
 /// hosts.
 fn parse_step(text: &str) -> Result<u64, BadValue> {
-    match parse_size_or_hosts(text, ("taken", "include"))? {
+    match parse_size_or_hosts(text, ("include", "include"))? {
         0 => Err(BadValue::new("it must be greater than 0").help("write a size such as `1M`")),
         bytes => Ok(bytes),
     }
@@ -339,7 +341,7 @@ fn parse_picture(file: OsString) -> Result<PathBuf, BadValue> {
     }
     let named = file.with_extension("svg");
     let help = format!("name it `{}`", named.display());
-    Err(BadValue::new("pictures are written as SVG").help(help))
+    Err(BadValue::new("charts are written as SVG").help(help))
 }
 
 fn parse_threshold(text: &str) -> Result<f64, BadValue> {
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn words_say_the_same() {
+    fn worker_line_has_the_same_options() {
         check_words("all-reduce");
         check_words("allgather -b 1K -e 1G -f 4 -n 100 -w 0 -c 0 -d half -a 3 -R 0 --json");
         check_words("REDUCE_SCATTER -b 5 -e 50 -i 5 -o all -d all -r 3 --plot p --order any");
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_fits_what_is() {
+    fn missing_sizes_fit_the_given_size() {
         check_sizes("-b 16M -f 2", &[16 << 20, 32 << 20, 64 << 20]);
         check_sizes("-b 1G", &[1 << 30]);
         check_sizes("-e 4", &[4]);
@@ -396,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense() {
+    fn invalid_values_are_refused() {
         check_refused("", "COLLECTIVE");
         check_refused("all-reduse", "unknown");
         check_refused("all-reduce -b x", "expected a size");
         check_refused("all-reduce -i 0", "it must be greater than 0");
         check_refused("all-reduce --plot a.PNG", "written as SVG");
-        check_refused("all-reduce -f 1", "it is a number from 2 to");
-        check_refused("all-reduce -n 0", "it is a number from 1 to");
+        check_refused("all-reduce -f 1", "expected a number from 2 to");
+        check_refused("all-reduce -n 0", "expected a number from 1 to");
         check_refused("all-reduce --threshold 0", "expected GB/s");
         check_refused("all-reduce -d int8", "unknown");
         check_refused("all-reduce --order none", "unknown");

@@ -26,11 +26,11 @@ const RESULTS_BYTES_MAX: u64 = 64 << 20;
 pub(super) fn run(
     args: &BenchArgs,
     typed: &Typed,
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
 ) -> Result<(), CliError> {
     let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
-        let why = "both say which size is next";
+        let why = "both set the next size";
         return Err(cannot_combine(typed, "stepfactor", "stepbytes", why).into());
     }
     let options = args.lower().map_err(|error| bad_sizes(error, typed))?;
@@ -43,24 +43,24 @@ pub(super) fn run(
         return Err(refused.into());
     }
     if args.pairs && args.backend != Backend::Host {
-        let why = "pairs are measured on the host";
+        let why = "pairs are measured in host memory only";
         return Err(cannot_combine(typed, "pairs", "backend", why).into());
     }
     if args.pairs && !args.compare.is_empty() {
         return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes").into());
     }
     if args.json && !args.compare.is_empty() && args.plot.is_none() {
-        let why = "a document shows no earlier results";
+        let why = "`--json` shows no earlier results";
         return Err(cannot_combine(typed, "json", "compare", why).into());
     }
-    let workers = place.workers();
+    let workers = cluster.workers();
     if workers < 2 {
         for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
             let Some(place) = typed.name_of(flag).filter(|_| given) else { continue };
             let refused = typed.refuse(&[place], |spans| {
-                let message = format!("one rank measures nothing that `--{flag}` could judge");
+                let message = format!("`--{flag}` needs at least two ranks");
                 Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-                    .help("take two ranks or more")
+                    .help("start two ranks or more: `--num_gpus 2`")
             });
             return Err(refused.into());
         }
@@ -74,14 +74,14 @@ pub(super) fn run(
         return Err(refused.into());
     }
     // On other machines, the workers check this.
-    if matches!(place.transport, Transport::Ssh(_)) {
+    if matches!(cluster.transport, Transport::Ssh(_)) {
         return Ok(());
     }
     if args.backend != Backend::Host && lower::gpu_count() == 0 {
         let refused = typed.refuse(&[value("backend")], |spans| {
             let message = format!("there is no GPU on this machine for backend `{}`", args.backend);
             Diagnostic::error(NO_GPU, spans[0], message)
-                .help("leave `--backend` out to measure memory of the host")
+                .help("leave `--backend` out to measure host memory")
         });
         return Err(CliError::refused(Status::Config, refused));
     }
@@ -91,8 +91,8 @@ pub(super) fn run(
             let message = format!("cannot use `{}`: {why}", file.display());
             let refused = typed.refuse(&[value("compare")], |spans| {
                 Diagnostic::error(EARLIER_UNREADABLE, spans[0], message).help(
-                    "give what `remuda bench --json` wrote to its standard output, or a table of \
-                         nccl-tests or the OSU micro-benchmarks",
+                    "use the standard output of `remuda bench --json`, or a table of nccl-tests \
+                         or the OSU micro-benchmarks",
                 )
             });
             CliError::refused(status, refused)
@@ -103,7 +103,7 @@ pub(super) fn run(
         let message = format!("cannot write `{}`: {why}", file.display());
         let refused = typed.refuse(&[value("plot")], |spans| {
             Diagnostic::error(CANNOT_WRITE, spans[0], message)
-                .help("name a file in a directory that is there and can be written")
+                .help("name a file in a directory that exists and that you can write")
         });
         CliError::refused(Status::CantCreate, refused)
     })
@@ -111,8 +111,10 @@ pub(super) fn run(
 
 fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
     let (flags, help): (&[_], _) = match error {
-        SizesError::Empty => (&["maxbytes", "minbytes"], "sizes go from `-b` to `-e`, ascending"),
-        SizesError::TooMany { .. } => (&["stepbytes"], "give a greater step, or `-f 2`"),
+        SizesError::Empty => {
+            (&["maxbytes", "minbytes"], "the size of `-b` must not be greater than that of `-e`")
+        }
+        SizesError::TooMany { .. } => (&["stepbytes"], "use a larger step, or `-f 2`"),
     };
     let given = flags.iter().find_map(|flag| typed.place_of(flag));
     let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end())], |spans| {
@@ -137,7 +139,7 @@ pub(super) fn read_earlier(
         return Err((Status::BadInput, format!("it is larger than {limit} MiB")));
     }
     let text = String::from_utf8(bytes)
-        .map_err(|_| (Status::BadInput, "it holds no text, and so no results".to_owned()))?;
+        .map_err(|_| (Status::BadInput, "it is not a text file".to_owned()))?;
     read_results(&text, file.display().to_string(), collective, world)
         .map_err(|error| (Status::BadInput, error.to_string()))
 }
@@ -163,8 +165,8 @@ fn check_memory(
         let (workers, total) = (count(workers, "worker"), show_bytes(total));
         let available = show_bytes(available);
         let message =
-            format!("{workers} would take about {total} of memory, {available} are available");
-        Diagnostic::error(TOO_LARGE, spans[0], message).help("give a smaller `--maxbytes`")
+            format!("{workers} would need about {total} of memory, {available} are available");
+        Diagnostic::error(TOO_LARGE, spans[0], message).help("use a smaller `--maxbytes`")
     });
     Err(CliError::refused(Status::OsLimit, refused))
 }

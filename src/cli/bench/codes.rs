@@ -27,7 +27,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         EARLIER_UNREADABLE,
         "earlier results cannot be read",
         "`--compare` takes the standard output of `remuda bench … --json`. Keep the output of a \
-         good run:\n\n    remuda bench all-reduce -H hosts --json > good.json\n\n`--compare` \
+         reference run:\n\n    remuda bench all-reduce -H hosts --json > baseline.json\n\n`--compare` \
          also takes what nccl-tests, the OSU micro-benchmarks and `remuda bench` \
          print:\n\n    mpirun -np 2 osu_allreduce > mpi.txt\n    remuda bench all-reduce \
          --num_gpus 2 --compare mpi.txt\n\nIt takes any table whose first two columns are bytes \
@@ -51,7 +51,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
         "Wrong results always fail: the cause is memory, a network adapter, a driver, or a bug \
          in remuda. With `--threshold GB/s` the bus bandwidth of the best size must reach the \
          threshold; with `--pairs` the bandwidth of every pair of nodes must. The exit status is \
-         1, so that a job starts on good nodes only:\n\n    remuda bench all-reduce -H hosts \
+         1, so that a job starts on usable nodes only:\n\n    remuda bench all-reduce -H hosts \
          --threshold 10 && remuda run -H hosts train.py",
     ),
     story(

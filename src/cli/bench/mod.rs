@@ -52,11 +52,11 @@ const HELP_END: &str = "\
 Rank 0 prints the table, reads `--compare` and writes `--plot`, on its node. The default backend is that
 of the bundled runtime: shared memory inside a node, TCP between nodes, and sums in the canonical
 order. With `--backend nccl` data is in GPU memory, and NCCL sums it in an order of its own unless
-`--order canonical` is given. Another backend is never used in its place: what cannot be measured is an
-error.
+`--order canonical` is given. If a backend cannot be used, that is an error: remuda never falls back to
+another one.
 
-The columns are those of nccl-tests. An operation is measured as it works: in place (all-reduce,
-broadcast, reduce) or out of place; the columns of the other way hold `-`.
+The columns are those of nccl-tests. All-reduce, broadcast and reduce are measured in place, the other
+operations out of place; the columns of the other mode contain `-`.
 
 Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as for `remuda run`.";
 
@@ -76,24 +76,24 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if bundled::is_worker() {
         return worker_main(words);
     }
-    let (mut face, typed) = super::parse_as::<BenchFace>(definition(), words)?;
-    if !face.watch.dry_run {
-        face.bench.json = std::mem::take(&mut face.watch.json);
+    let (mut cli, typed) = super::parse_as::<BenchFace>(definition(), words)?;
+    if !cli.watch.dry_run {
+        cli.bench.json = std::mem::take(&mut cli.watch.json);
     }
-    super::check::place(&face.place, &typed)?;
-    super::check::connected(&face.place, &typed)?;
-    super::check::watch(&face.watch, &typed)?;
+    super::check::place(&cli.place, &typed)?;
+    super::check::connected(&cli.place, &typed)?;
+    super::check::watch(&cli.watch, &typed)?;
     let terminal = Terminal::look();
-    if face.bench.backend == Backend::Host {
-        let note = "numbers of GPUs are measured with `--backend nccl`";
-        bundled::take_cpu_slots(&mut face.place, note, terminal);
+    if cli.bench.backend == Backend::Host {
+        let note = "`--backend nccl` measures GPUs";
+        bundled::take_cpu_slots(&mut cli.place, note, terminal);
     }
-    let place = lower::place(&face.place, &typed, terminal)?;
-    super::check::stdin(&face.watch, place.workers(), &typed)?;
-    check::run(&face.bench, &typed, &place)?;
-    let program = bundled::own_program(&place.transport)?;
-    let words = std::iter::once(WORKER_COMMAND.into()).chain(face.bench.words()).collect();
-    let what = Started::new(program, words, Speaker::Rank0(CauseRule::Rank0));
-    let what = Started { class: RunClass::Tool, ..what };
-    run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
+    let cluster = lower::place(&cli.place, &typed, terminal)?;
+    super::check::stdin(&cli.watch, cluster.workers(), &typed)?;
+    check::run(&cli.bench, &typed, &cluster)?;
+    let program = bundled::own_program(&cluster.transport)?;
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.words()).collect();
+    let worker_program = Started::new(program, words, Speaker::Rank0(CauseRule::Rank0));
+    let worker_program = Started { class: RunClass::Tool, ..worker_program };
+    run::start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
 }

@@ -53,7 +53,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     })?;
     let world = group.world_size();
     let earlier = if group.rank() == 0 { prepare(&args, world)? } else { Vec::new() };
-    let (document, picture) = match measure_all(&group, &args, &options, &earlier) {
+    let (document, chart) = match measure_all(&group, &args, &options, &earlier) {
         Ok(document) => document,
         Err(error) => {
             print_error(&format!("remuda bench: rank {}: {error}\n", group.rank()));
@@ -67,9 +67,9 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     if args.json {
         print(&document.show()).map_err(CliError::output)?;
     }
-    let kept = keep(picture, args.plot.as_deref());
+    let chart_status = keep(chart, args.plot.as_deref());
     match judge(&document, args.threshold) {
-        Ok(()) => Ok(kept),
+        Ok(()) => Ok(chart_status),
         Err(shortfall) => {
             print_error(&format!("error[{NOT_GOOD_ENOUGH}]: {shortfall}\n"));
             Ok(Status::Findings)
@@ -111,11 +111,11 @@ fn measure_all(
     options: &Options,
     earlier: &[Earlier],
 ) -> Result<(Document, Option<String>), Error> {
-    let speaks = group.rank() == 0 && !args.json;
-    let draws = group.rank() == 0 && args.plot.is_some();
+    let prints = group.rank() == 0 && !args.json;
+    let draws_chart = group.rank() == 0 && args.plot.is_some();
     // If the output cannot be written, the measurement continues.
     let say = |text: &str| {
-        if speaks {
+        if prints {
             let _ = print(text);
         }
     };
@@ -128,12 +128,13 @@ fn measure_all(
         let pairs = measure_pairs(group, options)?;
         say(&show_pairs(&pairs));
         document.pairs = pairs.rows();
-        let picture = draws.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
-        return Ok((document, picture));
+        let chart =
+            draws_chart.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
+        return Ok((document, chart));
     }
     // NCCL has its own thresholds.
-    let is_ours = options.backend != Backend::Nccl;
-    let thresholds = (args.verbose && is_ours).then(|| group.thresholds());
+    let is_own_runtime = options.backend != Backend::Nccl;
+    let thresholds = (args.verbose && is_own_runtime).then(|| group.thresholds());
     let thresholds = thresholds.as_ref();
     let library = args.verbose.then(|| opened.library()).flatten();
     let (hosts, library, earlier_first) = (&document.hosts, library.as_deref(), earlier.first());
@@ -144,8 +145,8 @@ fn measure_all(
     document.rows =
         measure(&opened, options, &mut |row: &Row| say(&show_row(row, collective, beside)))?;
     say(&show_foot(&document.rows));
-    let picture = draws.then(|| show_results(&document, earlier));
-    Ok((document, picture))
+    let chart = draws_chart.then(|| show_results(&document, earlier));
+    Ok((document, chart))
 }
 
 /// Builds a document with everything that is known before the first size.
@@ -173,9 +174,9 @@ fn begin(
 }
 
 /// Writes the chart. The results have been printed before.
-fn keep(picture: Option<String>, file: Option<&Path>) -> Status {
-    let (Some(picture), Some(file)) = (picture, file) else { return Status::Success };
-    let Err(error) = fs::write(file, picture) else { return Status::Success };
+fn keep(chart: Option<String>, file: Option<&Path>) -> Status {
+    let (Some(chart), Some(file)) = (chart, file) else { return Status::Success };
+    let Err(error) = fs::write(file, chart) else { return Status::Success };
     let (file, why) = (file.display(), reason(&error));
     print_error(&format!("error[{CANNOT_WRITE}]: cannot write `{file}`: {why}\n"));
     Status::CantCreate

@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn shell_lines_go_on_behind_a_backslash() {
+    fn shell_lines_are_continued_after_a_backslash() {
         assert_eq!(shell_line("remuda run -n 4 x.py", 40), "  remuda run -n 4 x.py");
         assert_eq!(shell_line("remuda run -n 4 x.py", 20), "  remuda run -n 4 \\\n      x.py");
     }
 
     #[test]
-    fn long_lines_go_on_below_their_beginning() {
+    fn long_lines_keep_their_indentation() {
         assert_eq!(fit("short\n", 8), "short\n");
         assert_eq!(fit("  aaaa bbbb cccc\nx", 10), "  aaaa\n      bbbb\n      cccc\nx");
         assert_eq!(fit("\u{1b}[1maaaa\u{1b}[0m bbbb", 9), "\u{1b}[1maaaa\u{1b}[0m bbbb");
@@ -140,7 +140,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_line_is_too_wide_and_no_letter_is_lost(text in "[a-z ]{0,60}(\n {0,6}[a-z]{0,30}){0,3}", width in 12usize..60) {
+        fn lines_fit_the_width_and_keep_all_letters(text in "[a-z ]{0,60}(\n {0,6}[a-z]{0,30}){0,3}", width in 12usize..60) {
             let fitted = fit(&text, width);
             prop_assert!(fitted.lines().all(|line| columns(line) <= width), "{fitted}");
             let letters = |text: &str| text.split_whitespace().collect::<String>();

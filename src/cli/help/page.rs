@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_a_page_is_wider_than_the_terminal() {
+    fn pages_fit_the_terminal() {
         let commands = commands();
         for width in WIDTH_MIN..=160 {
             for command in &commands {

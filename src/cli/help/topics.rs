@@ -60,7 +60,7 @@ pub(super) const BRIEFS: [(&str, &str); 19] = [
     ("batch_size", "Samples in a micro-batch of a worker"),
     ("checkpoint_dir", "Directory for checkpoints"),
     ("resume", "Continue from a checkpoint, or from the newest one"),
-    ("backend", "host, nccl (GPU memory) or staged (GPU memory, by the host)"),
+    ("backend", "host, nccl (GPU memory) or staged (GPU memory, through the host)"),
     ("collective", "all-reduce, all-gather, reduce-scatter, all-to-all, …"),
     ("iters", "Timed iterations per size"),
     ("threshold", "Exit with 1 if the bus bandwidth is lower"),
@@ -99,7 +99,7 @@ pub(super) const TOPICS: [Topic; 17] = [
                 "remuda pod --key_file /etc/remuda/key train.py --lr 0.1",
             ),
             (
-                "where the platform is not known",
+                "if the platform is not known",
                 "remuda pod --key_file key --nodes 2 --node_rank 0 --master_addr pod-0 train.py",
             ),
             (
@@ -129,7 +129,7 @@ pub(super) const TOPICS: [Topic; 17] = [
     Topic {
         command: "k8s containerfile",
         options: &[],
-        examples: &[("to be changed for your program", "remuda k8s containerfile > Containerfile")],
+        examples: &[("a template to edit", "remuda k8s containerfile > Containerfile")],
     },
     Topic {
         command: "launch",
@@ -176,7 +176,7 @@ pub(super) const TOPICS: [Topic; 17] = [
             ("a GPT on four workers of this machine", "remuda train -n 4"),
             ("an MLP, 200 steps", "remuda train -n 2 --model mlp --steps 200"),
             (
-                "begin, or continue at the newest checkpoint",
+                "start, or continue from the newest checkpoint",
                 "remuda train -n 4 --checkpoint_dir run --save_every 100 --resume auto",
             ),
         ],
@@ -226,7 +226,10 @@ pub(super) const TOPICS: [Topic; 17] = [
         examples: &[
             ("every error and warning of a file", "remuda hostfile check hosts"),
             ("make the changes that are certain", "remuda hostfile check --fix hosts"),
-            ("for a code host", "remuda hostfile check --format sarif hosts > hosts.sarif"),
+            (
+                "as SARIF, for code scanning",
+                "remuda hostfile check --format sarif hosts > hosts.sarif",
+            ),
         ],
     },
     Topic {
@@ -235,7 +238,7 @@ pub(super) const TOPICS: [Topic; 17] = [
         examples: &[
             ("print the canonical form", "remuda hostfile fmt hosts"),
             ("write it into the file", "remuda hostfile fmt --write hosts"),
-            ("name the files that are in another form", "remuda hostfile fmt --check hosts"),
+            ("list the files that are not formatted", "remuda hostfile fmt --check hosts"),
         ],
     },
     Topic {
@@ -272,13 +275,13 @@ pub(super) const TOPICS: [Topic; 17] = [
     },
     Topic {
         command: "doctor",
-        options: &["hostfile", "include", "exclude", "quick", "full", "good", "json"],
+        options: &["hostfile", "include", "exclude", "quick", "full", "usable", "json"],
         examples: &[
             ("this machine", "remuda doctor"),
-            ("two hosts, without what takes time", "remuda doctor -H n1,n2 --quick"),
+            ("two hosts, quick checks only", "remuda doctor -H n1,n2 --quick"),
             (
-                "write the hosts without errors into a file",
-                "remuda doctor -H hosts --good hosts.good train.py",
+                "write the usable hosts into a file",
+                "remuda doctor -H hosts --usable hosts.usable train.py",
             ),
         ],
     },

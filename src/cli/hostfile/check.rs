@@ -14,7 +14,7 @@ use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
 
-/// What is typed behind `remuda hostfile check`.
+/// Arguments of `remuda hostfile check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckArgs {
     /// Files to check; `-` is standard input; `n1:8,n2:8` is a list of hosts
@@ -38,9 +38,9 @@ pub(super) struct CheckArgs {
 /// Output format (`--format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people.
+    /// Text for terminals.
     Human,
-    /// A document of ours.
+    /// JSON document of remuda.
     Json,
     /// SARIF 2.1.0.
     Sarif,
@@ -188,15 +188,15 @@ fn fix(
         let note = fixable(file, &reading, "would make in a file");
         return Ok((reading, note));
     }
-    let mended = mend(reading, options);
-    if mended.changes == 0 {
-        return Ok((mended.reading, String::new()));
+    let fixed = mend(reading, options);
+    if fixed.changes == 0 {
+        return Ok((fixed.reading, String::new()));
     }
     let name = file.display();
-    let done = count(mended.changes as u64, "change");
-    write::replace(file, &mended.reading.findings.source.text)
+    let changes = count(fixed.changes as u64, "change");
+    write::replace(file, &fixed.reading.findings.source.text)
         .map_err(|source| LoadError::NotWritten { path: file.to_owned(), source })?;
-    Ok((mended.reading, format!("note: {name}: {done} made\n")))
+    Ok((fixed.reading, format!("note: {name}: {changes} made\n")))
 }
 
 /// Text with the findings of a file, or with the number of its hosts and slots.

@@ -10,7 +10,7 @@ use crate::pool::{Reading, comments};
 use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::world::world_json;
 
-/// What is typed behind `remuda hostfile convert`.
+/// Arguments of `remuda hostfile convert`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ConvertArgs {
     /// Hostfile; `-` is standard input; `n1:8,n2:8` is a list of hosts

@@ -8,7 +8,7 @@ use crate::base::Status;
 use crate::pool::{Difference, Reading, diff};
 use crate::report::diagnostic::Paint;
 
-/// What is typed behind `remuda hostfile diff`.
+/// Arguments of `remuda hostfile diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DiffArgs {
     /// First hostfile; `-` is standard input; `n1:8,n2:8` is a list of hosts

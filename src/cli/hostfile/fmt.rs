@@ -8,13 +8,13 @@ use crate::base::Status;
 use crate::pool::format;
 use crate::report::diagnostic::{Paint, show_findings};
 
-/// What is typed behind `remuda hostfile fmt`.
+/// Arguments of `remuda hostfile fmt`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FmtArgs {
     /// Files to format; `-` is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the files in place of standard output
+    /// Write the files instead of standard output
     #[arg(short, long, conflicts_with = "check")]
     write: bool,
     /// List the files that are not formatted, and change nothing

@@ -56,7 +56,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Every user can write the file, and so choose the hosts of the job.
-    #[error("hostfile `{}` is writable by everyone", .0.display())]
+    #[error("hostfile `{}` is writable by all users", .0.display())]
     WritableByAll(PathBuf),
     /// The file is larger than the limit.
     #[error("hostfile `{}` is larger than 64 MiB", .0.display())]
@@ -120,7 +120,8 @@ impl LoadError {
             Self::Missing(path) if are_host_names(&path.to_string_lossy()) => (
                 codes::FILE_MISSING,
                 path,
-                "correct the path, or say a host's slots: `-H HOST:4`; without -H it is this machine",
+                "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this \
+                 machine",
             ),
             Self::Missing(path) => (
                 codes::FILE_MISSING,
@@ -135,22 +136,24 @@ impl LoadError {
                 (codes::NOT_A_FILE, path, "it names no host; a job without -H runs on this machine")
             }
             Self::NotAFile { path, .. } => {
-                (codes::NOT_A_FILE, path, "write the hosts to a file and give that")
+                (codes::NOT_A_FILE, path, "write the hosts to a file and use that file")
             }
             Self::Unreadable { path, source } if source.raw_os_error() == Some(libc::ELOOP) => {
-                (codes::UNREADABLE, path, "the link leads back to itself; name the file")
+                (codes::UNREADABLE, path, "the link points to itself; name the file")
             }
             Self::Unreadable { path, .. } => {
-                (codes::UNREADABLE, path, "make it readable for yourself: `chmod u+r`")
+                (codes::UNREADABLE, path, "make it readable: `chmod u+r`")
             }
             Self::WritableByAll(path) => (
                 codes::WRITABLE_BY_ALL,
                 path,
                 "`chmod o-w` the file, or pass --allow_insecure_files",
             ),
-            Self::NotWritten { path, .. } => {
-                (codes::NOT_WRITTEN, path, "its directory must be writable: it is written anew")
-            }
+            Self::NotWritten { path, .. } => (
+                codes::NOT_WRITTEN,
+                path,
+                "its directory must be writable, because the file is replaced",
+            ),
             Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
         };
         let message = match self {
@@ -185,14 +188,14 @@ pub(super) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Readin
     let list = with_slots(text);
     let list = if name == LIST_NAME { list } else { format!("-H {list}") };
     // Only the first host without slots is reported: the help contains the whole corrected list.
-    let mut is_told = false;
+    let mut is_reported = false;
     reading.findings.diagnostics.retain_mut(|found| {
         if found.code != codes::MISSING_SLOTS {
             return true;
         }
         let help = format!("write the slots of each host, `{list}`, or add `--slots N`");
         found.help = Some(help);
-        !std::mem::replace(&mut is_told, true)
+        !std::mem::replace(&mut is_reported, true)
     });
     reading
 }
@@ -358,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_root_and_our_own_are_not_foreign() {
+    fn files_of_root_and_the_own_user_are_trusted() {
         assert!(!is_foreign(1000, 1000));
         assert!(!is_foreign(0, 1000));
         assert!(is_foreign(1001, 1000));

@@ -42,7 +42,9 @@ enum HostfileCommand {
     #[command(after_help = STATUS_HELP)]
     Show(show::ShowArgs),
     /// Show the differences between two hostfiles.
-    #[command(after_help = "Exit status: 0 no difference, 1 differences, 2 could not be read.")]
+    #[command(
+        after_help = "Exit status: 0 no difference, 1 differences, 2 a file could not be read."
+    )]
     Diff(diff::DiffArgs),
 }
 
@@ -91,7 +93,7 @@ pub fn run(args: &HostfileArgs, paint: Paint) -> CommandOutput {
 fn lines(texts: impl Iterator<Item = impl std::fmt::Display>) -> String {
     use std::fmt::Write as _;
     texts.fold(String::new(), |mut out, text| {
-        writeln!(out, "{text}").expect("a String takes everything");
+        writeln!(out, "{text}").expect("writing to a String cannot fail");
         out
     })
 }

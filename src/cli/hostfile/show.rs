@@ -13,11 +13,11 @@ use crate::pool::{Host, Pool, ReadOptions, Reading, SlotCount, codes, read_any, 
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::world::{names_json, show_world, world_json};
 
-/// What is typed behind `remuda hostfile show`.
+/// Arguments of `remuda hostfile show`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ShowArgs {
     /// Hostfile, list of hosts, or sets joined by `,` (union), `&` (intersection), `!` (difference), `^`
-    /// (symmetric difference); a word that is no file is a list of hosts: `hosts & rack[1-3]`
+    /// (symmetric difference); a word that is not a file is a list of hosts: `hosts & rack[1-3]`
     #[arg(required = true, value_name = "SET")]
     set: Vec<String>,
     /// Print JSON
@@ -75,9 +75,9 @@ fn empty_set(args: &ShowArgs) -> String {
     let words = terms.iter().map(|(_, operand)| operand.text);
     let is_name = |word: &&str| !is_pattern(word) && *word != "-" && !Path::new(word).exists();
     let names = words.filter(is_name).map(|name| {
-        format!("note: `{}` is a host here: there is no such file\n", name.escape_debug())
+        format!("note: `{}` is read as a host: no such file exists\n", name.escape_debug())
     });
-    std::iter::once("warning: no host is in this set\n".to_owned()).chain(names).collect()
+    std::iter::once("warning: the set contains no host\n".to_owned()).chain(names).collect()
 }
 
 fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Paint) {
@@ -120,9 +120,9 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
 }
 
 fn no_slots() -> Findings {
-    let message = "--include, --exclude, --num_nodes and --num_gpus choose among slots";
+    let message = "--include, --exclude, --num_nodes and --num_gpus need slots";
     let problem = Diagnostic::whole(codes::MISSING_SLOTS, message)
-        .help("a list of names says none: add `--slots 8`, or leave the option out");
+        .help("the list has no slots: add `--slots 8`, or leave the option out");
     Findings { source: source(""), diagnostics: vec![problem] }
 }
 
@@ -158,8 +158,8 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
         set = operator.join(set, members, |member| member.name.clone());
     }
     for member in &mut set {
-        let said = known.get(&member.name).copied();
-        member.slots = member.slots.or(said).or(args.read.options().slots);
+        let known = known.get(&member.name).copied();
+        member.slots = member.slots.or(known).or(args.read.options().slots);
     }
     Ok(set)
 }
@@ -178,8 +178,8 @@ fn note_nothing_removed(
     if operator == Operator::Difference && is_name && !removes && !Path::new(operand.text).exists()
     {
         let word = operand.text.escape_debug();
-        let why = "it is no file, and no host of the set before it";
-        let note = format!("warning: `{word}` takes nothing away: {why}\n");
+        let why = "it is neither a file nor a host of the set before it";
+        let note = format!("warning: `{word}` removes nothing: {why}\n");
         notes.push_str(&note);
     }
 }
@@ -231,8 +231,8 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
 fn without_slots(reading: Reading) -> (Reading, bool) {
     let mut errors = reading.findings.diagnostics.iter();
     let mut errors = errors.by_ref().filter(|found| found.severity == Severity::Error).peekable();
-    let says_none = reading.hostfile.hosts().is_empty() && errors.peek().is_some();
-    if !says_none || !errors.all(|found| found.code == codes::MISSING_SLOTS) {
+    let has_no_slots = reading.hostfile.hosts().is_empty() && errors.peek().is_some();
+    if !has_no_slots || !errors.all(|found| found.code == codes::MISSING_SLOTS) {
         return (reading, true);
     }
     let options = ReadOptions { dialect: None, slots: SlotCount::new(1) };
@@ -245,14 +245,14 @@ fn without_slots(reading: Reading) -> (Reading, bool) {
 fn lone_name(operand: SetOperand<'_>, text: &str) -> NoSet {
     let message = format!("hostfile `{}` does not exist", operand.text);
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
-        .label("no file, and a set has several hosts")
+        .label("no such file")
         .help("correct the path, or write a set: `alpha,beta`, `rack[1-3]`");
     NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
 fn no_operand(text: &str, span: Span) -> NoSet {
-    let problem = Diagnostic::error(codes::BAD_SET, span, "a set is missing beside the operator")
-        .help("sets are joined by `,`, `&`, `!` and `^`: `hosts & rack[1-3]`");
+    let problem = Diagnostic::error(codes::BAD_SET, span, "the operator needs a set on each side")
+        .help("the operators are `,`, `&`, `!` and `^`: `hosts & rack[1-3]`");
     NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
@@ -268,9 +268,9 @@ fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
 }
 
 fn no_minus(text: &str, span: Span) -> NoSet {
-    let problem = Diagnostic::error(codes::BAD_SET, span, "`-` is no operator")
-        .label("standard input, if it stood behind one")
-        .help("the hosts of one set without those of another: `hosts ! rack[1-3]`");
+    let problem = Diagnostic::error(codes::BAD_SET, span, "`-` is not an operator")
+        .label("standard input, which must follow an operator")
+        .help("the difference of two sets is `hosts ! rack[1-3]`");
     NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 

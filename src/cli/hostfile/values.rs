@@ -7,7 +7,7 @@ use super::Trust;
 use crate::pool::dialect::HostfileFormat;
 use crate::pool::{Dialect, ReadOptions, SelectorArgs, SlotCount};
 
-/// How files are read.
+/// Dialect, default slots and accepted owners of files.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct ReadArgs {
     /// Dialect of the file [default: detected]
@@ -33,7 +33,7 @@ impl ReadArgs {
     }
 }
 
-/// Which hosts and slots take part, as for a launch.
+/// Selection of hosts and slots, as for a launch.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(rename_all = "snake_case")]
 pub(super) struct SelectArgs {

@@ -15,9 +15,9 @@ The pods share a secret. Without --with_key it must exist before the job, in its
 
   head -c 32 /dev/urandom | kubectl create secret generic NAME-key --from-file=key=/dev/stdin
 
-A pod that asks for no cpu or memory is the first that a full node evicts. With --resource as
-much is reserved as may be used (QoS class Guaranteed), unless --request says less; --cpus N
-counts workers and reserves nothing. Each worker of --gpus has one --gpu_resource:
+A pod that requests no cpu or memory is evicted first if its node is full. --resource sets limit
+and request (QoS class Guaranteed), --request a smaller request; --cpus N is the number of workers
+and reserves nothing. Each worker of --gpus has one --gpu_resource:
 
   remuda k8s manifest --image IMAGE --nodes 4 --gpus 8 --resource cpu=64,memory=512Gi \\
       --resource rdma/hca=8 --toleration nvidia.com/gpu:NoSchedule -- train.py
@@ -25,23 +25,22 @@ counts workers and reserves nothing. Each worker of --gpus has one --gpu_resourc
 With a resource for RDMA (a name with rdma, hca, roce, infiniband or efa in it) pods may lock
 memory (IPC_LOCK). --queue is a queue of Kueue, which starts the job, or of Volcano.
 
-The image holds the program and remuda, and needs no ssh, no root and no writable root: see
-`remuda k8s containerfile`.
+The image contains the program and remuda. It needs no ssh, no root user and no writable root file
+system: see `remuda k8s containerfile`.
 
-Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. A pod that is lost,
-evicted or killed is replaced by its controller, comes back as the same node, and all workers
-start anew (--max_restarts); what `remuda pod --help` says of signals, exit statuses and the
-termination log holds.
+Checkpoints need a volume that all pods share: `--volume CLAIM:PATH`. If a pod is lost, evicted or
+killed, its controller replaces it, the new pod is the same node, and all workers are restarted
+(--max_restarts). `remuda pod --help` describes signals, exit statuses and the termination log.
 
-The pods of a LeaderWorkerSet are started anew also after a job that ended well: delete it
-then. A runtime of the Trainer is what a TrainJob refers to; its `trainer`, if it has one, may
-change image, words and number of nodes. The launcher of an MPIJob and the master of a
-PyTorchJob are node 0; an MPIJob needs no ssh and an operator that has `runLauncherAsWorker`.
+A LeaderWorkerSet restarts its pods even after a successful job: delete it then. A TrainJob refers
+to a runtime of the Trainer; its `trainer`, if it has one, can change image, arguments and number of
+nodes. The launcher of an MPIJob and the master of a PyTorchJob are node 0; an MPIJob needs no ssh,
+but an operator that supports `runLauncherAsWorker`.
 
-Exit statuses 2, 65, 66, 77, 78, 126 and 127 end the Job at once, for another start would end
-like them; 99 is that of pods that were stopped because of another one, and is not counted.";
+With exit status 2, 65, 66, 77, 78, 126 or 127 the Job fails at once, because a retry would fail in
+the same way. Pods that are stopped because another pod failed exit with 99, which is not counted.";
 
-/// Print and check what starts jobs on Kubernetes; nothing is contacted.
+/// Print manifests and a Containerfile for jobs on Kubernetes; no cluster is contacted.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda k8s", bin_name = "remuda k8s", version)]
 pub(super) struct K8sFace {
@@ -54,13 +53,13 @@ pub(super) enum K8sCommand {
     /// Print the objects that start `remuda pod` in every pod of a job.
     #[command(after_help = HELP_END, rename_all = "snake_case")]
     Manifest(Box<ManifestArgs>),
-    /// Print a Containerfile of an image for these pods, to be changed.
+    /// Print a Containerfile for an image of these pods, as a template.
     Containerfile,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Kind {
-    /// An Indexed Job and a headless Service: nothing but Kubernetes is needed
+    /// An Indexed Job and a headless Service, which need only Kubernetes
     Job,
     /// A `JobSet`
     Jobset,
@@ -103,10 +102,10 @@ pub(super) struct ManifestArgs {
     /// Namespace [default: that of `kubectl`]
     #[arg(long)]
     pub(super) namespace: Option<String>,
-    /// Image that holds the program and remuda
+    /// Image that contains the program and remuda
     #[arg(long, value_name = "IMAGE")]
     pub(super) image: String,
-    /// Pods
+    /// Number of pods
     #[arg(long, value_name = "N", value_parser = parse_count, required_unless_present = "hostfile")]
     pub(super) nodes: Option<u32>,
     /// Workers of each pod, each with a GPU
@@ -121,10 +120,10 @@ pub(super) struct ManifestArgs {
     /// Secret with an entry `key` [default: NAME-key]
     #[arg(long, value_name = "NAME")]
     pub(super) secret: Option<String>,
-    /// Make a new key and print it in a Secret
+    /// Create a new key and print it in a Secret
     #[arg(long)]
     pub(super) with_key: bool,
-    /// Port of rank 0; the next two are of remuda
+    /// Port of rank 0; remuda uses the next two ports, too
     #[arg(long, value_name = "PORT", default_value = "29500", value_parser = parse_port)]
     pub(super) master_port: u16,
     /// Port of /livez, /readyz and /metrics
@@ -133,7 +132,7 @@ pub(super) struct ManifestArgs {
     /// Seconds between SIGTERM and SIGKILL
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_count)]
     pub(super) grace: u32,
-    /// How often workers are started anew after a failure, or the loss of a pod
+    /// Restart all workers after a failure or the loss of a pod, at most N times
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse_number)]
     pub(super) max_restarts: u32,
     /// Resources of each pod.
@@ -156,21 +155,21 @@ pub(super) struct ManifestArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Resources of each pod", rename_all = "snake_case")]
 pub(super) struct ResourceArgs {
-    /// A limit, and the request unless --request says less: `cpu=8`, `memory=64Gi`, `rdma/hca=1`; may be
-    /// given several times, or with commas
+    /// Limit, and request unless --request is smaller: `cpu=8`, `memory=64Gi`, `rdma/hca=1` (repeatable,
+    /// or with commas)
     #[arg(long, value_name = "NAME=QUANTITY")]
     pub(super) resource: Vec<String>,
-    /// What is reserved where that is less than the limit: `cpu=500m`
+    /// Request that is smaller than the limit: `cpu=500m` (repeatable, or with commas)
     #[arg(long, value_name = "NAME=QUANTITY")]
     pub(super) request: Vec<String>,
-    /// Resource that a worker of --gpus has, such as `amd.com/gpu`, `gpu.intel.com/i915` or
+    /// Resource of each worker of --gpus, such as `amd.com/gpu`, `gpu.intel.com/i915` or
     /// `gpu.intel.com/xe` [default: nvidia.com/gpu]
     #[arg(long, value_name = "NAME")]
     pub(super) gpu_resource: Option<String>,
-    /// Size of /dev/shm, of which 64 MiB are too little
+    /// Size of /dev/shm; the default of containers, 64 MiB, is too small
     #[arg(long, value_name = "QUANTITY", default_value = "8Gi", value_parser = parse_quantity)]
     pub(super) shm: Quantity,
-    /// A claim on a volume, and where it is mounted, such as `data:/data`; may be given several times
+    /// Claim on a volume, and its mount path, such as `data:/data` (repeatable)
     #[arg(long, value_name = "CLAIM:PATH", value_parser = parse_volume)]
     pub(super) volume: Vec<(String, String)>,
 }
@@ -179,37 +178,37 @@ pub(super) struct ResourceArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Placement and lifetime", rename_all = "snake_case")]
 pub(super) struct PlacementArgs {
-    /// A taint that the pods tolerate, such as `nvidia.com/gpu:NoSchedule`; may be given several times
+    /// Taint that the pods tolerate, such as `nvidia.com/gpu:NoSchedule` (repeatable)
     #[arg(long, value_name = "KEY[=VALUE][:EFFECT]")]
     pub(super) toleration: Vec<String>,
-    /// A label that nodes must have; may be given several times
+    /// Label that nodes must have (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) node_selector: Vec<String>,
-    /// Place the pods where this label of nodes has one value, if there is room: that of a rack or a zone
+    /// Prefer nodes with the same value of this label, such as that of a rack or a zone
     #[arg(long, value_name = "KEY")]
     pub(super) topology_key: Option<String>,
     /// Queue of Kueue, which starts the job, or of Volcano
     #[arg(long, value_name = "NAME")]
     pub(super) queue: Option<String>,
-    /// Class of priority
+    /// Priority class of the pods
     #[arg(long, value_name = "NAME")]
     pub(super) priority_class: Option<String>,
-    /// Account of the pods, whose token they are given; without it they have none
+    /// Service account of the pods, which get its token [default: no token]
     #[arg(long, value_name = "NAME")]
     pub(super) service_account: Option<String>,
-    /// Secret with which the image is pulled; may be given several times
+    /// Secret for pulling the image (repeatable)
     #[arg(long, value_name = "NAME")]
     pub(super) image_pull_secret: Vec<String>,
-    /// A label of the job and its pods; may be given several times
+    /// Label of the job and its pods (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) label: Vec<String>,
-    /// An annotation of the job and its pods; may be given several times
+    /// Annotation of the job and its pods (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) annotation: Vec<String>,
-    /// Delete the job so long after its end
+    /// Delete the job this long after its end
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) ttl: Option<Duration>,
-    /// End the job after this time
+    /// Stop the job after this time
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(super) deadline: Option<Duration>,
 }

@@ -33,8 +33,8 @@ pub(in crate::cli) fn definition() -> clap::Command {
 
 /// Parses the command line, and prints the objects.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (face, typed) = crate::cli::parse::<K8sFace>(words)?;
-    match face.command {
+    let (cli, typed) = crate::cli::parse::<K8sFace>(words)?;
+    match cli.command {
         K8sCommand::Manifest(args) => print_manifest(*args, &typed),
         K8sCommand::Containerfile => {
             print(CONTAINERFILE).map_err(CliError::output)?;
@@ -48,9 +48,9 @@ fn print_manifest(args: ManifestArgs, typed: &Typed) -> Result<Status, CliError>
     let objects = manifest(&wanted).map_err(|error| {
         let help = match error {
             ManifestError::Name(_) | ManifestError::Long(_) => {
-                "give another `--name`: it begins the names of all pods"
+                "use another `--name`: the names of all pods start with it"
             }
-            ManifestError::Secret(_) => "give another `--secret`",
+            ManifestError::Secret(_) => "use another `--secret`",
         };
         CliError::new(Status::Usage, codes::BAD_OBJECT, error.to_string()).help(help)
     })?;
@@ -78,7 +78,7 @@ fn note_of_secret(wanted: &ManifestSpec) -> String {
     let (secret, namespace) = (&wanted.secret, wanted.namespace.as_ref());
     let namespace = namespace.map_or(String::new(), |name| format!(" --namespace={name}"));
     format!(
-        "note: the pods need a Secret `{secret}` with an entry `key`; unless it exists, make it:\n  head \
+        "note: the pods need a Secret `{secret}` with an entry `key`; if it is missing, create it:\n  head \
          -c 32 /dev/urandom | kubectl create secret generic {secret} --from-file=key=/dev/stdin\
          {namespace}\n"
     )
@@ -219,11 +219,11 @@ fn check_kind(kind: Kind, args: &PlacementArgs, typed: &Typed) -> Result<(), Cli
             Kind::Lws => {
                 "a LeaderWorkerSet runs until it is deleted: leave it out, or use `--kind jobset`"
             }
-            Kind::Volcano => "give `--timeout TIME` to the pods, behind the `--`",
+            Kind::Volcano => "give `--timeout TIME` to the pods, after the `--`",
             Kind::Job | Kind::Jobset | Kind::Mpijob | Kind::Pytorchjob => "leave it out",
         };
         Diagnostic::error(CANNOT_COMBINE, spans[0], message)
-            .label("not understood by the controller")
+            .label("not supported by the controller")
             .related(spans[1], "the controller")
             .help(help)
     });
@@ -286,14 +286,14 @@ fn check_words(words: &[String]) -> Result<(), CliError> {
         ("num_gpus", args.pod.num_gpus.is_some()),
     ];
     let Some((name, _)) = set.into_iter().find(|(_, is_set)| *is_set) else { return Ok(()) };
-    let ours = match name {
+    let own = match name {
         "status_addr" => "status_port",
         "num_gpus" => "gpus",
         same => same,
     };
-    let message = format!("`--{name}` of the pods would differ from what the manifest itself says");
+    let message = format!("`--{name}` of the pods would differ from the manifest");
     Err(CliError::usage(codes::CLASH, message)
-        .help(format!("give `--{ours}` to `remuda k8s manifest`, before the `--`")))
+        .help(format!("give `--{own}` to `remuda k8s manifest`, before the `--`")))
 }
 
 /// Checks that the port of the probes is not one of the three ports of the job.
@@ -301,10 +301,12 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
     if !(master..=master + 2).contains(&status) {
         return Ok(());
     }
-    let message =
-        format!("port {status} is that of the probes, and the job has {master} to {}", master + 2);
+    let message = format!(
+        "port {status} of the probes is one of the job's ports, {master} to {}",
+        master + 2
+    );
     Err(CliError::usage(codes::CLASH, message)
-        .help("give another `--master_port`, or another `--status_port`"))
+        .help("use another `--master_port` or `--status_port`"))
 }
 
 /// Returns the number of hosts and of slots of each host: all pods of a job are equal.
@@ -324,7 +326,7 @@ fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
     if let Some(other) = sizes.find(|other| *other != first) {
         let message = format!("hosts of {first} and of {other} slots cannot be pods of one job");
         return Err(CliError::new(Status::Config, codes::UNEVEN, message)
-            .help("pods are all alike: give `--nodes N` and `--gpus N`"));
+            .help("all pods have the same number of workers: use `--nodes N` and `--gpus N`"));
     }
     Ok((nodes.len() as u32, first))
 }

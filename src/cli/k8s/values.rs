@@ -112,7 +112,7 @@ fn refuse_resource(value: Value<'_>, name: &str, error: &ResourceError) -> CliEr
     let bad = match error {
         // `--gpus` adds this resource: if an option is given twice, it is refused earlier.
         ResourceError::Twice(_) => {
-            BadValue::new("`--gpus` asks for it").help("leave one of the two out")
+            BadValue::new("`--gpus` adds it").help("leave one of the two out")
         }
         _ => BadValue::new(error.to_string()).help(error.help()),
     };

@@ -100,7 +100,7 @@ impl<'a> About<'a> {
     fn bad_value(&self, error: &clap::Error, flags: &Flags) -> RefusedLine {
         let source = std::error::Error::source(error);
         let bad = match source {
-            None => BadValue::new("it cannot be understood"),
+            None => BadValue::new("not a valid value"),
             Some(source) => {
                 if let Some(bad) = source.downcast_ref::<BadValue>() {
                     bad.clone()
@@ -142,10 +142,10 @@ impl<'a> About<'a> {
     fn unknown(&self, flags: &Flags) -> RefusedLine {
         if !self.typed.word_starts_with_dash(self.place) {
             return self.typed.refuse(&[self.place], |spans| {
-                let message = format!("`{}` is one word too many", self.flag);
+                let message = format!("unexpected word `{}`", self.flag);
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
                     .label("nothing is expected here")
-                    .help(format!("`{} --help` says what is", self.command))
+                    .help(format!("`{} --help` shows the usage", self.command))
             });
         }
         let shown = self.typed.shown(self.place);
@@ -160,7 +160,7 @@ impl<'a> About<'a> {
                 None if shown == "-w" && self.command == "remuda ssh" => {
                     problem.help("hosts are named with `-H`: `-H n1,n2`, or `-H 'n[1-4]'`")
                 }
-                None => problem.help(format!("`{} --help` lists them", self.command)),
+                None => problem.help(format!("`{} --help` lists the options", self.command)),
             }
         })
     }
@@ -168,12 +168,13 @@ impl<'a> About<'a> {
     /// Returns what an unknown option probably means.
     fn meant(&self, flags: &Flags) -> Option<String> {
         let word = self.typed.words.get(self.place.word)?.to_string_lossy();
-        let behind = self.typed.words[self.place.word + 1..].iter();
-        let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
+        let words_after = self.typed.words[self.place.word + 1..].iter();
+        let words_after: Vec<String> =
+            words_after.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
             name: &self.flag,
             glued: word.split_once('=').map(|(_, value)| value),
-            behind: &behind,
+            behind: &words_after,
             program: &self.command,
         };
         word.starts_with("--").then(|| guess(option, flags)).flatten()
@@ -188,7 +189,7 @@ impl<'a> About<'a> {
                 Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
             match near {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help(format!("`{} --help` lists them", self.typed.program)),
+                None => problem.help(format!("`{} --help` lists the commands", self.typed.program)),
             }
         })
     }
@@ -290,7 +291,7 @@ fn missing(typed: &Typed, command: &str, what: &[String]) -> RefusedLine {
         let message = format!("{} is missing", what.trim_end_matches("..."));
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("expected here")
-            .help(format!("`{command} --help` says more"))
+            .help(format!("`{command} --help` shows the usage"))
     })
 }
 
@@ -313,7 +314,7 @@ fn not_text(typed: &Typed) -> RefusedLine {
 
 fn number_problem(error: &ParseIntError) -> &'static str {
     match error.kind() {
-        IntErrorKind::Zero => "it is at least 1",
+        IntErrorKind::Zero => "expected a number of at least 1",
         IntErrorKind::PosOverflow => "the number is too large",
         IntErrorKind::NegOverflow => "the number is too small",
         _ => "expected a whole number",

@@ -105,7 +105,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     ),
     story(
         UNEXPECTED_WORD,
-        "one word too many",
+        "unexpected word",
         "This command takes no script and no arguments after its options. A value that contains \
          spaces needs quotes, because the shell splits it into several words otherwise.",
     ),
@@ -119,8 +119,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         GIVEN_TWICE,
         "the option is given twice, with different values",
-        "The option takes one value. Tools of remuda refuse a second value, for one of the two would be \
-         ignored silently. `remuda run`, `launch` and `pod` read a line as DeepSpeed does: the \
-         last value wins, and a note names the value that it replaces.",
+        "The option takes one value. Tools of remuda refuse a second value, because one of the \
+         two would be ignored silently. `remuda run`, `launch` and `pod` parse a line as \
+         DeepSpeed does: the last value is used, and a note names the value that it replaces.",
     ),
 ];

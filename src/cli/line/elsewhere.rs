@@ -28,11 +28,11 @@ enum Meant {
 
 use Meant::{Devices, Needless, NeedlessValue, Same, Script, ScriptSwitch, Written};
 
-const MEETING: &str = "the launcher and its nodes find each other";
-const MPI: &str = "there is no MPI between launcher and workers";
+const MEETING: &str = "remuda connects the nodes without a rendezvous backend";
+const MPI: &str = "remuda does not use MPI";
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 const SCHEDULER: &str =
-    "`salloc` and `sbatch` ask for nodes; `remuda run` uses those of the allocation";
+    "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
 
 /// Names with `_` between words, and their meaning; the first of the names is the usual one.
 const ELSEWHERE: &[(&[&str], Meant)] = &[
@@ -107,7 +107,7 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
     (&["rdzv_id"], Same("job_id")),
     (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], NeedlessValue(MEETING)),
     (&["standalone", "multi_gpu", "same_network"], Needless(ONE_MACHINE)),
-    (&["monitor_interval", "role", "start_method"], NeedlessValue("no worker needs it")),
+    (&["monitor_interval", "role", "start_method"], NeedlessValue("it has no effect in remuda")),
     (&["redirects", "tee", "output_filename", "output"], Written("--log_dir DIR")),
     (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
     (&["verbose", "debug"], Written("--log_level debug")),
@@ -220,9 +220,9 @@ impl UnknownOption<'_> {
         let has = |name: &str| flags.exact(name, OptionOwner::All).is_some();
         let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
         Some(match meant {
-            Same(ours) if has(ours) => match self.value() {
-                Some(value) => format!("did you mean `--{ours} {}`?", quoted(value)),
-                None => format!("did you mean `--{ours}`?"),
+            Same(own) if has(own) => match self.value() {
+                Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
+                None => format!("did you mean `--{own}`?"),
             },
             Devices if has("num_gpus") => self.devices(),
             Written(words) => {
@@ -252,8 +252,10 @@ impl UnknownOption<'_> {
             Some("all" | "auto" | "gpu" | "cuda") => {
                 format!("leave `--{}` out: every GPU of this machine is used", self.name)
             }
-            _ => "`--num_gpus N` uses the first N devices, `--include localhost:0,2` chooses some"
-                .to_owned(),
+            _ => {
+                "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
+                    .to_owned()
+            }
         }
     }
 
@@ -304,13 +306,13 @@ mod tests {
             Some((name, value)) => (name, Some(value)),
             None => (first, None),
         };
-        let behind: Vec<String> = words.map(str::to_owned).collect();
-        let option = UnknownOption { name, glued, behind: &behind, program: "remuda run" };
+        let words_after: Vec<String> = words.map(str::to_owned).collect();
+        let option = UnknownOption { name, glued, behind: &words_after, program: "remuda run" };
         assert_eq!(guess(option, &flags).as_deref(), expect, "for `{line}`");
     }
 
     #[test]
-    fn options_of_other_launchers_have_a_name_here() {
+    fn options_of_other_launchers_have_equivalents() {
         check("--nproc_per_node 4 x.py", Some("did you mean `--num_gpus 4`?"));
         check("--nproc-per-node=4 x.py", Some("did you mean `--num_gpus 4`?"));
         check("--np 4 x.py", Some("did you mean `-n 4`?"));
@@ -328,7 +330,9 @@ mod tests {
         );
         check(
             "--rdzv_backend c10d x.py",
-            Some("leave `--rdzv_backend` out: the launcher and its nodes find each other"),
+            Some(
+                "leave `--rdzv_backend` out: remuda connects the nodes without a rendezvous backend",
+            ),
         );
         check(
             "--mixed_precision bf16 x.py",
@@ -341,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn letters_of_other_launchers_have_a_name_here() {
+    fn letters_of_other_launchers_have_equivalents() {
         #[track_caller]
         fn check(name: &str, value: &str, expect: Option<&str>) {
             let flags = Flags::of(&mut RunArgs::command());
-            let behind = [value.to_owned()];
+            let words_after = [value.to_owned()];
             let option =
-                UnknownOption { name, glued: None, behind: &behind, program: "remuda run" };
+                UnknownOption { name, glued: None, behind: &words_after, program: "remuda run" };
             assert_eq!(guess_letter(option, &flags).as_deref(), expect, "for `-{name} {value}`");
         }
         check("N", "2", Some("did you mean `--num_nodes 2`?"));
@@ -360,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_script_belong_behind_it() {
+    fn options_of_the_script_are_shown_after_it() {
         check(
             "--deepspeed_config ds.json train.py",
             Some(
@@ -379,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn only_near_words_are_guessed() {
+    fn only_similar_words_are_guessed() {
         check("--num_gpuz 2", Some("did you mean `--num_gpus`?"));
         check("--timeou 5", Some("did you mean `--timeout`?"));
         check("--dryrun", Some("did you mean `--dry-run`?"));
@@ -391,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn option_that_is_missing_is_not_guessed() {
+    fn option_of_another_command_is_not_guessed() {
         let mut command = clap::Command::new("c").arg(clap::Arg::new("json").long("json"));
         let flags = Flags::of(&mut command);
         for name in ["nproc_per_node", "gpus", "deepspeed_config", "standalone", "verbose", "np"] {
@@ -402,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_options_that_lost_their_dashes() {
+    fn settings_become_options_with_dashes() {
         assert_eq!(setting_as_option("gpus=8").as_deref(), Some("--num_gpus 8"));
         assert_eq!(setting_as_option("nproc-per-node=2").as_deref(), Some("--num_gpus 2"));
         assert_eq!(setting_as_option("lr=8"), None);

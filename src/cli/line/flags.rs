@@ -116,8 +116,8 @@ impl Flags {
     }
 
     /// Finds the option with this spelling, without dashes.
-    pub(super) fn exact(&self, name: &str, whose: OptionOwner) -> Option<usize> {
-        let name = match whose {
+    pub(super) fn exact(&self, name: &str, owner: OptionOwner) -> Option<usize> {
+        let name = match owner {
             OptionOwner::All => underscored(name),
             OptionOwner::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
             OptionOwner::DeepSpeed => return None,
@@ -130,9 +130,9 @@ impl Flags {
     pub(super) fn abbreviated(
         &self,
         start: &str,
-        whose: OptionOwner,
+        owner: OptionOwner,
     ) -> Vec<(usize, &'static str)> {
-        let start = match whose {
+        let start = match owner {
             OptionOwner::All => underscored(start),
             OptionOwner::DeepSpeed => start.to_owned(),
         };
@@ -141,8 +141,8 @@ impl Flags {
     }
 
     /// Finds the option of one letter.
-    pub(super) fn short(&self, letter: u8, whose: OptionOwner) -> Option<usize> {
-        if whose == OptionOwner::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
+    pub(super) fn short(&self, letter: u8, owner: OptionOwner) -> Option<usize> {
+        if owner == OptionOwner::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
             return None;
         }
         self.options.iter().position(|flag| flag.shorts.contains(&letter))

@@ -142,12 +142,12 @@ impl Lexer<'_> {
         let letter = bytes[from];
         let Some(next) = self.flags.short(letter, OptionOwner::All) else {
             let end = bytes.len();
-            let message = format!("`{}` is followed by what is no option", self.typed.shown(name));
+            let message = format!("`{}` is followed by an unknown option", self.typed.shown(name));
             return Err(self.typed.refuse(
                 &[ArgvSpan { word: self.at, start: from, end }],
                 |spans| {
                     Diagnostic::error(codes::VALUE_UNWANTED, spans[0], message)
-                        .label("no option of one letter")
+                        .label("not an option of one letter")
                         .help(format!("`--{}` takes no value", self.flags.get(flag).long))
                 },
             ));
@@ -214,7 +214,7 @@ impl Lexer<'_> {
         let message = format!("ambiguous option: `{}` could match {list}", self.typed.shown(place));
         self.typed.refuse(&[place], |spans| {
             Diagnostic::error(codes::AMBIGUOUS, spans[0], message)
-                .label(format!("{} options begin like this", names.len()))
+                .label(format!("{} options start with this", names.len()))
                 .help("write the option out")
         })
     }
@@ -245,7 +245,7 @@ impl Lexer<'_> {
                     .help("`--module pkg.train` runs a module, as `python -m` does"),
                 Some(meant) => problem.label("unknown").help(meant),
                 None => problem.label("unknown").help(format!(
-                    "options of the script stand behind the script; `{} --help` lists those of remuda",
+                    "place options of the script after the script; `{} --help` lists those of remuda",
                     self.typed.program
                 )),
             }
@@ -261,12 +261,13 @@ impl Lexer<'_> {
         if lost_dash {
             return Some(format!("did you mean `--{name}`?"));
         }
-        let behind = self.typed.words[at + 1..].iter();
-        let behind: Vec<String> = behind.map(|word| word.to_string_lossy().into_owned()).collect();
+        let words_after = self.typed.words[at + 1..].iter();
+        let words_after: Vec<String> =
+            words_after.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
             name,
             glued: text.split_once('=').map(|(_, value)| value),
-            behind: &behind,
+            behind: &words_after,
             program: &self.typed.program,
         };
         if typed_name.starts_with("--") {
@@ -278,8 +279,7 @@ impl Lexer<'_> {
 
     fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {
         self.typed.refuse(&[place], |spans| {
-            let message =
-                format!("`--{name}` is gone: DeepSpeed removed elastic training in 0.19.8");
+            let message = format!("`--{name}` was removed in DeepSpeed 0.19.8");
             Diagnostic::error(codes::REMOVED, spans[0], message)
                 .label("removed")
                 .help("the number of nodes is fixed: `--num_nodes N` uses the first N hosts")
@@ -300,7 +300,7 @@ fn is_value(flags: &Flags, word: &OsStr) -> bool {
 }
 
 /// Classifies a word, as argparse's `_parse_optional` does.
-fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
+fn read(flags: &Flags, word: &OsStr, owner: OptionOwner) -> Read {
     let bytes = word.as_bytes();
     if bytes.first() != Some(&b'-') || bytes.len() == 1 {
         return Read::Positional;
@@ -309,9 +309,9 @@ fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
     let head = &bytes[..equals.unwrap_or(bytes.len())];
     let value = equals.map_or(Attached::Nothing, |at| Attached::Equals(at + 1));
     let found = match head.strip_prefix(b"--") {
-        Some(name) => read_long(flags, std::str::from_utf8(name).unwrap_or_default(), whose),
+        Some(name) => read_long(flags, std::str::from_utf8(name).unwrap_or_default(), owner),
         None if head.len() == 2 => {
-            flags.short(head[1], whose).map_or(Ok(None), |flag| Ok(Some(flag)))
+            flags.short(head[1], owner).map_or(Ok(None), |flag| Ok(Some(flag)))
         }
         None => Ok(None),
     };
@@ -321,7 +321,7 @@ fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
         Ok(None) => {}
     }
     if bytes[1] != b'-'
-        && let Some(flag) = flags.short(bytes[1], whose)
+        && let Some(flag) = flags.short(bytes[1], owner)
     {
         return Read::Option { flag, name: 2, value: attached(bytes, 2) };
     }
@@ -337,13 +337,13 @@ fn read(flags: &Flags, word: &OsStr, whose: OptionOwner) -> Read {
 fn read_long(
     flags: &Flags,
     name: &str,
-    whose: OptionOwner,
+    owner: OptionOwner,
 ) -> Result<Option<usize>, Vec<&'static str>> {
-    if let Some(flag) = flags.exact(name, whose) {
+    if let Some(flag) = flags.exact(name, owner) {
         return Ok(Some(flag));
     }
     // `--=x` would match every option.
-    let candidates = if name.is_empty() { Vec::new() } else { flags.abbreviated(name, whose) };
+    let candidates = if name.is_empty() { Vec::new() } else { flags.abbreviated(name, owner) };
     match candidates[..] {
         [] => Ok(None),
         [(flag, _)] => Ok(Some(flag)),

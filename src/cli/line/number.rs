@@ -42,8 +42,8 @@ pub(in crate::cli) fn whole(text: &str, range: RangeInclusive<i64>) -> Result<i6
         return Ok(number);
     }
     Err(BadValue::new(match (*range.start(), *range.end()) {
-        (low, i64::MAX) => format!("it is at least {low}"),
-        (low, high) => format!("it is a number from {low} to {high}"),
+        (low, i64::MAX) => format!("expected a number of at least {low}"),
+        (low, high) => format!("expected a number from {low} to {high}"),
     }))
 }
 
@@ -54,8 +54,8 @@ mod tests {
     #[test]
     fn numbers_have_ranges() {
         assert_eq!(whole(" +1_0 ", 1..=10), Ok(10));
-        assert_eq!(whole("11", 1..=10), Err(BadValue::new("it is a number from 1 to 10")));
-        assert_eq!(whole("0", 1..=i64::MAX), Err(BadValue::new("it is at least 1")));
+        assert_eq!(whole("11", 1..=10), Err(BadValue::new("expected a number from 1 to 10")));
+        assert_eq!(whole("0", 1..=i64::MAX), Err(BadValue::new("expected a number of at least 1")));
         assert_eq!(whole("ten", 1..=10), Err(BadValue::new("expected a whole number")));
         assert!(whole("99999999999999999999999", 1..=65535).is_err());
     }

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_split_as_python_splits_them() {
+    fn words_are_split_as_by_python() {
         check("", &[]);
         check("  -f 32\t-t 5 ", &["-f", "32", "-t", "5"]);
         check("-o 'A b'c \"d 'e'\"", &["-o", "A bc", "d 'e'"]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_opened_is_closed() {
+    fn open_quotes_are_errors() {
         assert_eq!(split("a 'b").unwrap_err().label, "the `'` is never closed");
         assert_eq!(split("a \"b\\\"").unwrap_err().label, "the `\"` is never closed");
         assert_eq!(split("a\\").unwrap_err().label, "ends in a backslash");

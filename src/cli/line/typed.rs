@@ -40,7 +40,7 @@ pub struct Given {
 pub struct Typed {
     /// The program and command before the words: `remuda run`.
     pub program: String,
-    /// The words.
+    /// The words after the program, as typed.
     pub words: Vec<OsString>,
     /// The options, in order.
     pub options: Vec<Given>,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_shown_as_it_could_be_typed() {
+    fn line_is_shown_in_shell_syntax() {
         check(&[b"-n", b"2", b"x.py"], &[(1, 0, 1)], "remuda run -n 2 x.py | 2");
         check(&[b"--num_gpus=x", b"a b"], &[(0, 11, 12)], "remuda run --num_gpus=x 'a b' | x");
         check(&[b"a {b} c"], &[(0, 2, 5)], "remuda run 'a {b} c' | {b}");
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_the_neighbourhood_is_shown() {
+    fn long_line_is_shown_around_the_marked_word() {
         let words: Vec<&[u8]> = [b"w".as_slice()].repeat(100);
         let near = "remuda run ... w w w w w w w w w w w w w ... | w";
         check(&words, &[(50, 0, 1)], near);

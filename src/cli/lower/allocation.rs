@@ -72,17 +72,17 @@ fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
     let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
     if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
         return Ok(AllocationSource::OneTaskOfMany(format!(
-            "one of {tasks} tasks of a Slurm step: this machine alone is used; `srun -n 1` or no \
-             srun at all leaves all nodes to remuda"
+            "this process is one of {tasks} tasks of a Slurm step and uses this machine only; to use \
+             all nodes, start remuda without srun or with `srun -n 1`"
         )));
     }
-    let mut said = String::new();
+    let mut assignments = String::new();
     for name in SLURM {
         if let Some(value) = text(name) {
-            writeln!(said, "{name}={value}").expect("a String takes everything");
+            writeln!(assignments, "{name}={value}").expect("writing to a String cannot fail");
         }
     }
-    from_text(&said, options)
+    from_text(&assignments, options)
 }
 
 fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {

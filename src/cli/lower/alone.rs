@@ -47,8 +47,8 @@ fn bad_node_rank(typed: &Typed, found: Option<i64>, nodes: usize) -> RefusedLine
             None => (codes::NEEDS_OTHER, "`--no_ssh` needs `--node_rank`".to_owned()),
         };
         Diagnostic::error(code, spans[0], message)
-            .label(format!("with {with} it is {range}"))
-            .help("every node is given the same line with a `--node_rank` of its own")
+            .label(format!("expected {range} for {with}"))
+            .help("run the same line on every node, each with its own `--node_rank`")
     })
 }
 
@@ -84,7 +84,7 @@ pub(super) fn doubt(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
         return String::new();
     };
     format!(
-        "warning: this machine is called `{}`, which is node {other}; --node_rank says {node}\n",
+        "warning: this machine has the name `{}` of node {other}, but --node_rank is {node}\n",
         nodes[other.index()].0
     )
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_found_by_its_name() {
+    fn node_is_found_by_machine_name() {
         let host = |name| (HostName::parse(name).expect("a name"), vec![Slot(0)]);
         let nodes = [host("N0"), host("n1.cluster"), host("n2")];
         assert_eq!(named("n0", &nodes), Some(NodeRank(0)));

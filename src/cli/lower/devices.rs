@@ -34,8 +34,8 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     })
 }
 
-/// Returns the claims of the job on GPUs. A node may have GPUs even if this machine has none, so
-/// claims are left out only if the options name another kind of device.
+/// Returns how the job uses GPUs that other jobs use. A node may have GPUs even if this machine has
+/// none, so locks are left out only if the options name another kind of device.
 pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
@@ -164,9 +164,9 @@ pub(super) fn check_devices(
     Err(too_few(wanted, &format!("this machine has {found}")))
 }
 
-pub(super) fn too_few(wanted: usize, there_are: &str) -> CliError {
-    CliError::usage(TOO_FEW_DEVICES, format!("{wanted} GPUs are wanted, {there_are}"))
-        .help("ask for fewer, share them with `--oversubscribe`, or use `--accelerator cpu`")
+pub(super) fn too_few(wanted: usize, available: &str) -> CliError {
+    CliError::usage(TOO_FEW_DEVICES, format!("the job needs {wanted} GPUs, but {available}"))
+        .help("start fewer workers, share GPUs with `--oversubscribe`, or use `--accelerator cpu`")
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn cuda_is_left_what_its_variable_leaves() {
+    fn cuda_variable_selects_devices() {
         let check = |set: &[(&str, &str)], expect| {
             check(Some(&visible_to_cuda(&environment(set), 4)), Some(expect));
         };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn other_accelerators_have_variables_of_their_own() {
+    fn variables_of_other_accelerators_select_devices() {
         let check = |accelerator, set: &[(&str, &str)], expect| {
             check(visible_to_others(&environment(set), accelerator).as_ref(), expect);
         };

@@ -22,6 +22,7 @@ use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Offset of the port for agents from the port of rank 0.
 const GATE: u16 = 1;
+/// Offset of the port of the store from the port of rank 0.
 const STORE: u16 = 2;
 
 /// Options about the connection of the nodes.
@@ -39,7 +40,7 @@ pub(super) struct Meeting<'a> {
     pub(super) key_is: KeyIs,
 }
 
-/// Kind of place of a key file.
+/// Location of a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyIs {
     /// A file on a machine that may have other users.
@@ -57,10 +58,10 @@ pub(super) fn dial(
     let Some(store_port) = master_port.checked_add(STORE) else {
         let place = typed.place_of("master_port").unwrap_or_else(|| typed.end());
         let refused = typed.refuse(&[place], |spans| {
-            let message = format!("there are no two ports behind {master_port}");
+            let message = format!("there are no two ports after {master_port}");
             Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
-                .label(format!("with a key at most {}", u16::MAX - STORE))
-                .help("the next port lets agents in, the one after it is the store's")
+                .label(format!("expected at most {} with `--key_file`", u16::MAX - STORE))
+                .help("remuda uses the next port for agents and the one after it for the store")
         });
         return Err(refused.into());
     };
@@ -88,7 +89,7 @@ fn own_address(text: &str) -> Result<IpAddr, CliError> {
         let known = all.iter().filter(|(_, address)| !address.is_loopback());
         let known = known.map(|(name, address)| format!("{name} {address}"));
         CliError::new(Status::Config, codes::BAD_LOCAL_ADDR, message)
-            .help(format!("it has {}", known.collect::<Vec<_>>().join(", ")))
+            .help(format!("this node has {}", known.collect::<Vec<_>>().join(", ")))
     })
 }
 
@@ -97,8 +98,8 @@ fn own_address(text: &str) -> Result<IpAddr, CliError> {
 fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         // All of 127.0.0.0/8 belongs to this machine, but is not in the list.
-        let is_ours = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
-        return is_ours.then_some(address);
+        let is_own = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
+        return is_own.then_some(address);
     }
     let of_it = || all.iter().filter(|(name, _)| name == text).map(|(_, address)| *address);
     let is_far = |address: &IpAddr| match address {
@@ -133,9 +134,9 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
         return refused(
             codes::KEY_WRITABLE,
-            "can be written by others".to_owned(),
+            "is writable by other users".to_owned(),
             match key_is {
-                KeyIs::File => "`chmod go-w` it, or make a new one",
+                KeyIs::File => "`chmod go-w` it, or create a new one",
                 KeyIs::Mounted => {
                     "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
                      than root"
@@ -162,7 +163,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     let is_secret = key_is == KeyIs::Mounted && found.uid() == 0;
     let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
         let code = codes::KEY_READABLE;
-        format!("warning[{code}]: others can read the key file `{shown}`; `chmod 600` it\n")
+        format!("warning[{code}]: other users can read the key file `{shown}`; `chmod 600` it\n")
     } else {
         String::new()
     };
@@ -175,18 +176,18 @@ fn help_of_unreadable(error: &std::io::Error, key_is: KeyIs) -> &'static str {
     let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
     match (key_is, is_refused) {
         (KeyIs::File, false) => MAKE_ONE,
-        (KeyIs::File, true) => "it must be yours: `chown` it, and `chmod 600` it",
+        (KeyIs::File, true) => "it must belong to you: `chown` it, and `chmod 600` it",
         (KeyIs::Mounted, false) => {
             "mount the same Secret in every pod, and give the path of its entry"
         }
         (KeyIs::Mounted, true) => {
-            "a Secret's volume with `defaultMode: 0400` is root's alone: for another user give it \
-             `defaultMode: 0444`, or 0440 and an `fsGroup`"
+            "a Secret's volume with `defaultMode: 0400` is readable by root only: for another user \
+             set `defaultMode: 0444`, or 0440 and an `fsGroup`"
         }
     }
 }
 
-const MAKE_ONE: &str = "make one and give every node the same: \
+const MAKE_ONE: &str = "create one key and copy it to every node: \
                         `(umask 077; head -c 32 /dev/urandom > key)`";
 
 /// Returns the number of a descriptor that the parent process passed: `/dev/fd/3`.
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_chosen_by_itself_or_by_its_interface() {
+    fn address_is_found_by_ip_or_interface() {
         let all = [
             ("lo", "127.0.0.1"),
             ("eth0", "fe80::1"),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_known_by_its_path() {
+    fn descriptor_is_parsed_from_path() {
         assert_eq!(descriptor(Path::new("/dev/fd/3")), Some(3));
         assert_eq!(descriptor(Path::new("/proc/self/fd/12")), Some(12));
         assert_eq!(descriptor(Path::new("/etc/key")), None);

@@ -75,11 +75,11 @@ pub(in crate::cli) fn exports(
 pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
     std::env::current_dir().map_err(|error| {
         let what = match entered_directory() {
-            Some(gone) => format!("the working directory `{}` is gone", gone.display()),
+            Some(path) => format!("the working directory `{}` no longer exists", path.display()),
             None => "no working directory".to_owned(),
         };
         let message = format!("{what}: {}", reason(&error));
-        CliError::new(Status::NoInput, NOT_READ, message).help("`cd` to one that is there")
+        CliError::new(Status::NoInput, NOT_READ, message).help("`cd` to a directory that exists")
     })
 }
 
@@ -122,13 +122,13 @@ pub(in crate::cli) fn read_files(
     let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
     let mut far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
     let mut near = read.file(&here, paint);
-    let is_anybodys = !is_same && Path::new(&name).is_relative();
-    if let (true, Some((file, findings))) = (is_anybodys, &mut near) {
+    let is_in_cwd_only = !is_same && Path::new(&name).is_relative();
+    if let (true, Some((file, findings))) = (is_in_cwd_only, &mut near) {
         let found = file.variables.iter().filter_map(|found| loads_code(&found.name, found.span));
         findings.diagnostics.extend(found);
     }
-    if let (Some((file, findings)), Some((other, theirs))) = (&mut near, &far) {
-        findings.diagnostics.extend(shadowed(file, other, &theirs.source.name));
+    if let (Some((file, findings)), Some((other, far_findings))) = (&mut near, &far) {
+        findings.diagnostics.extend(shadowed(file, other, &far_findings.source.name));
         findings.diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
     }
     if far.is_none()
@@ -156,15 +156,15 @@ pub(in crate::cli) fn read_files(
 /// DeepSpeed.
 fn leave_devices_to_slots(file: &mut EnvFile, findings: &mut Findings, accelerator: Accelerator) {
     let devices = accelerator.visible_devices();
-    let says_devices = |variable: &Variable| devices.contains(&variable.name.as_str());
-    for variable in file.variables.iter().filter(|variable| says_devices(variable)) {
+    let selects_devices = |variable: &Variable| devices.contains(&variable.name.as_str());
+    for variable in file.variables.iter().filter(|variable| selects_devices(variable)) {
         let name = &variable.name;
-        let message = format!("`{name}` is not passed on: the job's slots are its devices");
-        let help = format!("choose slots with `--include`; `--env {name}=…` outranks them");
+        let message = format!("`{name}` is not passed on: the slots of the job select its devices");
+        let help = format!("select slots with `--include`; `--env {name}=…` overrides them");
         let problem = Diagnostic::warning(codes::ENV_DEVICES, variable.span, message);
         findings.diagnostics.push(problem.help(help));
     }
-    file.variables.retain(|variable| !says_devices(variable));
+    file.variables.retain(|variable| !selects_devices(variable));
 }
 
 fn to_exports(found: &[(EnvFile, Findings)]) -> Vec<Export> {
@@ -224,7 +224,7 @@ impl Reading {
         if FILE_BYTES_MAX < bytes.len() as u64 {
             let message = format!("environment file `{}` is larger than 16 MiB", shown(path));
             let problem = Diagnostic::whole(codes::ENV_TOO_LARGE, message);
-            return Err(refusal(Status::BadInput, problem.help("is this a file of variables?")));
+            return Err(refusal(Status::BadInput, problem.help("is this an environment file?")));
         }
         Ok(Some(read_env(&shown(path), &bytes)))
     }
@@ -245,7 +245,7 @@ fn is_absent(error: &io::Error) -> bool {
 fn unreadable(path: &Path, error: &io::Error) -> Refusal {
     let message = format!("cannot read environment file `{}`: {}", shown(path), reason(error));
     let problem = Diagnostic::whole(codes::ENV_UNREADABLE, message)
-        .help("make it readable for yourself, or move it away to do without it");
+        .help("make it readable (`chmod u+r`), or move it away");
     refusal(Status::NoInput, problem)
 }
 
@@ -260,7 +260,7 @@ fn check(path: &Path, found: &std::fs::Metadata, trust: Trust) -> Result<(), Ref
         return Ok(());
     }
     if found.mode() & 0o002 != 0 {
-        let message = format!("environment file `{name}` is writable by everyone");
+        let message = format!("environment file `{name}` is writable by all users");
         let problem = Diagnostic::whole(codes::ENV_WRITABLE_BY_ALL, message)
             .help("`chmod o-w` the file, or pass --allow_insecure_files");
         return Err(refusal(Status::Permission, problem));
@@ -278,7 +278,7 @@ fn check(path: &Path, found: &std::fs::Metadata, trust: Trust) -> Result<(), Ref
 fn missing(named: &OsStr) -> Findings {
     let named = named.display();
     let source = Source { name: env_vars::DS_ENV_FILE.to_owned(), text: String::new() };
-    let message = format!("there is no environment file `{named}` at home or here");
+    let message = format!("no environment file `{named}` in the home and the working directory");
     let problem = Diagnostic::whole(codes::ENV_MISSING, message)
         .severity(Severity::Warning)
         .help("correct DS_ENV_FILE, or unset it; `~` is not expanded in it");

@@ -30,7 +30,7 @@ pub(in crate::cli) fn rank_files(
             let message = format!("--enable_each_rank_log: `{shown}` is a file");
             return cannot(message).help("name a directory");
         }
-        cannot(format!("--enable_each_rank_log: cannot make `{shown}`: {}", reason(&error)))
+        cannot(format!("--enable_each_rank_log: cannot create `{shown}`: {}", reason(&error)))
     })?;
     Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
 }
@@ -47,7 +47,7 @@ impl PidFile {
         let path = Path::new(PID_DIRECTORY).join(name);
         create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
             let message =
-                format!("--save_pid: cannot make `{}`: {}", path.display(), reason(&error));
+                format!("--save_pid: cannot create `{}`: {}", path.display(), reason(&error));
             CliError::new(Status::CantCreate, NOT_MADE, message)
         })?;
         Ok(Self(path))

@@ -30,8 +30,8 @@ const GROUP_LIMIT: Duration = Duration::from_secs(60);
 pub(in crate::cli) enum Speaker {
     /// All workers: lines have a prefix with their rank.
     Everybody,
-    /// Only rank 0, without a prefix. The judge determines whether its exit status 1 is a result
-    /// of the job and not a failure.
+    /// Only rank 0, without a prefix. The rule determines whether its exit status 1 is a result of
+    /// the job and not a failure.
     Rank0(CauseRule),
 }
 
@@ -56,10 +56,10 @@ pub(in crate::cli) fn options(
     let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job, class) {
         Ok(run_dir) => (Some(run_dir), String::new()),
         Err(error) if args.run_dir.is_some() => {
-            let message = format!("cannot make the run directory: {error}");
+            let message = format!("cannot create the run directory: {error}");
             return Err(CliError::new(Status::CantCreate, NOT_MADE, message));
         }
-        Err(error) => (None, format!("note: nothing is recorded: {error}\n")),
+        Err(error) => (None, format!("note: the run is not recorded: {error}\n")),
     };
     let log_dir = args.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
@@ -135,7 +135,7 @@ pub(in crate::cli) fn options(
 
 fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
     LogDir::create(parent, job).map_err(|error| {
-        let message = format!("--log_dir: cannot make `{}`: {error}", parent.display());
+        let message = format!("--log_dir: cannot create `{}`: {error}", parent.display());
         CliError::new(Status::CantCreate, NOT_MADE, message)
     })
 }
@@ -145,8 +145,7 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
         return Ok(None);
     }
     if let Some(found) = exports.iter().find(|found| found.name == env_vars::KMP_AFFINITY) {
-        let message =
-            format!("{} sets KMP_AFFINITY, which binds threads in its own way", found.origin);
+        let message = format!("{} sets KMP_AFFINITY, which also binds threads", found.origin);
         return Err(CliError::new(Status::Config, BAD_VARIABLE, message)
             .help("do not set it, or leave --bind_cores_to_rank out"));
     }
@@ -158,12 +157,12 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
 
 /// Returns the worker with output that gets no prefix.
 fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
-    let speaks = match speaker {
+    let is_unprefixed = match speaker {
         Speaker::Everybody => workers == 1,
         // Its progress is sent in notes, and drawn below its lines.
         Speaker::Rank0(_) => false,
     };
-    (args.prefix.is_none() && speaks).then_some(Rank(0))
+    (args.prefix.is_none() && is_unprefixed).then_some(Rank(0))
 }
 
 pub(in crate::cli) fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
@@ -194,6 +193,6 @@ pub(in crate::cli) fn random_bytes<const N: usize>() -> Result<[u8; N], CliError
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match filled {
         Ok(count) if count == N => Ok(bytes),
-        _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel gives no random numbers")),
+        _ => Err(CliError::new(Status::OsLimit, SYSTEM, "the kernel returned no random numbers")),
     }
 }

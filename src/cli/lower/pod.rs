@@ -163,7 +163,7 @@ pub(in crate::cli) fn pod(
 fn name(base: &str, rank: u32) -> Result<HostName, CliError> {
     let name = format!("{base}-{rank}");
     HostName::parse(&name).map_err(|error| {
-        let message = format!("`{name}` is no name for a pod: {error}");
+        let message = format!("`{name}` is not a valid name of a pod: {error}");
         CliError::new(Status::Config, codes::MALFORMED, message)
     })
 }
@@ -237,10 +237,10 @@ fn transport(
 }
 
 fn no_key() -> CliError {
-    let message = "the pods have no key, and would not hear of each other";
+    let message = "the pods have no key and could not connect to each other";
     CliError::new(Status::Config, codes::POD_WITHOUT_KEY, message).help(
         "mount a Secret in every pod and give `--key_file FILE` (or REMUDA_KEY_FILE); with \
-         `--isolated` each starts its workers alone",
+         `--isolated` every pod starts its workers without connections",
     )
 }
 
@@ -249,8 +249,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_full_name_of_a_pod_stands_in_its_hosts_file() {
-        let hosts = "127.0.0.1 localhost\n10.0.0.4\ttrain-1.train.ns.svc train-1 # ours\n";
+    fn full_name_of_a_pod_is_read_from_its_hosts_file() {
+        let hosts = "127.0.0.1 localhost\n10.0.0.4\ttrain-1.train.ns.svc train-1 # own\n";
         assert_eq!(full_name(hosts, "train-1").as_deref(), Some("train-1.train.ns.svc"));
         assert_eq!(full_name(hosts, "train"), None);
         assert_eq!(full_name("10.0.0.4 train-1\n", "train-1"), None);

@@ -47,18 +47,18 @@ pub(super) fn find_pool(
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
         let loaded = loaded.map_err(|error| unusable(&error, terminal))?;
-        let note = loaded.said_by().map(|said| format!("{}: {said}", path.display()));
+        let note = loaded.said_by().map(|why| format!("{}: {why}", path.display()));
         return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
-    let is_ours = typed.program.starts_with("remuda");
-    let found = if is_ours {
+    let is_remuda = typed.program.starts_with("remuda");
+    let found = if is_remuda {
         allocation::find(trust(args), args.slots)
     } else {
         Ok(AllocationSource::Nothing)
     };
     match found.map_err(|error| unusable(&error, terminal))? {
         AllocationSource::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
-            let note = format!("hosts are the {}", found.origin);
+            let note = format!("hosts are those of the {}", found.origin);
             from_reading(found.reading, found.origin, Some(note), args, terminal)
         }
         AllocationSource::Nodes(_) | AllocationSource::Nothing => this_machine(args, typed),
@@ -160,11 +160,11 @@ fn local_size() -> Result<Option<usize>, CliError> {
         _ => Err(CliError::usage(
             BAD_VARIABLE,
             format!(
-                "LOCAL_SIZE is `{}`: expected the number of workers, {SLOTS_MAX} at most",
+                "LOCAL_SIZE is `{}`: expected a number of workers, at most {SLOTS_MAX}",
                 text.display()
             ),
         )
-        .help("correct the variable, unset it, or give `--num_gpus N`, which outranks it")),
+        .help("correct the variable, unset it, or give `--num_gpus N`, which overrides it")),
     }
 }
 
@@ -181,13 +181,13 @@ fn device_slots(
         )
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };
-    let there_are = match &visible.said_by {
+    let available = match &visible.said_by {
         Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
         None => format!("this machine has {}", visible.slots.len()),
     };
     if visible.slots.is_empty() {
-        return Err(CliError::usage(NO_DEVICE, format!("no GPU may be used: {there_are}"))
-            .help("give `--accelerator cpu` to use the CPU, or see CUDA_VISIBLE_DEVICES"));
+        return Err(CliError::usage(NO_DEVICE, format!("no GPU is available: {available}"))
+            .help("use `--accelerator cpu` to run on the CPU, or correct CUDA_VISIBLE_DEVICES"));
     }
     match wanted {
         Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),
@@ -196,7 +196,7 @@ fn device_slots(
             let missing = wanted - visible.slots.len();
             visible.slots.extend((next..).take(missing).map(Slot));
         }
-        Some(wanted) => return Err(too_few(wanted, &there_are)),
+        Some(wanted) => return Err(too_few(wanted, &available)),
         None => {}
     }
     let origin = match &visible.said_by {

@@ -30,7 +30,7 @@ pub(in crate::cli) fn program(
         false => other_interpreter(Path::new(script)).map(|other| {
             let script = script.display();
             format!(
-                "`{script}` is a script of {other}, given to Python: --no_python runs it as it is"
+                "`{script}` is a script of {other}, but runs with Python: --no_python executes it directly"
             )
         }),
     };
@@ -88,7 +88,9 @@ pub(in crate::cli) fn interpreter(
     }
     ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
         CliError::new(Status::NotFound, NO_PYTHON, "there is no `python3` and no `python` in PATH")
-            .help("give `--python FILE`, or `--no_python` for a program that is no Python script")
+            .help(
+                "give `--python FILE`, or `--no_python` for a program that is not a Python script",
+            )
     })
 }
 
@@ -141,8 +143,8 @@ pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String>
     }
 }
 
-/// Returns what this node lacks to start its workers, as far as it can be checked before the
-/// launcher waits for other nodes.
+/// Returns the files and programs that this node needs to start its workers and lacks, as far as
+/// this can be checked before the launcher waits for other nodes.
 pub(in crate::cli) fn lacks(
     program: &Program,
     venv_script: Option<&Path>,

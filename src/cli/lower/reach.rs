@@ -30,7 +30,8 @@ pub(super) fn transport<'a>(
     machine: &str,
 ) -> Result<Transport, CliError> {
     let words = args.launcher_args.as_ref().map(launcher_args::read);
-    let pdsh = words.map_or_else(PdshArgs::default, |read| read.expect("checked with the line"));
+    let pdsh = words
+        .map_or_else(PdshArgs::default, |read| read.expect("the check of the line has parsed it"));
     // The login of another user on this machine is a different place. Words for pdsh have no effect
     // on a job that needs no ssh.
     let is_here = |host: &HostName| {
@@ -54,7 +55,7 @@ pub(super) fn transport<'a>(
             options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
             Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
-        Some(LauncherArg::NotThere(_)) => unreachable!("refused when the line was read"),
+        Some(LauncherArg::NotThere(_)) => unreachable!("the check of the line refuses it"),
     }
 }
 
@@ -101,7 +102,7 @@ fn readable(file: &Path) -> Result<PathBuf, CliError> {
     opened.map(|()| file.to_owned()).map_err(|error| {
         let message = format!("cannot read `{}`: {error}", file.display());
         CliError::new(Status::NoInput, NOT_READ, message)
-            .help("`--ssh_config` takes what `ssh -F` takes")
+            .help("`--ssh_config` accepts the same files as `ssh -F`")
     })
 }
 
@@ -137,16 +138,16 @@ mod tests {
     #[track_caller]
     fn check(flags: &[&str], hosts: &[&str], over_ssh: bool) {
         let words = std::iter::once("test").chain(flags.iter().copied());
-        let line = Line::try_parse_from(words).expect("flags that there are");
+        let line = Line::try_parse_from(words).expect("known flags");
         let (names, users): (Vec<_>, Vec<_>) = hosts.iter().map(|word| named(word)).unzip();
         let users = users.into_iter().flatten().collect();
         let found =
-            transport(&line.reach, names.iter(), users, "head.cluster").expect("no flag is wrong");
+            transport(&line.reach, names.iter(), users, "head.cluster").expect("valid flags");
         assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
     }
 
     #[test]
-    fn only_a_job_on_this_machine_alone_does_without_ssh() {
+    fn only_jobs_on_this_machine_need_no_ssh() {
         check(&[], &["localhost"], false);
         check(&[], &["127.0.0.1"], false);
         check(&[], &["head"], false);

@@ -14,18 +14,18 @@ const NAMES: [(&str, &str); 2] =
 /// from the values of the job, and no option was typed.
 pub(in crate::cli) fn unused_variables(
     args: &ReachArgs,
-    place: &ResolvedCluster,
+    cluster: &ResolvedCluster,
 ) -> Option<String> {
-    let address = match (&place.master_addr, args.master_addr()) {
+    let address = match (&cluster.master_addr, args.master_addr()) {
         (_, Some(_)) => Used::Typed,
         (MasterAddr::Given(address), None) => Used::Value(address.clone()),
-        (MasterAddr::AskNode0, None) => {
-            Used::Value(place.nodes.first().map_or_else(String::new, |(host, _)| host.to_string()))
-        }
+        (MasterAddr::AskNode0, None) => Used::Value(
+            cluster.nodes.first().map_or_else(String::new, |(host, _)| host.to_string()),
+        ),
     };
     let port = match args.master_port {
         Some(_) => Used::Typed,
-        None => Used::Value(place.master_port.unwrap_or(MASTER_PORT).to_string()),
+        None => Used::Value(cluster.master_port.unwrap_or(MASTER_PORT).to_string()),
     };
     note([address, port], NAMES.map(|(name, _)| env_vars::get_text(name)))
 }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_differ_and_were_not_typed_are_noted() {
+    fn different_variables_are_noted_unless_typed() {
         let usual = [Some("127.0.0.1"), Some("29500")];
         check(usual, ["", ""], None);
         check(usual, ["127.0.0.1", "29500"], None);

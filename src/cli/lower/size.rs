@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_that_of_the_kernel() {
+    fn limit_is_that_of_the_kernel() {
         assert_eq!(limit(Some(8 << 20)), 2 << 20);
         assert_eq!(limit(Some(64 << 10)), BYTES_MIN);
         assert_eq!(limit(Some(1 << 40)), BYTES_MAX);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_refused_with_both_numbers() {
+    fn refusal_names_size_and_limit() {
         assert!(refuse_above(100, 100).is_ok());
         let error = refuse_above(101, 100).expect_err("too much");
         assert_eq!(error.status(), Status::OsLimit);

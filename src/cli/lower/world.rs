@@ -57,7 +57,7 @@ fn own_node(
     }
     alone::named(own, nodes).ok_or_else(|| {
         typed.refuse(&[typed.end()], |spans| {
-            let message = format!("this host (`{}`) is not in the world", own.escape_debug());
+            let message = format!("this host (`{}`) is not in `--world_info`", own.escape_debug());
             let (first, last) = (&nodes[0].0, &nodes[nodes.len() - 1].0);
             Diagnostic::error(codes::WORLD_WITHOUT_US, spans[0], message)
                 .label("expected `--node_rank`")

@@ -15,7 +15,7 @@ use crate::train::{
     Threads, TrainOptions,
 };
 
-/// What `remuda train` trains, and how; where is decided by the launch options beside these.
+/// Options of model, data and training; hosts and slots are launch options.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Training", rename_all = "snake_case")]
 pub(super) struct TrainArgs {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn words_say_the_same() {
+    fn worker_line_has_the_same_options() {
         check_words("");
         check_words("--model mlp --layers 3 --width 96 --batch_size 5 --threads 2 --lr 0.3");
         check_words(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense() {
+    fn invalid_values_are_refused() {
         check_refused("--lr 0", "expected a number above 0");
         check_refused("--beta2 1", "expected a number from 0 to below 1");
         check_refused("--clip NaN", "expected a number, 0 or more");

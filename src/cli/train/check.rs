@@ -81,7 +81,9 @@ pub(super) fn run(
         take_samples(args, saved, workers.count());
     }
     if args.model() == ModelArg::Mlp && !args.data.is_empty() {
-        return Err(cannot_combine(typed, "model", "data", "its samples are made up").into());
+        return Err(
+            cannot_combine(typed, "model", "data", "the samples of an MLP are synthetic").into()
+        );
     }
     line.check_heads(args)?;
     let Workers::Here(workers) = workers else { return Ok(saved) };
@@ -102,7 +104,7 @@ fn auto_needs_directory(typed: &Typed) -> RefusedLine {
     typed.refuse(&[place], |spans| {
         let message = "`--resume auto` needs `--checkpoint_dir`";
         Diagnostic::error(NEEDS_OTHER, spans[0], message)
-            .label("looks for the newest checkpoint there")
+            .label("reads the newest checkpoint of that directory")
             .help("add `--checkpoint_dir DIR`, or name a checkpoint: `--resume PATH`")
     })
 }
@@ -165,28 +167,31 @@ pub(super) fn of_another_run(args: &TrainArgs) -> Option<(&Path, String)> {
     let dir = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir))?;
     let newest = newest_in(dir)?;
     let newest = newest.file_name().unwrap_or_default().display();
-    Some((dir, format!("`{}` holds checkpoints of another run, up to `{newest}`", dir.display())))
+    Some((
+        dir,
+        format!("`{}` contains checkpoints of another run, up to `{newest}`", dir.display()),
+    ))
 }
 
 fn another_dir(dir: &Path) -> String {
     let dir = quoted(dir);
-    format!("to go on with that run: `--resume {dir}`; else name another `--checkpoint_dir`")
+    format!("to continue that run: `--resume {dir}`; otherwise use another `--checkpoint_dir`")
 }
 
 /// Returns a warning if a restart could not continue from the step of the failure.
 pub(super) fn restarts(args: &TrainArgs) -> String {
-    let (lacks, more) = match (&args.checkpoint_dir, args.save_every) {
+    let (missing, options) = match (&args.checkpoint_dir, args.save_every) {
         (Some(_), Some(_)) => return String::new(),
         (Some(_), None) => ("--save_every", "`--save_every STEPS`"),
         (None, _) => ("--checkpoint_dir", "`--checkpoint_dir DIR --save_every STEPS`"),
     };
     let from = match &args.resume {
-        Some(path) => format!("to `{}`", path.display()),
-        None => "to step 1".to_owned(),
+        Some(path) => format!("`{}`", path.display()),
+        None => "step 1".to_owned(),
     };
     format!(
-        "warning: without {lacks} a restart goes back {from}\n\
-         help: {more} loses that many steps at most\n"
+        "warning: without {missing} a restart begins again at {from}\n\
+         help: with {options} a restart loses at most STEPS steps\n"
     )
 }
 
@@ -242,19 +247,19 @@ impl Line<'_> {
                 CheckpointError::Read { path, source } => (
                     Status::NoInput,
                     format!("cannot read checkpoint `{}`: {}", path.display(), reason(source)),
-                    "give a `.safetensors` file of `remuda train`, or a directory of them",
+                    "use a `.safetensors` file of `remuda train`, or a directory of them",
                 ),
                 CheckpointError::Missing { .. } => (
                     Status::NoInput,
                     error.to_string(),
-                    "a run with `--checkpoint_dir` saves them; leave `--resume` out to begin anew",
+                    "`--checkpoint_dir` saves checkpoints; leave `--resume` out to start a new run",
                 ),
                 CheckpointError::Malformed { .. }
                 | CheckpointError::Mismatch { .. }
                 | CheckpointError::Write { .. } => (
                     Status::BadInput,
                     error.to_string(),
-                    "take another one, or leave `--resume` out to begin anew",
+                    "use another checkpoint, or leave `--resume` out to start a new run",
                 ),
             };
             let place = self.value("resume");
@@ -301,17 +306,17 @@ impl Line<'_> {
         typed: &mut Option<T>,
         saved: T,
     ) -> Option<Findings> {
-        let ours = *typed.get_or_insert(saved);
-        if ours == saved {
+        let typed = *typed.get_or_insert(saved);
+        if typed == saved {
             return None;
         }
-        let (ours, theirs) = (ours.to_string(), saved.to_string());
-        let message = format!("`--{flag} {ours}` contradicts the checkpoint, which has {theirs}");
+        let (typed, saved) = (typed.to_string(), saved.to_string());
+        let message = format!("`--{flag} {typed}` contradicts the checkpoint, which has {saved}");
         let make = |spans: &[_]| {
             Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
-                .label(format!("{ours} here"))
-                .related(spans[1], format!("{theirs} there"))
-                .help(format!("leave `--{flag}` out: a run goes on with what it began with"))
+                .label(format!("{typed} here"))
+                .related(spans[1], format!("{saved} there"))
+                .help(format!("leave `--{flag}` out to use the value of the checkpoint"))
         };
         Some(self.0.refuse(&[self.value(flag), self.value("resume")], make).findings)
     }
@@ -326,7 +331,7 @@ impl Line<'_> {
             return None;
         }
         let differs = if found == *vocabulary {
-            format!("has {found} different bytes, but not the same as")
+            format!("has {found} different bytes, but not those of")
         } else {
             format!("has {found} different bytes, not the {vocabulary} of")
         };
@@ -335,10 +340,10 @@ impl Line<'_> {
         } else {
             ("the text", self.value("data"))
         };
-        let message = format!("{what} {differs} that which the checkpoint has learned");
+        let message = format!("{what} {differs} the text of the checkpoint");
         let make = |spans: &[_]| {
             Diagnostic::error(CHECKPOINT_DIFFERS, spans[0], message)
-                .help("give the `--data` that the run began with")
+                .help("use the `--data` of the run that saved the checkpoint")
         };
         Some(self.0.refuse(&[place], make).findings)
     }
@@ -350,11 +355,11 @@ impl Line<'_> {
             return Ok(());
         }
         let place = self.first_of(&["heads", "width"]);
-        let message = format!("a width of {width} cannot be shared by {heads} heads");
+        let message = format!("a width of {width} is not a multiple of {heads} heads");
         Err(self.refuse(Status::Usage, BAD_SIZES, place, message, |found| {
-            found.label("does not divide").help(match width.checked_next_multiple_of(heads) {
-                Some(width) => format!("--width {width}"),
-                None => format!("--heads 1, or a width that {heads} divides"),
+            found.label("not divisible").help(match width.checked_next_multiple_of(heads) {
+                Some(width) => format!("use `--width {width}`"),
+                None => format!("use `--heads 1`, or a width that is a multiple of {heads}"),
             })
         }))
     }
@@ -373,7 +378,7 @@ impl Line<'_> {
             let longest = (len / 10).saturating_sub(1);
             let help = match longest {
                 0 => "a text needs at least some hundred bytes".to_owned(),
-                longest => format!("give more text, or `--block {longest}` at most"),
+                longest => format!("use more text, or at most `--block {longest}`"),
             };
             let message = error.to_string();
             self.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| found.help(help))
@@ -385,7 +390,8 @@ impl Line<'_> {
         let place = self.file("data", file);
         let cannot = |why: &str| {
             let message = format!("cannot read `{}`: {why}", file.display());
-            let help = "give files with the text to learn, or leave `--data` out for a first try";
+            let help =
+                "use files with training text, or leave `--data` out to train on a built-in text";
             self.refuse(Status::NoInput, TEXT_UNREADABLE, place, message, |found| found.help(help))
         };
         ask_disk(|| fs::metadata(file).map(drop)).map_err(|error| cannot(&reason(&error)))?;
@@ -394,13 +400,13 @@ impl Line<'_> {
             return Err(cannot("it is a directory"));
         }
         if !found.is_file() {
-            return Err(cannot("it is no regular file"));
+            return Err(cannot("it is not a regular file"));
         }
         File::open(file).map_err(|error| cannot(&reason(&error)))?;
         if found.len() == 0 {
             let message = format!("`{}` is empty", file.display());
             return Err(self.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| {
-                found.label("no text to learn").help("leave it out, or fill it")
+                found.label("no training text").help("leave it out, or use another file")
             }));
         }
         Ok(usize::try_from(found.len()).unwrap_or(usize::MAX))
@@ -428,7 +434,7 @@ impl Line<'_> {
         }
         let largest = largest_below(typed.get(), |samples| needed(samples) <= available);
         let (place, help) = if let Some(samples) = largest {
-            (self.first_of(&["batch_size"]), format!("`--batch_size {samples}` at most"))
+            (self.first_of(&["batch_size"]), format!("use at most `--batch_size {samples}`"))
         } else {
             let (sizes, names): (&[_], _) = match args.model() {
                 ModelArg::Gpt => {
@@ -437,14 +443,14 @@ impl Line<'_> {
                 ModelArg::Mlp => (&["width", "layers"], "`--width`, `--layers`"),
             };
             let help = format!(
-                "one sample of each worker is too much already: give a smaller model ({names}) or \
-                 fewer workers"
+                "one sample per worker is already too much: use a smaller model ({names}) or fewer \
+                 workers"
             );
             (self.first_of(sizes), help)
         };
         let (total, available) = (show_bytes(total), show_bytes(available));
         let message = format!(
-            "{} would take about {total} of memory, {available} are available",
+            "{} would need about {total} of memory, {available} are available",
             count(workers, "worker")
         );
         Err(self.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
@@ -494,9 +500,9 @@ pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
         let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
         let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
         let help = if hangs {
-            "its file system does not answer; name a directory of another one"
+            "its file system does not respond; use a directory on another one"
         } else {
-            "name a directory of your own"
+            "use a directory that you can write"
         };
         return bad("checkpoint_dir", dir, why, help);
     }
@@ -504,7 +510,7 @@ pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let files = files.filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
     let mut refused = files.filter_map(|(flag, file)| Some((flag, file, check_file(file).err()?)));
     let (flag, file, why) = refused.next()?;
-    bad(flag, file, why, "name a file in a directory that is there and can be written")
+    bad(flag, file, why, "name a file in a directory that exists and that you can write")
 }
 
 /// Returns the greatest number of samples below `typed` that fits, if there is one; if a number
@@ -524,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_number_that_fits_is_found() {
+    fn largest_number_that_fits_is_found() {
         #[track_caller]
         fn check(typed: usize, limit: usize, expect: Option<usize>) {
             assert_eq!(largest_below(typed, |samples| samples.get() <= limit), expect);

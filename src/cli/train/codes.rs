@@ -23,9 +23,9 @@ pub(super) const IN_USE: &str = "T008";
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     story(
         TEXT_UNREADABLE,
-        "the text to learn cannot be read",
-        "`--data` takes regular files that you can read. Without `--data` the model learns the \
-         text of this project, which is enough for a first try:\n\n    remuda train --data \
+        "the training text cannot be read",
+        "`--data` takes regular files that you can read. Without `--data` the model is trained on \
+         the text of this project:\n\n    remuda train --data \
          text.txt",
     ),
     story(
@@ -36,7 +36,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     ),
     story(
         BAD_SIZES,
-        "sizes that do not fit each other",
+        "the width is not a multiple of the number of heads",
         "Every attention head gets an equal part of the width, so `--width` must be a multiple \
          of `--heads`:\n\n    remuda train --width 128 --heads 4",
     ),

@@ -52,43 +52,43 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if bundled::is_worker() {
         return worker_main(words);
     }
-    let (mut face, typed) = super::parse::<TrainFace>(words)?;
-    super::check::place(&face.place, &typed)?;
-    super::check::connected(&face.place, &typed)?;
-    super::check::watch(&face.watch, &typed)?;
+    let (mut cli, typed) = super::parse::<TrainFace>(words)?;
+    super::check::place(&cli.place, &typed)?;
+    super::check::connected(&cli.place, &typed)?;
+    super::check::watch(&cli.watch, &typed)?;
     let terminal = Terminal::look();
-    let note = "there are no GPU kernels yet";
-    bundled::take_cpu_slots(&mut face.place, note, terminal);
-    let place = lower::place(&face.place, &typed, terminal)?;
-    super::check::stdin(&face.watch, place.workers(), &typed)?;
+    let note = "remuda train has no GPU kernels yet";
+    bundled::take_cpu_slots(&mut cli.place, note, terminal);
+    let cluster = lower::place(&cli.place, &typed, terminal)?;
+    super::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     // Errors are reported once here, and not by every worker.
-    let workers = match place.transport {
-        Transport::Local => Workers::Here(place.workers()),
-        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere(place.workers()),
+    let workers = match cluster.transport {
+        Transport::Local => Workers::Here(cluster.workers()),
+        Transport::Ssh(_) | Transport::Dial(_) => Workers::Elsewhere(cluster.workers()),
     };
-    if let Some(saved) = check::run(&mut face.train, &typed, workers)?
-        && face.train.steps <= saved.step
+    if let Some(saved) = check::run(&mut cli.train, &typed, workers)?
+        && cli.train.steps <= saved.step
     {
         let (path, step) = (saved.path.display(), saved.step);
         let text = format!(
             "note: nothing to do: `{path}` is already at step {step}\n\
-             help: to go on: --steps {}\n",
+             help: to continue, type `--steps {}`\n",
             more_steps(step)
         );
         say(&text, terminal.paint);
         return Ok(Status::Success);
     }
-    if 0 < face.watch.max_restarts && face.watch.warns() {
-        say(&check::restarts(&face.train), terminal.paint);
+    if 0 < cli.watch.max_restarts && cli.watch.warns() {
+        say(&check::restarts(&cli.train), terminal.paint);
     }
     let files = match workers {
         Workers::Here(_) => Vec::new(),
-        Workers::Elsewhere(_) => check::files_elsewhere(&face.train),
+        Workers::Elsewhere(_) => check::files_elsewhere(&cli.train),
     };
-    let kept = face.train.checkpoint_dir.clone().filter(|_| face.train.save_every.is_some());
-    let program = bundled::own_program(&place.transport)?;
-    let words = std::iter::once(WORKER_COMMAND.into()).chain(face.train.words()).collect();
+    let kept = cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());
+    let program = bundled::own_program(&cluster.transport)?;
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.words()).collect();
     let speaker = Speaker::Rank0(CauseRule::Nobody);
-    let what = Started { files, kept, ..Started::new(program, words, speaker) };
-    run::start(place, &face.watch, &WorkerArgs::default(), what, terminal)
+    let worker_program = Started { files, kept, ..Started::new(program, words, speaker) };
+    run::start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
 }

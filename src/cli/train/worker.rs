@@ -76,14 +76,14 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
     let in_use =
         |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
     if let Some((_, message)) = of_another_run(args).filter(|_| is_first) {
-        let help = "to go on with what is there, at this start and every later one: `--resume auto`; \
-                    else name another `--checkpoint_dir`";
+        let help = "to continue that run, now and after restarts: `--resume auto`; otherwise use another \
+                    `--checkpoint_dir`";
         return Err(in_use(message, help));
     }
     let Some(dir) = &args.checkpoint_dir else { return Ok(None) };
     claim_dir(dir).map_err(|_| {
         let message = format!("another run is saving its checkpoints in `{}`", dir.display());
-        in_use(message, "wait for its end, or name another `--checkpoint_dir`")
+        in_use(message, "wait until it exits, or use another `--checkpoint_dir`")
     })
 }
 
@@ -110,7 +110,7 @@ fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
         Ok(_) => Status::Success,
         Err(error) => {
             let mut text = format!("remuda train: rank {}: ", group.rank());
-            writeln!(text, "{error}").expect("a string takes everything");
+            writeln!(text, "{error}").expect("writing to a String cannot fail");
             print_error(&text);
             error.status()
         }

@@ -1,5 +1,5 @@
-//! Which devices of this machine a job uses when no hostfile says so: a model of what COMPAT.md
-//! promises about `CUDA_VISIBLE_DEVICES`, and the question to DeepSpeed without the variable.
+//! Devices of this machine in jobs without a hostfile: a model of the rows of COMPAT.md about
+//! `CUDA_VISIBLE_DEVICES`, and the comparison with DeepSpeed without the variable.
 
 use remuda::cli::run::RunArgs;
 
@@ -8,7 +8,7 @@ use crate::rules::{self, Rule};
 
 pub(super) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What the variable is, where it counts: without a hostfile, on a machine with GPUs.
+/// Value of the variable if it has an effect: without a hostfile, on a machine with GPUs.
 pub(super) fn mask(command: &Command, args: &RunArgs) -> Option<String> {
     if command.pool(args).is_some() || is_cpu(command) {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn is_cpu(command: &Command) -> bool {
     command.env("DS_ACCELERATOR").is_some_and(|kind| kind == b"cpu")
 }
 
-/// As CUDA reads it: in its order, up to the first entry that names nothing.
+/// Devices that CUDA sees: in the order of the variable, up to the first unknown entry.
 pub(super) fn left(mask: &str, gpus: usize) -> Vec<String> {
     let entries = || mask.split(',').map(str::trim);
     let has_name = |entry: &str| entry.starts_with("GPU-") || entry.starts_with("MIG-");
@@ -31,7 +31,7 @@ pub(super) fn left(mask: &str, gpus: usize) -> Vec<String> {
     entries().take_while(is_there).map(str::to_owned).collect()
 }
 
-/// The options that DeepSpeed obeys instead of the variable.
+/// Whether the line has options that DeepSpeed uses instead of the variable.
 pub(super) fn is_beside(args: &RunArgs) -> bool {
     let place = &args.place;
     let is_filtered = [&place.include, &place.exclude];
@@ -41,13 +41,13 @@ pub(super) fn is_beside(args: &RunArgs) -> bool {
         || above(&place.num_gpus, 0)
 }
 
-/// As Python reads a whole number; -1 where none was given.
+/// Parses a whole number as Python does; -1 if none was given.
 pub(super) fn number(text: Option<&str>) -> i64 {
     text.and_then(|text| text.trim().replace('_', "").parse().ok()).unwrap_or(-1)
 }
 
-/// The row that explains our devices beside theirs; `unmasked` is what they take without the
-/// variable. All as `CUDA_VISIBLE_DEVICES` of a worker shows them.
+/// The row that explains different devices; `unmasked` are those of DeepSpeed without the variable.
+/// All are values of `CUDA_VISIBLE_DEVICES` of a worker.
 pub(super) fn rule(
     args: &RunArgs,
     mask: &str,
@@ -60,14 +60,14 @@ pub(super) fn rule(
     let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
     let (ours, theirs) = (list(ours), list(theirs));
     if !is_beside(args) {
-        // Sorted, each once; an empty value is none to them.
+        // DeepSpeed sorts and removes duplicates; an empty value counts as unset.
         let mut sorted = left.clone();
         sorted.sort();
         sorted.dedup();
         return (ours == left && theirs == sorted).then_some(rules::VISIBLE_DEVICES);
     }
     let unmasked = list(unmasked?);
-    // What has no number is numbered as it is listed.
+    // Devices without a number are numbered in the order of the list.
     let is_named = left.iter().any(|name| name.parse::<usize>().is_err());
     let slot = |(at, name): (usize, &String)| if is_named { at.to_string() } else { name.clone() };
     let slots: Vec<String> = left.iter().enumerate().map(slot).collect();

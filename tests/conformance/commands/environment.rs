@@ -1,5 +1,5 @@
-//! The variables that env files set, and what of the environment travels: a model of what COMPAT.md
-//! promises, written without a look at the code that keeps it.
+//! Variables of env files, and variables that are passed to other nodes: a model of the rows of
+//! COMPAT.md, written independently of the implementation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::rules::{self, Rule};
 
 /// The usual name of an env file.
 const USUAL: &str = ".deepspeed_env";
-/// A name that no case has a file of.
+/// A name of a file that no case contains.
 const MISSING: &str = "missing.env";
 
-/// Who brings a variable.
+/// Source of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Environment,
@@ -26,7 +26,7 @@ pub(super) enum Source {
 /// Values by name.
 pub(super) type Promise = BTreeMap<String, (Vec<u8>, Source)>;
 
-/// What a line of an env file is.
+/// Meaning of a line of an env file.
 pub(super) enum Line {
     Nothing,
     Sets(String, String),
@@ -34,7 +34,7 @@ pub(super) enum Line {
     Wrong(Rule),
 }
 
-/// As COMPAT.md says: blank lines and comments, `export`, one pair of quotes; values literal.
+/// Parses a line by the rules of COMPAT.md: blank lines and comments, `export`, one pair of quotes; values literal.
 pub(super) fn read(line: &str) -> Line {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -64,7 +64,7 @@ pub(super) fn read(line: &str) -> Line {
 }
 
 impl Command {
-    /// Lines of both env files, that at home first; none where `DS_ENV_FILE` names nothing.
+    /// Lines of both env files, that of the home directory first; none if `DS_ENV_FILE` names no file.
     pub(super) fn env_lines(&self) -> Vec<String> {
         if self.env("DS_ENV_FILE").is_some_and(|name| name == MISSING.as_bytes()) {
             return Vec::new();
@@ -75,11 +75,11 @@ impl Command {
         [lines(&self.at_home), lines(&self.in_cwd)].concat()
     }
 
-    /// Writes hostfile and env files, and takes away those of the case before.
+    /// Writes hostfile and env files, and removes those of the previous case.
     pub(super) fn write_files(&self, here: &Path) {
         let home = here.join("home");
         std::fs::create_dir_all(&home).expect("the directory is writable");
-        // What a shell makes of `*.py`.
+        // A file that `*.py` matches.
         std::fs::write(here.join("found.py"), "").expect("the directory is writable");
         let named = self.env("DS_ENV_FILE").map(|name| String::from_utf8_lossy(name).into_owned());
         let named = named.filter(|name| name != MISSING && !name.is_empty());
@@ -92,7 +92,7 @@ impl Command {
         place(&here.join("hosts"), &self.hostfile);
     }
 
-    /// What env files set; the last of a name wins.
+    /// Variables of env files; the last value of a name is used.
     pub(super) fn files_set(&self) -> Promise {
         let mut found = Promise::new();
         for line in self.env_lines() {
@@ -103,7 +103,7 @@ impl Command {
         found
     }
 
-    /// What goes to the nodes of a job of several.
+    /// Variables that are passed to the nodes of a job of several nodes.
     pub(super) fn nodes_get(&self, here: &Path) -> Promise {
         const ALWAYS: [&str; 4] = ["MLFLOW", "PYTHON", "MV2", "UCX"];
         let is_cpu = self.env("DS_ACCELERATOR").is_some_and(|kind| kind == b"cpu");
@@ -135,12 +135,12 @@ fn place(path: &Path, text: &[u8]) {
     drop(done);
 }
 
-/// Whether a shell would hand this on as it is, without quotes and between double quotes.
+/// Whether a shell passes this on unchanged, without quotes and in double quotes.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(byte))
 }
 
-/// The row that says why a value differs from the one behind DeepSpeed's remote shell, which was told
+/// The row that explains a difference from the value after DeepSpeed's remote shell, which was given
 /// `raw`.
 pub(super) fn behind_a_shell(ours: &[u8], raw: Option<&[u8]>, source: &Source) -> Option<Rule> {
     match source {
@@ -160,7 +160,7 @@ pub(super) fn behind_a_shell(ours: &[u8], raw: Option<&[u8]>, source: &Source) -
     }
 }
 
-/// Why DeepSpeed's remote command may not get through what it exports.
+/// Rows that explain why DeepSpeed's remote command fails because of its exports.
 pub(super) fn breaks_the_shell(command: &Command, exported: &Value) -> Vec<Rule> {
     let mut found = Vec::new();
     for line in command.env_lines() {

@@ -1,8 +1,8 @@
-//! Lines as people and wrappers write them, and some that nobody should.
+//! Generator of lines: usual ones, and some with errors.
 
 use crate::proof::Random;
 
-/// Options of DeepSpeed with values that it takes, and some that it does not.
+/// Options of DeepSpeed with valid values, and some invalid ones.
 const OPTIONS: &[(&str, &[&str])] = &[
     ("--hostfile", &["@here@/hosts", "@here@/hosts", "@here@/missing", "@here@"]),
     ("--include", &["localhost", "w0", "w1:0", "w0@w1:0,1", "w9", "", "localhost:0", "w1:7", " "]),
@@ -39,7 +39,7 @@ const SWITCHES: &[&str] = &[
     "-h",
     "--help",
 ];
-/// Those that most lines have.
+/// Options of most lines.
 const USUAL: &[&str] =
     &["--hostfile", "--include", "--exclude", "--num_nodes", "--num_gpus", "--master_port"];
 const SHORT: &[(&str, &str)] = &[("--hostfile", "-H"), ("--include", "-i"), ("--exclude", "-e")];
@@ -138,7 +138,7 @@ const DEVICES: &[&str] = &[
     "0,1,2,3",
     "x",
 ];
-/// Variables, most of which go to other nodes.
+/// Variables, most of which are passed to other nodes.
 const TRAVELLERS: &[&[u8]] = &[
     b"NCCL_DEBUG=INFO",
     b"NCCL_IB_HCA=mlx5",
@@ -159,7 +159,7 @@ const TRAVELLERS: &[&[u8]] = &[
     b"OMP_NUM_THREADS=3",
     b"LD_LIBRARY_PATH=/l",
 ];
-/// Lines of env files; the last of them are errors on both sides, or ours alone.
+/// Lines of env files; the last of them are errors in both launchers, or only in remuda.
 const ENV_LINES: &[&str] = &[
     "A=1",
     "NCCL_DEBUG=WARN",
@@ -192,10 +192,10 @@ const ENV_LINES: &[&str] = &[
     "S=\"a\" b",
     "=1",
 ];
-/// How many those are.
+/// Number of those.
 const ENV_LINES_BAD: usize = 8;
 
-/// A line that is mostly good, often with a hostfile, sometimes with one strange word.
+/// Generates a line that is usually valid, often with a hostfile, sometimes with one unusual word.
 pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     let mut case: Vec<Vec<u8>> = Vec::new();
     let with_hosts = random.below(2) == 0;
@@ -230,7 +230,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     case
 }
 
-/// Devices that are hidden, variables that travel, env files.
+/// Adds hidden devices, variables that are passed on, and env files.
 fn some_environment(random: &mut Random, with_hosts: bool, case: &mut Vec<Vec<u8>>) {
     if random.below(if with_hosts { 12 } else { 3 }) == 0 {
         let value = DEVICES[random.below(DEVICES.len())];
@@ -275,7 +275,7 @@ fn some_option(random: &mut Random, words: &mut Vec<String>) {
     let name = if random.below(2) == 0 { name } else { any };
     let values =
         OPTIONS.iter().find(|(known, _)| *known == name).map_or(&["1"][..], |(_, values)| values);
-    // The first values of each list are good ones.
+    // The first values of each list are valid.
     let among = if random.below(6) == 0 { values.len() } else { values.len().min(3) };
     let value = values[random.below(among)];
     option(random, name, value, words);

@@ -22,7 +22,7 @@ use remuda::cli::run::RunArgs;
 use crate::reference::Reference;
 use crate::rules::{Rule, Verdict};
 
-/// Stands in a word for the directory of the case.
+/// Placeholder for the directory of the case.
 const HERE: &str = "@here@";
 
 /// A case, taken apart.
@@ -36,7 +36,7 @@ struct Command {
 }
 
 impl Command {
-    /// `None`: made small too eagerly.
+    /// `None` if shrinking has made the case invalid.
     fn new(case: &[Vec<u8>], directory: &Path) -> Option<Self> {
         let mut command = Self {
             hostfile: Vec::new(),
@@ -93,7 +93,7 @@ impl Command {
         self.with_argv(argv)
     }
 
-    /// Names and numbers of slots, where the line names the hostfile.
+    /// Hosts and numbers of slots if the line names the hostfile.
     fn pool(&self, args: &RunArgs) -> Option<Vec<(String, usize)>> {
         let named = args.place.hostfile.as_ref()?;
         if self.hostfile.is_empty() || !named.ends_with("hosts") {
@@ -118,7 +118,7 @@ fn placed(word: &[u8], directory: &Path) -> Option<OsString> {
     Some(OsString::from_vec([&word[..at], directory, &word[at + HERE.len()..]].concat()))
 }
 
-/// Both sides read the line; what both understand they plan.
+/// Compares how both launchers parse the line, then their plans.
 pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     match Command::new(case, reference.directory()) {
         Some(command) => compare_both(reference, &command),
@@ -133,7 +133,7 @@ fn compare_both(reference: &mut Reference, command: &Command) -> Verdict {
     }
 }
 
-/// Rules that were needed, and what none explains.
+/// Rules that explain differences, and unexplained differences.
 #[derive(Default)]
 struct Differences {
     rules: BTreeSet<Rule>,
@@ -151,7 +151,7 @@ impl Differences {
 
     fn compare<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, ours: &T, theirs: &T) {
         if ours != theirs {
-            self.unexplained(format!("{what}: we {ours:?}, they {theirs:?}"));
+            self.unexplained(format!("{what}: remuda {ours:?}, DeepSpeed {theirs:?}"));
         }
     }
 
@@ -164,7 +164,7 @@ impl Differences {
     }
 }
 
-/// What is left to say when one difference has been taken away: it, and what explains the rest.
+/// Adds the rule of a removed difference to the verdict of the rest.
 fn besides(rule: Rule, rest: Verdict) -> Verdict {
     match rest {
         Verdict::Unexplained(why) => Verdict::Unexplained(format!("besides {}: {why}", rule.0)),

@@ -1,4 +1,4 @@
-//! What each option was understood to be.
+//! Comparison of parsed options.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -14,18 +14,18 @@ use super::{Command, Differences, show};
 use crate::reference::{Reference, Refusal};
 use crate::rules::{self, Verdict};
 
-/// What became of a line.
+/// Result of parsing a line with both launchers.
 pub(super) enum Read {
-    /// Nothing is left to compare.
+    /// The verdict is final.
     Decided(Verdict),
-    /// Both go on.
+    /// Both accept the line.
     ByBoth(Box<Both>),
 }
 
-/// A line that both understand.
+/// A line that both launchers accept.
 pub(super) struct Both {
     pub(super) args: RunArgs,
-    /// Script and arguments, as they read them.
+    /// Script and arguments as DeepSpeed has parsed them.
     pub(super) their_words: Vec<Vec<u8>>,
     pub(super) found: Differences,
 }
@@ -43,7 +43,9 @@ pub(super) fn compare(reference: &mut Reference, command: &Command) -> Read {
         (Ok(ParsedRun::Asked(_)), Err(theirs)) => help_first(reference, command, &theirs),
         (Err(ours), Err(theirs)) => both_refuse(reference, command, &ours, &theirs),
         (Err(ours), Ok(_)) => only_we_refuse(reference, command, &ours),
-        (Ok(ParsedRun::Asked(_)), Ok(_)) => Verdict::Unexplained("only we give help".to_owned()),
+        (Ok(ParsedRun::Asked(_)), Ok(_)) => {
+            Verdict::Unexplained("only remuda prints help".to_owned())
+        }
     })
 }
 
@@ -53,7 +55,7 @@ fn only_they_refuse(
     typed: &Typed,
     theirs: &Refusal,
 ) -> Verdict {
-    // argparse of older Pythons looks at the script's own words, too.
+    // argparse of older Pythons parses the script's own words, too.
     if let Some(at) = ambiguous_word(command, theirs) {
         let last_option = typed.options.iter().map(|given| given.name.word).max();
         if last_option.is_none_or(|option| option < at) {
@@ -66,14 +68,17 @@ fn only_they_refuse(
     {
         return super::besides(rules::OWN_OPTIONS, super::compare_both(reference, &rest));
     }
-    Verdict::Unexplained(format!("only they refuse: {}, typed {:?}", theirs.text, typed.options))
+    Verdict::Unexplained(format!(
+        "only DeepSpeed refuses: {}, typed {:?}",
+        theirs.text, typed.options
+    ))
 }
 
-/// The line as DeepSpeed has it: options of ours left out, its own spelled as it spells them. `None`
-/// where that changes nothing.
+/// The line without remuda's own options, and with DeepSpeed's spelling of its options. `None` if that
+/// changes nothing.
 fn without_own_options(command: &Command, typed: &Typed) -> Option<Command> {
     let mut argv = command.argv.clone();
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     for given in &typed.options {
         let name = argv[given.name.word].to_string_lossy();
         let name = name[given.name.start..given.name.end].to_owned();
@@ -81,9 +86,9 @@ fn without_own_options(command: &Command, typed: &Typed) -> Option<Command> {
         if is_theirs && !name.trim_start_matches("--").contains('-') {
             continue;
         }
-        gone.push(given.name.word);
+        removed.push(given.name.word);
         let value = given.value.as_ref();
-        gone.extend(value.map(|(_, place)| place.word).filter(|word| *word != given.name.word));
+        removed.extend(value.map(|(_, place)| place.word).filter(|word| *word != given.name.word));
         if is_theirs {
             let mut word = std::ffi::OsString::from(format!("--{}", given.flag));
             if let Some((value, _)) = value {
@@ -91,17 +96,17 @@ fn without_own_options(command: &Command, typed: &Typed) -> Option<Command> {
                 word.push(value);
             }
             argv[given.name.word] = word;
-            gone.retain(|word| *word != given.name.word);
+            removed.retain(|word| *word != given.name.word);
         }
     }
-    gone.sort_unstable();
-    for word in gone.into_iter().rev() {
+    removed.sort_unstable();
+    for word in removed.into_iter().rev() {
         argv.remove(word);
     }
     (argv != command.argv).then(|| command.with_argv(argv))
 }
 
-/// Where the word stands that they call ambiguous.
+/// Index of the word that DeepSpeed calls ambiguous.
 fn ambiguous_word(command: &Command, theirs: &Refusal) -> Option<usize> {
     let (_, rest) = theirs.text.split_once("ambiguous option: ")?;
     let (word, _) = rest.split_once(" could match")?;
@@ -110,16 +115,19 @@ fn ambiguous_word(command: &Command, theirs: &Refusal) -> Option<usize> {
     command.argv.iter().position(is_it)
 }
 
-/// Without the word that asks for help the line is as wrong for us.
+/// Compares the line without the word that requests help.
 fn help_first(reference: &mut Reference, command: &Command, theirs: &Refusal) -> Verdict {
     const ASKS: [&str; 7] = ["-h", "--help", "--hel", "--he", "-qh", "-hq", "-qqh"];
-    // `-ho` asks for help with a value, to them.
+    // For DeepSpeed `-ho` is a request for help with a value.
     if theirs.text.contains("argument -h/--help: ignored explicit argument") {
         return Verdict::by([rules::HELP]);
     }
     let asks = |word: &std::ffi::OsString| ASKS.iter().any(|asks| word == asks);
     let Some(at) = command.argv.iter().position(asks) else {
-        return Verdict::Unexplained(format!("only we give help, they: {}", theirs.text));
+        return Verdict::Unexplained(format!(
+            "only remuda prints help, DeepSpeed: {}",
+            theirs.text
+        ));
     };
     let rest = super::compare_both(reference, &command.without_words(at..at + 1));
     super::besides(rules::HELP, rest)
@@ -135,7 +143,8 @@ fn both_refuse(
     if is_same_reason(problem, theirs) {
         return Verdict::Refused;
     }
-    // Each names the first of several problems in its own order: without theirs, ours is left.
+    // Each launcher reports the first problem in its own order: without that of DeepSpeed, that of
+    // remuda is left.
     if let Some(places) = culprit(command, theirs) {
         let rest = super::compare_both(reference, &command.without_words(places));
         return match rest {
@@ -149,12 +158,12 @@ fn both_refuse(
     {
         return Verdict::by([rules::OWN_OPTIONS]);
     }
-    Verdict::Unexplained(format!("we say {}, they {}", show(problem), theirs.text))
+    Verdict::Unexplained(format!("remuda: {}, DeepSpeed: {}", show(problem), theirs.text))
 }
 
 fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
     let says = |text: &str| theirs.text.contains(text);
-    // `argument -H/--hostfile: …`; ours speaks of `--hostfile`.
+    // DeepSpeed's message has `argument -H/--hostfile: …`, that of remuda `--hostfile`.
     let about = theirs.text.split_once("argument ").and_then(|(_, rest)| rest.split_once(": "));
     let about = about.map_or("", |(names, _)| names.rsplit('/').next().unwrap_or_default());
     let of_same = || {
@@ -165,7 +174,7 @@ fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
         codes::UNKNOWN_OPTION => {
             let word = ours.message.split('`').nth(1).unwrap_or_default();
             says("are required") || says("unrecognized arguments") && says(word)
-                // `--=` is an abbreviation of everything to them.
+                // For DeepSpeed `--=` abbreviates every option.
                 || says("ambiguous option: --=")
         }
         codes::REMOVED => says("unrecognized arguments") || says("are required"),
@@ -183,7 +192,7 @@ fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
     }
 }
 
-/// The words that they refuse, where those can be told from the message.
+/// The words that DeepSpeed refuses, if its message names them.
 fn culprit(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<usize>> {
     if let Some(at) = ambiguous_word(command, theirs) {
         return Some(at..at + 1);
@@ -210,15 +219,15 @@ fn culprit(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<usize>
     })
 }
 
-/// A word that only we understand.
+/// A word that only remuda accepts.
 fn own_word(command: &Command) -> Option<String> {
     const OWN: [&str; 5] = ["--num-", "--dry-run", "--timeout", "--env", "-n"];
     let text = command.argv.iter().map(|word| word.to_string_lossy().into_owned());
     text.into_iter().find(|word| OWN.iter().any(|own| word.starts_with(own)))
 }
 
-/// Whether a row of COMPAT.md is about the value that we refuse. It need not be the one that they
-/// take: of several they look at the last alone.
+/// Whether a row of COMPAT.md is about the value that remuda refuses. DeepSpeed may use another value:
+/// of several it checks only the last one.
 fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &RefusedLine) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
     let mut quoted = problem.message.split('`').skip(1).step_by(2);
@@ -254,7 +263,7 @@ fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &RefusedLi
     };
     match rule {
         Some(rule) if command.argv.iter().any(is_typed) => Verdict::by([rule]),
-        _ => Verdict::Unexplained(format!("only we refuse: {}", show(problem))),
+        _ => Verdict::Unexplained(format!("only remuda refuses: {}", show(problem))),
     }
 }
 
@@ -330,7 +339,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
     Read::ByBoth(Box::new(Both { args: ours, their_words, found }))
 }
 
-/// The script and its arguments, as they read them.
+/// Compares script and arguments; returns those of DeepSpeed.
 fn same_words(
     ours: &RunArgs,
     theirs: &Value,
@@ -350,7 +359,7 @@ fn same_words(
     theirs
 }
 
-/// One `--` behind the script is swallowed by every parse of theirs.
+/// The words without one `--` after the script, which every parse of DeepSpeed removes.
 fn without_first_dashes(words: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut words = words.to_vec();
     if words.get(1).is_some_and(|word| word == b"--") {

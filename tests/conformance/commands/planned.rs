@@ -1,4 +1,4 @@
-//! What would be started: DeepSpeed's `main` with its processes recorded, and our `--dry-run`.
+//! Comparison of plans: DeepSpeed's `main` with recorded processes, and `remuda run --dry-run`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,12 +17,12 @@ use crate::machine::Machine;
 use crate::reference::Reference;
 use crate::rules::{self, Verdict};
 
-/// What the stand-in of `hostname -I` says first.
+/// First address that the substitute of `hostname -I` prints.
 const HOST_ADDRESS: &str = "10.0.0.7";
 const LOOPBACK: &str = "127.0.0.1";
 /// Stands for any interpreter.
 const PYTHON: &str = "/python";
-/// What we take on a machine without a GPU when nobody says.
+/// Default number of workers on a machine without a GPU.
 const CPU_SLOTS: usize = 2;
 
 pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) -> Verdict {
@@ -57,7 +57,7 @@ pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) 
         (Some(0), Err(refusal)) => refused::only_they(reference, &command, &read, &refusal, gpus),
         (Some(_), Ok(_)) => refused::only_we(&ours),
         (Some(_), Err(refusal)) => refused::both(&ours, &refusal),
-        (None, _) => Verdict::Unexplained(format!("we died: {:?}", output.status)),
+        (None, _) => Verdict::Unexplained(format!("remuda was killed: {:?}", output.status)),
     }
 }
 
@@ -94,18 +94,18 @@ fn question(command: &Command, here: &Path, gpus: usize) -> Value {
     })
 }
 
-/// A line that both sides plan.
+/// A line for which both launchers make a plan.
 struct Case<'a> {
     reference: &'a mut Reference,
     command: &'a Command,
     read: Both,
     here: PathBuf,
-    /// Script and arguments as DeepSpeed's second parser understands them.
+    /// Script and arguments as DeepSpeed's second parser reads them.
     reparsed: Option<Vec<Vec<u8>>>,
-    /// What they export to other nodes, before any shell.
+    /// Variables that DeepSpeed exports to other nodes, before any shell.
     exported: Value,
     is_local: bool,
-    /// The devices have been compared, and are not the same.
+    /// Whether the devices were compared and differ.
     has_other_devices: bool,
 }
 
@@ -131,10 +131,10 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The same workers on the same nodes.
+    /// Compares nodes and workers.
     fn compare(mut self, plan: &Value, theirs: &Value) -> Verdict {
         if theirs["backend"] != "local" && theirs["backend"] != "pdsh" {
-            return Verdict::Unexplained(format!("they start {}", theirs["backend"]));
+            return Verdict::Unexplained(format!("DeepSpeed starts {}", theirs["backend"]));
         }
         let nodes = theirs["nodes"].as_array().expect("a list");
         let ours = plan["nodes"].as_array().expect("a list");
@@ -144,7 +144,7 @@ impl<'a> Case<'a> {
             return verdict;
         }
         for (ours, theirs) in ours.iter().zip(nodes) {
-            // Theirs starts on the machine where it was typed, whatever the host is called.
+            // DeepSpeed starts on this machine, whatever the name of the host is.
             if self.is_local && !self.read.args.place.reach.no_ssh && ours["host"] != "localhost" {
                 found.rule(rules::ONE_HOST);
             }
@@ -157,8 +157,8 @@ impl<'a> Case<'a> {
         found.verdict()
     }
 
-    /// The slots of this machine, where no hostfile says which they are. A verdict where nothing else
-    /// can be compared.
+    /// Compares the slots of this machine if there is no hostfile. Returns a verdict if nothing else can
+    /// be compared.
     fn other_devices(
         &mut self,
         ours: &[Value],
@@ -187,31 +187,31 @@ impl<'a> Case<'a> {
         let args = &self.read.args;
         match devices::rule(args, &mask, gpus, &mine, &yours, unmasked.as_deref()) {
             Some(rule) => found.rule(rule),
-            None => found.unexplained(format!("devices: we {mine}, they {yours}")),
+            None => found.unexplained(format!("devices: remuda {mine}, DeepSpeed {yours}")),
         }
         let count = |text: &str| text.split(',').count();
         (count(&mine) != count(&yours)).then(|| std::mem::take(found).verdict())
     }
 
-    /// They have a slot for each socket, or what `CUDA_VISIBLE_DEVICES` says; told of as many as we
-    /// take they do as we do.
+    /// Compares with the same number of slots: DeepSpeed has a slot for each socket, or those of
+    /// `CUDA_VISIBLE_DEVICES`.
     fn other_sockets(&mut self) -> Verdict {
-        let told = self.command.env("LOCAL_SIZE").is_some_and(|size| size != b"0");
+        let is_set = self.command.env("LOCAL_SIZE").is_some_and(|size| size != b"0");
         let mut other = self.command.without_env(devices::VARIABLE);
-        if !told {
+        if !is_set {
             let count = remuda::inventory::usable_cpus().min(CPU_SLOTS);
             other = other.without_env("LOCAL_SIZE");
             other.env.push(("LOCAL_SIZE".to_owned(), count.to_string().into_bytes()));
         } else if self.command.env(devices::VARIABLE).is_none() {
-            return Verdict::Unexplained("they have other slots".to_owned());
+            return Verdict::Unexplained("DeepSpeed has other slots".to_owned());
         }
         besides(rules::CPU_SLOTS, compare_both(self.reference, &other))
     }
 
-    /// A node behind pdsh: what its shell makes of the command, and if that is something else, what
-    /// stood there before the shell.
+    /// Compares a node that pdsh reaches: with the result of its shell, and if that differs, with the
+    /// command before the shell.
     fn same_remote_node(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
-        // A script that only the first `--` makes one: their second parser finds none.
+        // If the script is a script only because of the first `--`, the second parser finds none.
         if self.reparsed.is_none()
             && theirs["typed"].is_null()
             && self.command.argv.iter().any(|word| word == "--")
@@ -221,7 +221,7 @@ impl<'a> Case<'a> {
         }
         let mut shelled = Differences::default();
         if theirs["shell"].is_null() {
-            shelled.unexplained("nothing starts".to_owned());
+            shelled.unexplained("DeepSpeed starts nothing".to_owned());
         } else {
             self.same_node(ours, &theirs["shell"], &mut shelled);
         }
@@ -248,7 +248,7 @@ impl<'a> Case<'a> {
     fn same_node(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
         let mine = ours["workers"].as_array().expect("a list");
         let Some(yours) = theirs.as_array() else {
-            found.unexplained("their node refuses".to_owned());
+            found.unexplained("DeepSpeed's node refuses".to_owned());
             return;
         };
         found.compare("workers", &mine.len(), &yours.len());
@@ -277,15 +277,15 @@ impl<'a> Case<'a> {
             let name = devices::VARIABLE;
             found.compare(name, &env(ours, name), &env(theirs, name));
         }
-        // Unset until the agents have answered: 29500 unless it is taken.
+        // Unset until the agents have answered: 29500 unless it is in use.
         let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
         found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
         let number = |name: &str| env(theirs, name).and_then(|text| text.parse::<usize>().ok());
         let (mine, yours) = (env(ours, "LOCAL_RANK"), number("LOCAL_RANK"));
         found.compare("LOCAL_RANK", &mine, &Some(local.to_string()));
         if yours != Some(local) {
-            let turned = number("RANK").zip(number("LOCAL_SIZE")).map(|(rank, size)| rank % size);
-            found.compare("their LOCAL_RANK", &turned, &yours);
+            let rotated = number("RANK").zip(number("LOCAL_SIZE")).map(|(rank, size)| rank % size);
+            found.compare("LOCAL_RANK of DeepSpeed", &rotated, &yours);
             found.rule(rules::LOCAL_RANK);
         }
         let yours = format!("--local_rank={}", yours.unwrap_or_default()).into_bytes();
@@ -297,7 +297,7 @@ impl<'a> Case<'a> {
         self.same_words(&words(&ours["argv"]), &theirs, found);
     }
 
-    /// The command of a worker. What DeepSpeed's second parser takes for its own is not there.
+    /// Compares the command of a worker. It lacks the words that DeepSpeed's second parser has removed.
     fn same_words(&self, ours: &[Vec<u8>], theirs: &[Vec<u8>], found: &mut Differences) {
         let ours: Vec<Vec<u8>> = ours
             .iter()
@@ -308,7 +308,7 @@ impl<'a> Case<'a> {
         }
         let typed = &self.read.args.program.script_and_args;
         let typed: Vec<Vec<u8>> = typed.iter().map(|word| word.as_bytes().to_vec()).collect();
-        // What stands before the script, and what between it and its arguments.
+        // The words before the script, and those between it and its arguments.
         let (head, rest) = match ours.len().checked_sub(typed.len() - 1) {
             Some(at) => ours[..at].split_at(at - 1 - usize::from(ours[at - 1] != typed[0])),
             None => (&ours[..], &[][..]),
@@ -323,7 +323,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Where rank 0 listens, in the eyes of one worker; unset until node 0 has been asked.
+    /// Compares the address of rank 0 in one worker; unset until node 0 has been asked.
     fn same_address(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
         let reach = &self.read.args.place.reach;
         let pool = self.command.pool(&self.read.args);
@@ -379,23 +379,23 @@ impl<'a> Case<'a> {
                 None => found.compare(name, &mine, &yours),
             }
         }
-        // What they export and we do not know of.
+        // Variables that only DeepSpeed exports.
         for (name, _) in self.exported.as_object().into_iter().flatten() {
             let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             if is_name && !promise.contains_key(name) {
-                found.unexplained(format!("only they export {name}"));
+                found.unexplained(format!("only DeepSpeed exports {name}"));
             }
         }
     }
 }
 
-/// A variable of a worker, theirs in base64, ours as text.
+/// A variable of a worker: base64 in DeepSpeed's answer, text in the plan of remuda.
 fn env(side: &Value, name: &str) -> Option<String> {
     let bytes = bytes(&side["env"][name])?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Theirs is an object; so is ours where it is no text.
+/// Bytes of a value: an object with base64, or text.
 fn bytes(value: &Value) -> Option<Vec<u8>> {
     match (value.as_str(), value["base64"].as_str()) {
         (_, Some(encoded)) => Some(BASE64.decode(encoded).expect("base64")),

@@ -1,5 +1,5 @@
-//! What one side or both refuse to plan. A reason of ours counts when the case has it, not because we
-//! say so.
+//! Lines for which one launcher or both make no plan. A reason of remuda is accepted only if the case
+//! has it.
 
 use std::process::Output;
 
@@ -17,7 +17,7 @@ use crate::rules::{self, Rule, Verdict};
 /// Slots of a host at most.
 const SLOTS_MAX: i64 = 1024;
 
-/// `error[S009]: …`: the codes that our screen has.
+/// The codes of remuda's screen: `error[S009]: …`.
 fn reasons(output: &Output) -> Vec<String> {
     let screen = String::from_utf8_lossy(&output.stderr);
     let reason = |line: &str| Some(line.strip_prefix("error[")?.split_once(']')?.0.to_owned());
@@ -29,15 +29,15 @@ fn first_line(output: &Output) -> String {
     screen.lines().find(|line| line.starts_with("error")).unwrap_or_default().to_owned()
 }
 
-/// What our side refuses.
+/// A line that remuda refuses.
 pub(super) struct Ours<'a> {
     pub(super) command: &'a Command,
     pub(super) args: &'a RunArgs,
     pub(super) output: &'a Output,
     pub(super) gpus: usize,
-    /// They plan nodes, and none.
+    /// Whether the plan of DeepSpeed has no nodes.
     pub(super) is_nothing_to_them: bool,
-    /// They plan nodes, and the launcher of each refuses its line.
+    /// Whether DeepSpeed's launcher of each node refuses its line.
     pub(super) is_refused_there: bool,
 }
 
@@ -56,7 +56,7 @@ impl Ours<'_> {
             "C006" if first_line(self.output).contains("`--launcher_args`") => {
                 (!self.is_heeded()).then_some(rules::LAUNCHER_WORDS)
             }
-            // What needs nothing of the program they do not look at it for.
+            // DeepSpeed does not check the program before it needs it.
             "C007" if self.args.program.module && self.args.program.no_python => self.rule("C009"),
             "C010" => {
                 let is_given = place.reach.node_rank.is_some_and(|rank| rank != -1);
@@ -70,7 +70,7 @@ impl Ours<'_> {
             "S010" => self.is_bad_number_of_gpus().then_some(rules::NUM_GPUS),
             "E001" | "E002" | "E006" | "E007" => self.has_line(rules::ENV_SYNTAX),
             "E003" => self.has_line(rules::ENV_RESERVED),
-            // Behind pdsh nothing is left of an empty word.
+            // pdsh drops an empty word.
             "M008" if first_line(self.output).contains("name of the program is empty") => {
                 let script = self.args.program.script_and_args.first()?;
                 script.is_empty().then_some(rules::QUOTING)
@@ -86,7 +86,7 @@ impl Ours<'_> {
         }
     }
 
-    /// A reason that is theirs as well, had they come so far.
+    /// Whether DeepSpeed would have the same reason at a later check.
     fn is_real(&self, reason: &str) -> bool {
         let (program, reach) = (&self.args.program, &self.args.place.reach);
         match reason {
@@ -103,7 +103,7 @@ impl Ours<'_> {
         }
     }
 
-    /// Words for pdsh that we follow: `-f N`, `-l USER`, `-S`, `-R ssh`.
+    /// Whether all words for pdsh are supported: `-f N`, `-l USER`, `-S`, `-R ssh`.
     fn is_heeded(&self) -> bool {
         let words = self.args.place.reach.launcher_args.as_ref();
         let words = words.map_or(&[][..], |words| &words.0);
@@ -140,7 +140,7 @@ impl Ours<'_> {
         wanted != -1 && !(1..=most).contains(&wanted)
     }
 
-    /// More workers here than there are GPUs.
+    /// The row about more workers on this machine than GPUs.
     fn too_many_gpus(&self) -> Option<Rule> {
         let Some(hosts) = self.command.pool(self.args) else {
             let wanted = number(self.args.place.num_gpus.as_deref());
@@ -156,7 +156,7 @@ impl Ours<'_> {
         (self.gpus < slots).then_some(rules::MORE_THAN_GPUS)
     }
 
-    /// The selection asks for a device that the variable hides.
+    /// The row about a selected device that the variable hides.
     fn hidden(&self) -> Option<Rule> {
         let mask = devices::mask(self.command, self.args)?;
         let hides = devices::left(&mask, self.gpus).len() < self.gpus;
@@ -168,7 +168,7 @@ impl Ours<'_> {
         self.command.env_lines().iter().any(is_it).then_some(rule)
     }
 
-    /// The rows for everything that we complain of.
+    /// The rows for all reasons of remuda.
     fn rules(&self) -> Option<Vec<Rule>> {
         let reasons = reasons(self.output);
         let rules: Option<Vec<Rule>> = reasons.iter().map(|reason| self.rule(reason)).collect();
@@ -177,13 +177,13 @@ impl Ours<'_> {
 }
 
 pub(super) fn only_we(ours: &Ours<'_>) -> Verdict {
-    // They notice it on every node.
+    // DeepSpeed detects it on every node.
     if ours.is_refused_there && reasons(ours.output).iter().any(|reason| ours.is_real(reason)) {
         return Verdict::Refused;
     }
     match ours.rules() {
         Some(rules) => Verdict::by(rules),
-        None => Verdict::Unexplained(format!("only we refuse: {}", first_line(ours.output))),
+        None => Verdict::Unexplained(format!("only remuda refuses: {}", first_line(ours.output))),
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) fn only_they(
             mask.split(',').map(|entry| entry.trim().parse()).collect();
         let has_name = entries.iter().any(Result::is_err);
         let is_beyond = entries.iter().flatten().any(|number| gpus <= *number);
-        // To them the variable is an `--include`.
+        // For DeepSpeed the variable is an `--include`.
         let is_counted = read.args.place.num_nodes.is_some() || read.args.place.num_gpus.is_some();
         if says("invalid literal") && has_name
             || says("No slot") && is_beyond
@@ -231,7 +231,7 @@ pub(super) fn only_they(
     {
         return Verdict::by([rules::DOUBLE_DASH]);
     }
-    found.unexplained(format!("only they refuse: {}", refusal.text));
+    found.unexplained(format!("only DeepSpeed refuses: {}", refusal.text));
     found.verdict()
 }
 
@@ -239,7 +239,7 @@ fn read_line(line: &str) -> Line {
     read(line)
 }
 
-/// Script and arguments as the second parser of theirs understands them.
+/// Script and arguments as DeepSpeed's second parser reads them.
 pub(super) fn reparsed(reference: &mut Reference, words: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
@@ -254,19 +254,19 @@ pub(super) fn both(ours: &Ours<'_>, refusal: &Refusal) -> Verdict {
     if reasons.iter().any(|reason| is_same(reason, refusal, ours)) {
         return Verdict::Refused;
     }
-    // We refuse for a reason of our own before we come to theirs.
+    // remuda may refuse for a reason of its own before it reaches that of DeepSpeed.
     match ours.rules() {
         Some(rules) => Verdict::by(rules),
         None if reasons.iter().any(|reason| ours.is_real(reason)) => Verdict::Refused,
         None => Verdict::Unexplained(format!(
-            "we say {}, they {}",
+            "remuda: {}, DeepSpeed: {}",
             first_line(ours.output),
             refusal.text
         )),
     }
 }
 
-/// One of our reasons is theirs.
+/// Whether a reason of remuda is that of DeepSpeed.
 fn is_same(reason: &str, refusal: &Refusal, ours: &Ours<'_>) -> bool {
     let says = |text: &str| refusal.text.contains(text);
     match reason {
