@@ -171,7 +171,7 @@ fn parameters_come_from_rank_0() {
 }
 
 #[test]
-#[should_panic(expected = "was announced as ready")]
+#[should_panic(expected = "which are marked as ready")]
 fn an_announced_gradient_cannot_be_written() {
     let layout = layout();
     let group = Group::single().unwrap();

@@ -337,7 +337,7 @@ fn checkpoints_that_do_not_fit() {
     check_error(
         &TrainOptions { model: ModelOptions::Mlp(other), ..resume(path) },
         &scratch,
-        "checkpoint `DIR/step-00000020.safetensors` is of another model: `mlp inputs=24 layers=2 \
+        "checkpoint `DIR/step-00000020.safetensors` is for another model: `mlp inputs=24 layers=2 \
          width=40 classes=5 teacher=7` instead of `mlp inputs=24 layers=1 width=40 classes=5 teacher=7`",
         Status::Config,
     );

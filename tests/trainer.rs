@@ -117,7 +117,7 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
     let first = format!("{SMALL} {rates} --steps 4 --metrics parts --checkpoint_dir kept");
     scratch.succeed(&first);
     let shown = scratch.succeed(&format!("{rates} --steps 8 --metrics parts --resume kept"));
-    assert!(shown.contains("going on after step 4 from"), "{shown}");
+    assert!(shown.contains("resuming after step 4 from"), "{shown}");
     assert_eq!(losses(&scratch, "parts"), losses(&scratch, "whole"));
 
     scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
@@ -138,12 +138,12 @@ fn a_run_goes_on_with_its_batch_seed_and_micro_batches() {
     let shown = scratch.succeed(&format!("{rest} --num_gpus 2"));
     assert!(shown.contains("6 steps of 2 workers × 2 micro-batches × 3\n"), "{shown}");
     assert!(
-        shown.contains("going on after step 3 from `kept/step-00000003.safetensors`\n"),
+        shown.contains("resuming after step 3 from `kept/step-00000003.safetensors`\n"),
         "{shown}"
     );
     assert_eq!(losses(&scratch, "two"), losses(&scratch, "whole"));
     let shown = scratch.succeed(&format!("{rest} --num_gpus 3 --batch_size 2"));
-    let otherwise = "going on after step 3 from `kept/step-00000003.safetensors`, which took \
+    let otherwise = "resuming after step 3 from `kept/step-00000003.safetensors`, which took \
                      4 micro-batches of 3 samples a step, seed 5; from here on 3 micro-batches of 2 \
                      samples a step, seed 5\n";
     assert!(shown.contains(otherwise), "{shown}");
@@ -181,7 +181,7 @@ fn a_run_that_goes_on_by_itself() {
     let shown = scratch.succeed(&line(2));
     assert!(!shown.contains("going on"), "{shown}");
     let shown = scratch.succeed(&line(4));
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
     let refused = scratch.run(&format!("{SMALL} --steps 2 --resume auto"));
     let stderr = text(&refused.stderr);
     assert!(stderr.contains("--checkpoint_dir"), "{stderr}");
@@ -207,7 +207,7 @@ fn auto_passes_over_a_damaged_checkpoint() {
     let damaged = "warning: `kept/step-00000004.safetensors` is not a checkpoint of `remuda train`: \
                    checksum mismatch: it was changed after it was saved";
     assert!(shown.contains(damaged), "{shown}");
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
     // Without one that is whole there is nothing to go on from, and beginning anew was not asked for.
     fs::remove_dir_all(scratch.path("kept")).expect("it was kept");
     fs::create_dir(scratch.path("kept")).expect("it can be made");
@@ -247,7 +247,7 @@ fn a_directory_belongs_to_one_run_whoever_starts_it() {
     check(&format!("--steps 3 {kept} --resume auto"), in_use);
     drop(directory);
     let shown = scratch.succeed(&train(&format!("--steps 3 {kept} --resume auto")));
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn an_engineer_obeys_the_manifest_a_pod_is_killed_and_strangers_change_nothing()
     kill(second);
     first.wait_for_error("; restart 1 of 3");
     let replaced = begin(1);
-    first.wait_for_lines("going on after step", 1);
+    first.wait_for_lines("resuming after step", 1);
 
     let pods = [first, replaced, third];
     for pod in &pods {

@@ -1,4 +1,4 @@
-//! Pipeline of an operation on device data by way of the host, in chunks: while one chunk is
+//! Pipeline of an operation on device data through host memory, in chunks: while one chunk is
 //! processed, the next one is copied to the host and the previous one back to the device.
 
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl BufferSide {
         }
     }
 
-    /// The same range of every part.
+    /// Returns the range `chunk` of every part.
     fn ranges(self, chunk: &Range<usize>) -> Vec<Range<usize>> {
         let (start, end) = (chunk.start.min(self.part()), chunk.end.min(self.part()));
         if start == end {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::base::env_vars;
 use crate::os::shared_libraries::{library_directories, python_packages};
 
-/// Settings of the environment that determine where libraries are searched.
+/// Search path for libraries, from the settings of the environment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     /// File that the user has named; no other is tried.
@@ -71,12 +71,12 @@ mod tests {
         let wheel = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
         let venv = root("venv", &[wheel]);
         let other = root("other", &["libnccl.so", "libnccl.so.2"]);
-        let places = Places {
+        let search_path = Places {
             given: None,
             loader_path: Some(other.clone().into_os_string()),
             roots: vec![venv.clone()],
         };
-        let candidates = places.candidates(&NAMES);
+        let candidates = search_path.candidates(&NAMES);
         let expect = [venv.join(wheel), other.join("libnccl.so.2"), other.join("libnccl.so")];
         assert_eq!(candidates[..3], expect);
         let last = &candidates[candidates.len() - 2..];
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn search_tries_only_the_named_file() {
-        let places = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
-        assert_eq!(places.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
+        let search_path = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
+        assert_eq!(search_path.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
     }
 }
