@@ -113,9 +113,9 @@ impl fmt::Display for TrainEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
-            Self::Resumed { path, step, otherwise } => {
+            Self::Resumed { path, step, otherwise: changed_samples } => {
                 write!(f, "resuming after step {step} from `{}`", path.display())?;
-                otherwise.iter().try_for_each(|samples| write!(f, "; {samples}"))
+                changed_samples.iter().try_for_each(|samples| write!(f, "; {samples}"))
             }
             Self::Damaged(error) => write!(f, "warning: {error}"),
             Self::Stepped(report) => report.fmt(f),

@@ -383,9 +383,13 @@ fn first_state(
         step = [found.step as i64];
         let now = samples_of(group, options);
         let before = found.samples.filter(|before| *before != now);
-        let otherwise =
+        let changed_samples =
             before.map(|before| format!("steps so far: {before}; following steps: {now}"));
-        reporter.tell(|| TrainEvent::Resumed { path, step: found.step, otherwise });
+        reporter.tell(|| TrainEvent::Resumed {
+            path,
+            step: found.step,
+            otherwise: changed_samples,
+        });
     }
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {

@@ -85,9 +85,9 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
         // A rank needs only its own result.
         Goal::Parts => false,
     };
-    let mut results: Vec<PeerSlice> = with_all(&|_| 0..own_len);
-    results.retain(|(peer, _)| is_receiver(*peer) || (goal == Goal::Parts && *peer == rank));
-    let places = match goal {
+    let mut result_sends: Vec<PeerSlice> = with_all(&|_| 0..own_len);
+    result_sends.retain(|(peer, _)| is_receiver(*peer) || (goal == Goal::Parts && *peer == rank));
+    let result_recvs = match goal {
         Goal::Parts => vec![(rank, chunk.clone())],
         _ if is_receiver(rank) => owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
         _ => Vec::new(),
@@ -97,8 +97,8 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
         takes: with_all(&|peer| peer * stride..peer * stride + own_len),
         stride,
         len: own_len,
-        results,
-        places,
+        results: result_sends,
+        places: result_recvs,
     }
 }
 
@@ -146,13 +146,13 @@ mod tests {
                 (0..world).map(|r| (empty(r), turn(r).takes.clone())).collect();
             exchange(&gives, &mut scratch);
             for (rank, (scratch, pieces)) in scratch.iter_mut().enumerate() {
-                let Turn { stride, len, results, .. } = turn(rank);
+                let Turn { stride, len, results: result_sends, .. } = turn(rank);
                 assert!(*stride * world <= scratch_max + world * STRIDE_UNIT);
                 for i in 0..*len {
                     let of = |peer: usize| scratch[peer * stride + i].clone();
                     scratch[i] = (0..world).map(of).collect::<Vec<_>>().join("+");
                 }
-                pieces.clone_from(results);
+                pieces.clone_from(result_sends);
             }
             let mut places: Vec<_> =
                 (0..world).map(|r| side(&outputs[r], &turn(r).places)).collect();

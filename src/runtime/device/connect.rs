@@ -170,19 +170,19 @@ pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
     let mut backend = devices.lock();
     let Some(Way::Nccl(nccl)) = &mut *backend else { return Ok(()) };
     let context = devices.stream.context();
-    let folder = Compiler::open().map_err(|error| Error::Device(error.to_string()));
-    let folder = folder.and_then(|compiler| Folder::new(compiler, context));
+    let executor = Compiler::open().map_err(|error| Error::Device(error.to_string()));
+    let executor = executor.and_then(|compiler| Folder::new(compiler, context));
     let group = &devices.group;
     let mut all = vec![0u8; group.world_size()];
-    group.all_gather(&[u8::from(folder.is_ok())], &mut all)?;
-    let folder = folder?;
+    group.all_gather(&[u8::from(executor.is_ok())], &mut all)?;
+    let executor = executor?;
     if let Some(rank) = all.iter().position(|has| *has == 0) {
         let name = group.inner.roster.name(rank);
         return Err(Error::Device(format!(
             "rank {name} cannot compile kernels for its GPU; its own error has the cause"
         )));
     }
-    nccl.folder = Some(folder);
+    nccl.folder = Some(executor);
     Ok(())
 }
 
@@ -196,7 +196,7 @@ pub(super) fn split(
     let context = whole.stream.context();
     let mut backend = whole.lock();
     let nccl = match &mut *backend {
-        Some(Way::Nccl(Nccl { communicator, folder })) => {
+        Some(Way::Nccl(Nccl { communicator, folder: executor })) => {
             let split = communicator
                 .begin_split(color, key)
                 .map_err(|error| Error::Device(error.to_string()));
@@ -204,15 +204,15 @@ pub(super) fn split(
             let deadline = DeviceDeadline::new(&whole.group, &whole.stream);
             let enqueued = deadline.taken_up(communicator);
             enqueued.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
-            split.map(|split| (split, folder.as_ref().map(Folder::fresh)))
+            split.map(|split| (split, executor.as_ref().map(Folder::fresh)))
         }
         Some(Way::Staged(_)) => None,
         None => return Err(whole.refuse(Operation::Split, super::ended()).into()),
     };
     let Some(part) = part else { return Ok(None) };
     let (backend, obstacle) = match nccl {
-        Some((communicator, folder)) => match all_or_none(&part, Ok(communicator))? {
-            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder }), None),
+        Some((communicator, executor)) => match all_or_none(&part, Ok(communicator))? {
+            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder: executor }), None),
             Err(problem) => return Err(Error::Device(problem)),
         },
         None => (Way::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),

@@ -164,8 +164,8 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
     /// Reserves the slots for one operation.
     pub(super) fn new(
         pinned: &'a mut Pinned,
-        (out, back): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
-        ends: Ends<'a, T>,
+        (to_host, to_device): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
+        operands: Ends<'a, T>,
     ) -> Self {
         let bytes = pinned.slots.take().expect("operations of a group run one after the other");
         let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| ChunkBuffer {
@@ -175,11 +175,11 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
         Self {
             slots: bytes.into_iter().map(slot).collect(),
             pinned,
-            out,
-            back,
+            out: to_host,
+            back: to_device,
             filled: (0..SLOTS).map(|_| None).collect(),
             emptied: (0..SLOTS).map(|_| None).collect(),
-            ends,
+            ends: operands,
         }
     }
 }

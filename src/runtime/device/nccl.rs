@@ -36,7 +36,7 @@ impl Nccl {
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (stream, len) = (deadline.stream, data.len());
-        let Some(folder) = &mut self.folder else {
+        let Some(executor) = &mut self.folder else {
             let nccl = &mut self.communicator;
             let started = match goal {
                 Goal::Root(root) => nccl.reduce(data, op, root, stream),
@@ -45,7 +45,8 @@ impl Nccl {
             return Ok(started?);
         };
         let data = BufferLease::to_write(data, stream);
-        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience: deadline };
+        let mut fold =
+            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
         let ranks = deadline.ranks();
         turns(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
             .try_for_each(|turn| fold.take(&turn, &data, &data))
@@ -60,12 +61,13 @@ impl Nccl {
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let (stream, len) = (deadline.stream, output.len());
-        let Some(folder) = &mut self.folder else {
+        let Some(executor) = &mut self.folder else {
             return Ok(self.communicator.reduce_scatter(input, output, op, stream)?);
         };
         let (input, output) =
             (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
-        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience: deadline };
+        let mut fold =
+            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
         let ranks = deadline.ranks();
         turns(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
             .try_for_each(|turn| fold.take(&turn, &input, &output))

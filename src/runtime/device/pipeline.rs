@@ -90,17 +90,17 @@ impl BufferSide {
 /// Chunks of an operation that fit slots of `slot_len` elements. `parts` is the largest number of
 /// parts that any rank has in a slot; if it is equal on all ranks, so is their number of chunks.
 pub(super) fn steps(
-    out: BufferSide,
-    back: BufferSide,
+    input: BufferSide,
+    output: BufferSide,
     parts: usize,
     slot_len: usize,
 ) -> impl Iterator<Item = ChunkStep> {
     let chunk = (slot_len / parts.max(1)).max(1);
-    let len = out.part().max(back.part());
+    let len = input.part().max(output.part());
     let starts = (0..len).step_by(chunk);
     starts.map(move |start| {
         let range = start..(start + chunk).min(len);
-        ChunkStep { len: range.len(), out: out.ranges(&range), back: back.ranges(&range) }
+        ChunkStep { len: range.len(), out: input.ranges(&range), back: output.ranges(&range) }
     })
 }
 

@@ -233,8 +233,8 @@ impl Staged {
 }
 
 impl Cut {
-    fn apart(out: BufferSide, back: BufferSide, parts: usize) -> Self {
-        Self { out, back, parts, is_in_place: false }
+    fn apart(input: BufferSide, output: BufferSide, parts: usize) -> Self {
+        Self { out: input, back: output, parts, is_in_place: false }
     }
 }
 

@@ -274,9 +274,9 @@ impl BlockRanges {
     fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
         let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
         let (qkv, rest) = rest.split_at_mut(self.qkv.len());
-        let (mix, rest) = rest.split_at_mut(self.mix.len());
-        let (network_norm, rest) = rest.split_at_mut(self.network_norm.len());
+        let (proj, rest) = rest.split_at_mut(self.mix.len());
+        let (mlp_norm, rest) = rest.split_at_mut(self.network_norm.len());
         let (up, down) = rest.split_at_mut(self.up.len());
-        BlockParts { attention_norm, qkv, mix, network_norm, up, down }
+        BlockParts { attention_norm, qkv, mix: proj, network_norm: mlp_norm, up, down }
     }
 }

@@ -263,7 +263,8 @@ impl<F: ModelFloat> Tile<F> {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         let tokens = self.shape.tokens();
         let table = &model.params[model.ranges.token_embedding.clone()];
-        let Backward { stream, middle, normed, network_gain, .. } = &mut self.backward;
+        let Backward { stream: residual, middle, normed, network_gain: mlp_norm_weight, .. } =
+            &mut self.backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(&self.logits, tokens, vocabulary),
@@ -271,7 +272,7 @@ impl<F: ModelFloat> Tile<F> {
         );
         middle.fill(F::ZERO);
         let weight = &model.params[model.ranges.final_norm.clone()];
-        self.final_norm.backward(normed, middle, weight, stream, network_gain);
+        self.final_norm.backward(normed, middle, weight, residual, mlp_norm_weight);
     }
 
     /// Computes the gradient of a block's input from that of its output, and keeps the values that
@@ -287,7 +288,8 @@ impl<F: ModelFloat> Tile<F> {
         let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
-        let Backward { output, middle, normed, hidden, network_gain, .. } = &mut self.backward;
+        let Backward { output, middle, normed, hidden, network_gain: mlp_norm_weight, .. } =
+            &mut self.backward;
         multiply(
             MatrixMut::new(hidden, tokens, 4 * width),
             Matrix::new(output, tokens, width),
@@ -299,7 +301,7 @@ impl<F: ModelFloat> Tile<F> {
             Matrix::new(hidden, tokens, 4 * width),
             Matrix::new(weights.up, 4 * width, width),
         );
-        state.network_norm.backward(normed, output, weights.network_norm, middle, network_gain);
+        state.network_norm.backward(normed, output, weights.network_norm, middle, mlp_norm_weight);
     }
 
     fn attend_backward(&mut self, model: &Context<'_, F>, layer: usize) {
@@ -320,7 +322,14 @@ impl<F: ModelFloat> Tile<F> {
         for ((qkv, probs), (doutput, dqkv)) in saved.zip(gradients) {
             self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.chances);
         }
-        let Backward { stream, middle, normed, qkv, attention_gain, .. } = backward;
+        let Backward {
+            stream: residual,
+            middle,
+            normed,
+            qkv,
+            attention_gain: attention_norm_weight,
+            ..
+        } = backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(qkv, tokens, 3 * width),
@@ -330,8 +339,8 @@ impl<F: ModelFloat> Tile<F> {
             normed,
             middle,
             weights.attention_norm,
-            stream,
-            attention_gain,
+            residual,
+            attention_norm_weight,
         );
     }
 
@@ -396,8 +405,8 @@ impl<F: ModelFloat> Backward<F> {
     }
     #[cfg(test)]
     fn len(&self) -> usize {
-        let Self { stream, middle, output, normed, qkv, mixed, hidden, chances, .. } = self;
-        let rows = [stream, middle, output, normed, qkv, mixed, hidden, chances];
+        let Self { middle, output, normed, qkv, hidden, .. } = self;
+        let rows = [&self.stream, middle, output, normed, qkv, &self.mixed, hidden, &self.chances];
         let norms = self.attention_gain.len() + self.network_gain.len();
         norms + rows.map(Vec::len).iter().sum::<usize>()
     }
