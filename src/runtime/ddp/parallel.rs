@@ -220,10 +220,10 @@ fn check_agreement<T: GradientElement>(
     for number in [accumulate, first_bucket_bytes, bucket_bytes, size_of::<T>()] {
         digest.update((number as u64).to_le_bytes());
     }
-    let ours: [u8; 32] = digest.finalize().into();
-    let mut all = vec![0; ours.len() * group.world_size()];
-    group.all_gather(&ours, &mut all)?;
-    match all.chunks(ours.len()).position(|theirs| theirs != ours) {
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut all = vec![0; digest.len() * group.world_size()];
+    group.all_gather(&digest, &mut all)?;
+    match all.chunks(digest.len()).position(|other| other != digest) {
         None => Ok(()),
         Some(rank) => Err(Error::BadArgument(format!(
             "layout or options of rank {rank} differ from those of rank {}",

@@ -84,65 +84,65 @@ impl Staged {
     pub(super) fn all_gather<T: DeviceElement>(
         &mut self,
         group: &Group,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), input.len());
         let chunking = Cut::apart(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
-        self.apart((ours, all), chunking, deadline, |step, ChunkBuffer { input, output }| {
-            group.all_gather(&input[..step.len], &mut output[..world * step.len])
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            group.all_gather(&slot.input[..step.len], &mut slot.output[..world * step.len])
         })
     }
 
     pub(super) fn reduce_scatter<T: DeviceElement>(
         &mut self,
         group: &Group,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), output.len());
         let chunking = Cut::apart(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
-        self.apart((all, ours), chunking, deadline, |step, ChunkBuffer { input, output }| {
-            group.reduce_scatter(&input[..world * step.len], &mut output[..step.len], op)
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            group.reduce_scatter(&slot.input[..world * step.len], &mut slot.output[..step.len], op)
         })
     }
 
     pub(super) fn gather<T: DeviceElement>(
         &mut self,
         group: &Group,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), input.len());
         let is_root = group.rank() == root;
         let back = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
         let chunking = Cut::apart(BufferSide::Whole(part), back, world);
-        self.apart((ours, all), chunking, deadline, |step, ChunkBuffer { input, output }| {
+        self.apart((input, output), chunking, deadline, |step, slot| {
             let output_len = if is_root { world * step.len } else { 0 };
-            group.gather(&input[..step.len], &mut output[..output_len], root)
+            group.gather(&slot.input[..step.len], &mut slot.output[..output_len], root)
         })
     }
 
     pub(super) fn scatter<T: DeviceElement>(
         &mut self,
         group: &Group,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), output.len());
         let is_root = group.rank() == root;
         let out = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
         let chunking = Cut::apart(out, BufferSide::Whole(part), world);
-        self.apart((all, ours), chunking, deadline, |step, ChunkBuffer { input, output }| {
+        self.apart((input, output), chunking, deadline, |step, slot| {
             let input_len = if is_root { world * step.len } else { 0 };
-            group.scatter(&input[..input_len], &mut output[..step.len], root)
+            group.scatter(&slot.input[..input_len], &mut slot.output[..step.len], root)
         })
     }
 
@@ -164,17 +164,17 @@ impl Staged {
     pub(super) fn send_recv<T: DeviceElement>(
         &mut self,
         group: &Group,
-        (values, to): (&impl DevicePtr<T>, usize),
-        (taken, from): (&mut impl DevicePtrMut<T>, usize),
+        (input, to): (&impl DevicePtr<T>, usize),
+        (output, from): (&mut impl DevicePtrMut<T>, usize),
         deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let chunking =
-            Cut::apart(BufferSide::Whole(values.len()), BufferSide::Whole(taken.len()), 1);
-        self.apart((values, taken), chunking, deadline, |step, ChunkBuffer { input, output }| {
+            Cut::apart(BufferSide::Whole(input.len()), BufferSide::Whole(output.len()), 1);
+        self.apart((input, output), chunking, deadline, |step, slot| {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
             let (sent, received) = (total(&step.out), total(&step.back));
-            let sends = [(to, &input[..sent])];
-            let recvs = vec![(from, &mut output[..received])];
+            let sends = [(to, &slot.input[..sent])];
+            let recvs = vec![(from, &mut slot.output[..received])];
             let sends = if sent == 0 { &[][..] } else { &sends[..] };
             group.exchange(sends, if received == 0 { Vec::new() } else { recvs })
         })

@@ -160,14 +160,14 @@ impl Connection {
         &mut self,
         greeted: &Greeted,
         key: &RankKey,
-        ours: Epoch,
+        epoch: Epoch,
         is_taken: bool,
         owner: (Rank, Purpose),
     ) -> Result<(), ConnectionError> {
         let accepted = accept(&greeted.flight, key)?;
         let theirs = accepted.epoch;
         let answer = match is_taken {
-            _ if theirs != ours => HandshakeReply::WrongEpoch(ours),
+            _ if theirs != epoch => HandshakeReply::WrongEpoch(epoch),
             true => HandshakeReply::Taken,
             false => HandshakeReply::Welcome,
         };
@@ -180,7 +180,7 @@ impl Connection {
                 Ok(())
             }
             None if answer == HandshakeReply::Taken => Err(ConnectionError::Taken(owner.0)),
-            None => Err(ConnectionError::WrongEpoch { ours, theirs }),
+            None => Err(ConnectionError::WrongEpoch { ours: epoch, theirs }),
         }
     }
 
