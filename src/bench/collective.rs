@@ -106,8 +106,8 @@ impl Collective {
         OperationShape { count, input, output, bytes: input.max(output) * element_bytes }
     }
 
-    /// Returns the factor from algorithm bandwidth to bus bandwidth. If the links are the limit, bus bandwidth
-    /// does not depend on the number of ranks.
+    /// Returns the factor from algorithm bandwidth to bus bandwidth. If the links are the limit, bus
+    /// bandwidth does not depend on the number of ranks.
     pub fn bus_factor(self, world: usize) -> f64 {
         let others = (world - 1) as f64 / world as f64;
         match self {

@@ -66,7 +66,8 @@ impl Options {
     }
 }
 
-/// Runs the measurement, and passes each complete row to `on_row`; all ranks call it and receive the same rows.
+/// Runs the measurement, and passes each complete row to `on_row`; all ranks call it and receive the same
+/// rows.
 pub fn measure(
     opened: &OpenBackend<'_>,
     options: &Options,

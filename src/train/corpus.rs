@@ -268,7 +268,8 @@ mod tests {
         let batches = corpus.validation(12, 64, usize::MAX);
         let tokens: Vec<u8> = batches.iter().flat_map(|batch| batch.inputs.clone()).collect();
         assert_eq!(tokens.len(), (EMBEDDED.len() / 10 - 1) / 64 * 64);
-        let text = EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("it occurs"));
+        let text =
+            EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("a byte of the text"));
         assert!(text.zip(tokens).all(|(a, b)| a == b));
         let some = corpus.validation(12, 64, 30);
         assert_eq!(some.iter().map(|batch| batch.inputs.len()).sum::<usize>(), 30 * 64);

@@ -60,8 +60,9 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libraries/nccl").join(name);
         for file in files {
             let file = root.join(file);
-            std::fs::create_dir_all(file.parent().expect("a file has a directory")).expect("made");
-            std::fs::write(file, "").expect("written");
+            std::fs::create_dir_all(file.parent().expect("a file has a directory"))
+                .expect("a new directory");
+            std::fs::write(file, "").expect("a new file");
         }
         root
     }

@@ -98,7 +98,8 @@ impl Connection {
         if self.to_send.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
-    /// Reads and writes as many bytes as possible without blocking; an error if the peer has closed the connection.
+    /// Reads and writes as many bytes as possible without blocking; an error if the peer has closed the
+    /// connection.
     pub(super) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         let limit = match self.stage {
