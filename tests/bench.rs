@@ -1,6 +1,6 @@
-//! `remuda bench` as a user types it: tables, documents, pictures, the gate, and what is refused.
+//! Command lines of `remuda bench`: tables, documents, charts, `--threshold`, and refused lines.
 //!
-//! `tests/bench/refused.expected` holds every line that is refused with its screen and exit status;
+//! `tests/bench/refused.expected` contains every refused line with its screen and exit status;
 //! `UPDATE_EXPECTED=1 cargo test --test bench` rewrites it.
 
 #![cfg(feature = "cli")]
@@ -13,7 +13,7 @@ use std::fs;
 use scratch::{Scratch, check_expected, screen_of, text};
 use serde_json::Value;
 
-/// Sizes that are measured in no time.
+/// Options of a measurement that takes milliseconds.
 const SMALL: &str = "-e 64K -f 8 -n 3 -w 1";
 
 #[track_caller]
@@ -22,7 +22,7 @@ fn document_of(scratch: &Scratch, line: &str) -> Value {
 }
 
 #[test]
-fn every_collective_has_a_table_and_right_results() {
+fn bench_table_of_each_collective_is_correct() {
     let scratch = Scratch::new("bench", "tables");
     for collective in [
         "all-reduce",
@@ -45,7 +45,7 @@ fn every_collective_has_a_table_and_right_results() {
 }
 
 #[test]
-fn the_sizes_at_which_ways_change_are_shown_on_demand() {
+fn bench_verbose_shows_algorithm_thresholds() {
     let scratch = Scratch::new("bench", "thresholds");
     let table = scratch.succeed(&format!("all-reduce -v --num_gpus 2 {SMALL}"));
     let expect = "# reductions up to 4K: one barrier, data beside the flags\n\
@@ -71,7 +71,7 @@ fn the_sizes_at_which_ways_change_are_shown_on_demand() {
 }
 
 #[test]
-fn without_a_number_short_operations_are_repeated_more_often() {
+fn bench_repeats_short_operations_more_often() {
     let scratch = Scratch::new("bench", "iterations");
     let head = "# as many iterations as fit 0.1 s (20 to 5000) after 5, results checked\n";
     let table = scratch.succeed("all-reduce --num_gpus 2 -e 8");
@@ -91,7 +91,7 @@ fn without_a_number_short_operations_are_repeated_more_often() {
 }
 
 #[test]
-fn two_hosts_are_named_and_measured() {
+fn bench_of_two_hosts_names_them() {
     let scratch = Scratch::new("bench", "hosts");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let table = scratch.succeed(&format!("all-reduce -H hosts --launcher local {SMALL}"));
@@ -102,7 +102,7 @@ fn two_hosts_are_named_and_measured() {
 }
 
 #[test]
-fn a_document_has_every_row_and_is_compared_with_later_ones() {
+fn bench_document_has_all_rows_and_is_comparable() {
     let scratch = Scratch::new("bench", "documents");
     let line = "reduce_scatter -b 1K -e 4K -d all -o max -n 2 -r 1 --json";
     let document = document_of(&scratch, line);
@@ -126,9 +126,13 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
         let row = table.lines().find(|line| line.split_whitespace().next() == Some(size));
         row.expect("a row").split_whitespace().count()
     };
-    assert_eq!((cells("1024"), cells("8192")), (15, 13), "8 KiB were not measured then");
+    assert_eq!(
+        (cells("1024"), cells("8192")),
+        (15, 13),
+        "8 KiB were not measured in the earlier run"
+    );
     assert!(table.contains("# compared with: 2 ranks (earlier.json)\n"), "{table}");
-    let svg = fs::read_to_string(scratch.path("now.svg")).expect("the picture was written");
+    let svg = fs::read_to_string(scratch.path("now.svg")).expect("the chart was written");
     assert!(svg.contains(">earlier, 2 ranks<") && svg.matches("<polyline").count() == 2, "{svg}");
 
     scratch.write(
@@ -143,7 +147,7 @@ fn a_document_has_every_row_and_is_compared_with_later_ones() {
 }
 
 #[test]
-fn our_own_table_is_compared_and_its_ranks_are_said() {
+fn bench_table_is_comparable_and_shows_its_ranks() {
     let scratch = Scratch::new("bench", "own-table");
     let table = scratch.succeed("all-reduce --num_gpus 3 -b 1K -e 2K -n 2");
     let row = table.lines().find(|line| line.starts_with(' ')).expect("a row");
@@ -156,8 +160,8 @@ fn our_own_table_is_compared_and_its_ranks_are_said() {
     assert!(later.contains("# compared with: 3 ranks (three.txt)\n"), "{later}");
     let row = later.lines().find(|line| line.starts_with(' ')).expect("a row");
     let number = |cell: Option<&str>| cell.and_then(|cell| cell.parse::<f64>().ok());
-    let was = number(row.split_whitespace().nth(13)).expect("what was measured then");
-    // It is made of a time that was rounded.
+    let was = number(row.split_whitespace().nth(13)).expect("the earlier bandwidth");
+    // It is calculated from a rounded time.
     let then = number(cells.get(11).copied()).expect("a bandwidth");
     assert!((was - then).abs() < 0.011, "{table}{later}");
     let none = scratch.succeed(&format!("{line} -d double"));
@@ -170,7 +174,7 @@ fn our_own_table_is_compared_and_its_ranks_are_said() {
 }
 
 #[test]
-fn a_document_says_where_when_and_how() {
+fn bench_document_has_time_hosts_and_order() {
     let scratch = Scratch::new("bench", "provenance");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let line = "reduce -r 2 -H hosts --launcher local -e 8 -n 2 --json";
@@ -191,9 +195,9 @@ fn a_document_says_where_when_and_how() {
 }
 
 #[test]
-fn ranks_that_share_processors_are_told() {
+fn bench_table_shows_shared_processors() {
     let scratch = Scratch::new("bench", "processors");
-    let processors = std::thread::available_parallelism().expect("Linux knows").get();
+    let processors = std::thread::available_parallelism().expect("Linux reports it").get();
     let table = scratch.succeed(&format!("all-reduce --num_gpus {} -e 8 -n 2", processors + 1));
     let noun = if processors == 1 { "processor" } else { "processors" };
     let remark = format!(": {} ranks share {processors} {noun}\n", processors + 1);
@@ -203,7 +207,7 @@ fn ranks_that_share_processors_are_told() {
 }
 
 #[test]
-fn pairs_have_a_document_and_a_heat_map() {
+fn bench_pairs_have_a_document_and_a_heat_map() {
     let scratch = Scratch::new("bench", "pairs");
     let line = "send-recv --pairs --num_gpus 3 -e 4K -n 2 --json --plot heat.svg";
     let document = document_of(&scratch, line);
@@ -211,15 +215,15 @@ fn pairs_have_a_document_and_a_heat_map() {
     let names: Vec<_> = pairs.iter().map(|pair| (&pair["left"], &pair["right"])).collect();
     let [first, second, third] = ["rank 0", "rank 1", "rank 2"].map(Value::from);
     assert_eq!(names, [(&first, &second), (&first, &third), (&second, &third)]);
-    let svg = fs::read_to_string(scratch.path("heat.svg")).expect("the picture was written");
+    let svg = fs::read_to_string(scratch.path("heat.svg")).expect("the chart was written");
     assert_eq!(svg.matches(" - rank ").count(), 6, "both ways: {svg}");
     assert_eq!(svg.matches(">rank 1<").count(), 2, "a row and a column: {svg}");
     assert!(svg.contains(">0<") && svg.contains(" GB/s</text>"), "a scale: {svg}");
 }
 
-/// Nobody sees beforehand that a disk is full: the results are on the screen, and it is an error.
+/// A full disk is detected only when the chart is written: the results are shown, and the status is 73.
 #[test]
-fn a_picture_that_cannot_be_written_is_73() {
+fn chart_on_a_full_disk_is_status_73() {
     let scratch = Scratch::new("bench", "full");
     let line = "all-reduce --num_gpus 2 -e 1K -n 3 -q --plot /dev/full";
     let output = scratch.run(line);
@@ -228,16 +232,16 @@ fn a_picture_that_cannot_be_written_is_73() {
     assert!(stdout.contains("# Avg bus bandwidth"), "{stdout}");
     let begin = "error[B003]: cannot write `/dev/full`: no space left on device\n";
     assert!(stderr.starts_with(begin), "{stderr}");
-    let gated = scratch.run(&format!("{line} --threshold 1e6"));
-    let stderr = text(&gated.stderr);
-    assert_eq!(gated.status.code(), Some(1), "{stderr}");
+    let slow = scratch.run(&format!("{line} --threshold 1e6"));
+    let stderr = text(&slow.stderr);
+    assert_eq!(slow.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("error[B003]") && stderr.contains("error[B004]"), "{stderr}");
 }
 
-/// Workers that a job starts by name look themselves: nobody else has.
+/// Workers that a job starts as its program check the path themselves.
 #[test]
-fn workers_look_where_the_picture_goes_before_they_measure() {
-    let scratch = Scratch::new("run", "named-picture");
+fn workers_check_the_chart_path_before_measuring() {
+    let scratch = Scratch::new("run", "workers-chart");
     let line = "-q -n 1 --accelerator cpu --no_python --no_local_rank";
     let remuda = env!("CARGO_BIN_EXE_remuda");
     let output = scratch.run(&format!("{line} {remuda} bench all-reduce -e 1K -n 3 --plot ."));
@@ -247,13 +251,13 @@ fn workers_look_where_the_picture_goes_before_they_measure() {
 }
 
 #[test]
-fn a_gate_closes_with_1_and_says_why() {
-    let scratch = Scratch::new("bench", "gate");
-    let open = scratch.run("all-reduce -e 1K -n 3 --threshold 0.000001 -q");
-    assert_eq!(open.status.code(), Some(0), "{}", text(&open.stderr));
-    let closed = scratch.run("all-reduce -e 1K -n 3 --threshold 1e6 -q");
-    let stderr = text(&closed.stderr);
-    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+fn threshold_that_is_missed_is_status_1() {
+    let scratch = Scratch::new("bench", "threshold");
+    let reached = scratch.run("all-reduce -e 1K -n 3 --threshold 0.000001 -q");
+    assert_eq!(reached.status.code(), Some(0), "{}", text(&reached.stderr));
+    let missed = scratch.run("all-reduce -e 1K -n 3 --threshold 1e6 -q");
+    let stderr = text(&missed.stderr);
+    assert_eq!(missed.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");
     assert!(stderr.contains(" GB/s (at ") && stderr.contains("--threshold 1000000"), "{stderr}");
     let pairs = scratch.run("send-recv --pairs -e 1K -n 3 --threshold 1e6 -q");
@@ -262,37 +266,37 @@ fn a_gate_closes_with_1_and_says_why() {
     assert!(stderr.contains("bandwidth between rank 0 and rank 1 is "), "{stderr}");
 }
 
-/// Whatever stands above, one thing is wrong, and nothing else is made of it.
+/// A missed threshold is the only error, also with several hosts.
 #[test]
-fn a_gate_over_hosts_is_one_error() {
-    let scratch = Scratch::new("bench", "hosts-gate");
+fn threshold_missed_on_hosts_is_one_error() {
+    let scratch = Scratch::new("bench", "hosts-threshold");
     scratch.write("hosts", "n1 slots=2\nn2 slots=1\n");
     let line = "all-reduce -H hosts --launcher local -e 1K -n 3 --threshold 1e6";
-    let closed = scratch.run(line);
-    let stderr = screen_of(&closed);
-    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+    let missed = scratch.run(line);
+    let stderr = screen_of(&missed);
+    assert_eq!(missed.status.code(), Some(1), "{stderr}");
     let lines: Vec<&str> = stderr.lines().collect();
     let [launch, record, error] = lines[..] else { panic!("{stderr}") };
     let begin = [launch, record].map(|line| line.split_whitespace().next());
     assert_eq!(begin, [Some("Launch"), Some("Logs")], "{stderr}");
-    let rest = error.strip_prefix("error[B004]: bus bandwidth is ").expect("the gate");
+    let rest = error.strip_prefix("error[B004]: bus bandwidth is ").expect("the threshold error");
     assert!(rest.ends_with("), below --threshold 1000000"), "{stderr}");
 }
 
-/// As pods start it: by its name, as the program of a job.
+/// The same for `remuda bench` as the program of a job, as in pods.
 #[test]
-fn a_gate_of_workers_that_a_job_starts_by_name_is_one_error() {
-    let scratch = Scratch::new("run", "named-gate");
+fn threshold_missed_in_workers_is_one_error() {
+    let scratch = Scratch::new("run", "workers-threshold");
     let line = "-q -n 2 --accelerator cpu --no_python --no_local_rank";
     let bench = "bench all-reduce -e 1K -n 3 --threshold 1e6";
-    let closed = scratch.run(&format!("{line} {} {bench}", env!("CARGO_BIN_EXE_remuda")));
-    let stderr = screen_of(&closed);
-    assert_eq!(closed.status.code(), Some(1), "{stderr}");
+    let missed = scratch.run(&format!("{line} {} {bench}", env!("CARGO_BIN_EXE_remuda")));
+    let stderr = screen_of(&missed);
+    assert_eq!(missed.status.code(), Some(1), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.contains("error[B004]: bus bandwidth is "), "{stderr}");
 }
 
-/// Lines that are refused before anything starts.
+/// Command lines that are refused before the job starts.
 const REFUSED: [&str; 33] = [
     "",
     "all-reduse",
@@ -330,7 +334,7 @@ const REFUSED: [&str; 33] = [
 ];
 
 #[test]
-fn what_cannot_work_is_told_before_anything_starts() {
+fn bench_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("bench", "refused");
     scratch.write("broken.json", "{\"version\": 7}");
     scratch.write("words.txt", "everything was fast\n");
@@ -340,12 +344,12 @@ fn what_cannot_work_is_told_before_anything_starts() {
     let other = "{\"version\":1,\"collective\":\"all-reduce\",\"world_size\":2,\"rows\":[]}";
     scratch.write("other.json", other);
     let all = scratch.screens(&REFUSED, str::to_owned);
-    assert!(!scratch.path("runs").exists(), "nothing was started");
+    assert!(!scratch.path("runs").exists(), "no job was started");
     check_expected("tests/bench/refused.expected", &all);
 }
 
 #[test]
-fn more_memory_than_there_is_is_refused() {
+fn bench_refuses_sizes_above_the_memory() {
     let scratch = Scratch::new("bench", "memory");
     let output = scratch.run("all-gather -b 16T");
     let stderr = text(&output.stderr);
@@ -357,9 +361,9 @@ fn more_memory_than_there_is_is_refused() {
 
 #[test]
 #[cfg(feature = "nccl")]
-fn without_a_gpu_there_is_nothing_to_measure_on_one() {
+fn bench_backend_without_a_gpu_is_refused() {
     if remuda::runtime::device::device_count().is_ok() {
-        // Here there is one: what it does is another test's.
+        // This machine has a GPU; another test uses it.
         return;
     }
     let scratch = Scratch::new("bench", "no-gpu");
@@ -371,7 +375,7 @@ fn without_a_gpu_there_is_nothing_to_measure_on_one() {
         assert!(screen.starts_with(&why), "{screen}");
         assert!(screen.contains("help: leave `--backend` out"), "{screen}");
     }
-    // A worker that meets none says so itself, and does not panic.
+    // The library returns an error too.
     let error = remuda::runtime::device::open_device(0).expect_err("there is none").to_string();
     let why = "cannot use a GPU: there is no CUDA driver (`libcuda.so.1`) on this machine";
     assert_eq!(error, why);

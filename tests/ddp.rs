@@ -1,5 +1,6 @@
-//! Goal: data-parallel training equals accumulation bit for bit, and overlaps with backward.
-//! Method: ranks as threads; gradients whose sums depend on the order in every bit.
+//! Data-parallel training: equal bits to accumulation on one rank, and overlap with the backward pass.
+//!
+//! Ranks are threads; the bits of the sums of their gradients depend on the order of the additions.
 
 use std::ops::Range;
 use std::thread;
@@ -9,12 +10,13 @@ use remuda::runtime::{
     Layout,
 };
 
-/// Tensors of sizes that fit no unit.
+/// Tensors with sizes that are not multiples of any block.
 fn layout() -> Layout {
     Layout::new([("embedding", 3000), ("weight", 1111), ("bias", 7), ("head", 501)])
 }
 
-/// The gradient of a lane: numbers of very different size, so that every order rounds differently.
+/// Writes the gradient of a lane: numbers of very different size, so that every order of additions rounds
+/// differently.
 fn write_gradient<T: GradientElement>(
     lane: usize,
     step: usize,
@@ -29,7 +31,7 @@ fn write_gradient<T: GradientElement>(
     }
 }
 
-/// Runs `f` on every rank, in threads.
+/// Runs `f` on every rank, each on a thread.
 fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(Group) -> V + Sync) -> Vec<V> {
     thread::scope(|scope| {
         let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| f(group))).collect();
@@ -37,7 +39,7 @@ fn on_ranks<V: Send>(groups: Vec<Group>, f: impl Fn(Group) -> V + Sync) -> Vec<V
     })
 }
 
-/// Bits of the mean gradients of two steps, as every rank sees them.
+/// Returns the bits of the mean gradients of two steps.
 fn train<T: GradientElement>(group: &Group, options: DdpOptions) -> Result<Vec<u64>, Error> {
     let layout = layout();
     let mut ddp = DistributedDataParallel::<T>::new(group, &layout, options)?;
@@ -68,7 +70,7 @@ fn check<T: GradientElement>(groups: Vec<Group>, options: DdpOptions, expect: &[
     }
 }
 
-/// Over TCP, and mixed with shared memory.
+/// Ranks per node: over TCP, and mixed with shared memory.
 fn placements(world: usize) -> &'static [&'static [usize]] {
     match world {
         2 => &[&[1, 1]],
@@ -97,21 +99,21 @@ fn check_all<T: GradientElement>() {
 }
 
 #[test]
-fn workers_equal_accumulation_bit_for_bit() {
+fn ddp_gives_the_same_bits_as_accumulation() {
     check_all::<f32>();
     check_all::<f64>();
 }
 
 #[test]
-fn a_bucket_is_reduced_before_backward_ends() {
+fn ddp_reduces_a_bucket_during_backward() {
     let options = DdpOptions { first_bucket_bytes: 1, bucket_bytes: 1, ..DdpOptions::default() };
     let events = on_ranks(Group::threads(2).unwrap(), |group| {
         let layout = layout();
         let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
         ddp.micro_batch(|grads| {
             grads.ready(layout.range("head"));
-            // Backward of the layers below goes on only after the head's gradient has arrived: a
-            // runtime that reduces after backward would never get past this line.
+            // The backward pass continues only after the gradient of the head is reduced; a runtime that
+            // reduces after the backward pass would loop here forever.
             while !grads.is_reduced(0) {
                 thread::yield_now();
             }
@@ -122,14 +124,14 @@ fn a_bucket_is_reduced_before_backward_ends() {
     });
     for events in events {
         let events = events.unwrap();
-        let at = |event| events.iter().position(|other| *other == event).expect("it happened");
+        let at = |event| events.iter().position(|other| *other == event).expect("an event");
         assert!(at(DdpEvent::GradReady { bucket: 0 }) < at(DdpEvent::ReduceStarted { bucket: 0 }));
         assert!(at(DdpEvent::ReduceDone { bucket: 0 }) < at(DdpEvent::GradReady { bucket: 3 }));
     }
 }
 
 #[test]
-fn what_is_not_synced_is_added_to_the_next_reduction() {
+fn ddp_adds_unsynced_gradients_to_the_next_step() {
     let means = on_ranks(Group::threads(2).unwrap(), |group| {
         let layout = Layout::new([("weight", 4)]);
         let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default())?;
@@ -147,7 +149,7 @@ fn what_is_not_synced_is_added_to_the_next_reduction() {
 }
 
 #[test]
-fn ranks_with_different_layouts_are_told() {
+fn ddp_rejects_different_layouts() {
     let outcomes = on_ranks(Group::threads(2).unwrap(), |group| {
         let layout = Layout::new([("weight", 4 + group.rank())]);
         DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default()).map(drop)
@@ -158,7 +160,7 @@ fn ranks_with_different_layouts_are_told() {
 }
 
 #[test]
-fn parameters_come_from_rank_0() {
+fn ddp_broadcasts_parameters_of_rank_0() {
     let outcomes = on_ranks(Group::threads(3).unwrap(), |group| {
         let ddp = DistributedDataParallel::<f64>::new(&group, &layout(), DdpOptions::default())?;
         let mut params = vec![group.rank() as f64 + 1.0; 4619];
@@ -171,8 +173,8 @@ fn parameters_come_from_rank_0() {
 }
 
 #[test]
-#[should_panic(expected = "was announced as ready")]
-fn an_announced_gradient_cannot_be_written() {
+#[should_panic(expected = "which are marked as ready")]
+fn ddp_panics_on_access_to_a_ready_gradient() {
     let layout = layout();
     let group = Group::single().unwrap();
     let mut ddp =
@@ -184,7 +186,7 @@ fn an_announced_gradient_cannot_be_written() {
 }
 
 #[test]
-fn a_rank_that_panics_ends_the_step_for_all() {
+fn ddp_step_fails_on_all_ranks_if_one_panics() {
     let outcomes = thread::scope(|scope| {
         let ranks: Vec<_> = Group::threads(2)
             .unwrap()
@@ -196,7 +198,7 @@ fn a_rank_that_panics_ends_the_step_for_all() {
                     let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, options)?;
                     ddp.micro_batch(|grads| {
                         grads.ready(layout.range("head"));
-                        assert!(group.rank() == 0, "no gradient for the other layers");
+                        assert!(group.rank() == 0, "this rank panics");
                     })?;
                     ddp.reduce().map(drop)?;
                     Ok::<_, Error>(())
@@ -205,7 +207,7 @@ fn a_rank_that_panics_ends_the_step_for_all() {
             .collect();
         ranks.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     });
-    assert!(outcomes[1].is_err(), "it panicked");
-    let error = outcomes[0].as_ref().expect("it did not panic").as_ref().expect_err("half a sum");
+    assert!(outcomes[1].is_err(), "rank 1 panics");
+    let error = outcomes[0].as_ref().expect("no panic").as_ref().expect_err("a failed step");
     assert!(error.to_string().ends_with("rank 1 aborted the group: a rank panicked"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Gradients of the bundled models: against finite differences in double precision, and against
-//! themselves on another number of threads.
+//! Gradients of the bundled models: compared with finite differences in double precision, and between
+//! different numbers of threads.
 #![cfg(feature = "train")]
 
 use std::num::NonZeroUsize;
@@ -9,9 +9,10 @@ use remuda::train::{
     Gpt, GptConfig, GradientSink, Mlp, Model, RandomStream, Samples, Sequences, Threads,
 };
 
-/// What finite differences and backward may disagree by, relative to the largest gradient of a tensor.
+/// Largest difference between finite differences and backward, relative to the largest gradient of a
+/// tensor.
 const RELATIVE_ERROR_MAX: f64 = 1e-6;
-/// Elements of a tensor that are perturbed; all of them where there are fewer.
+/// Largest number of elements of a tensor that are perturbed.
 const PROBES_MAX: usize = 24;
 
 /// The derivative of the loss by one parameter, from four points: the error is of fourth order.
@@ -65,23 +66,23 @@ fn samples(features: usize, classes: usize, count: usize) -> Samples<f64> {
 }
 
 fn threads(count: usize) -> Threads {
-    Threads::new(NonZeroUsize::new(count).expect("tests ask for at least one"))
+    Threads::new(NonZeroUsize::new(count).expect("at least one"))
 }
 
 #[test]
-fn gpt_with_one_block() {
+fn gpt_gradients_with_one_block() {
     let config = GptConfig { vocabulary: 7, block: 6, layers: 1, heads: 2, width: 8 };
     check(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
 }
 
 #[test]
-fn gpt_with_several_blocks() {
+fn gpt_gradients_with_several_blocks() {
     let config = GptConfig { vocabulary: 17, block: 20, layers: 3, heads: 3, width: 24 };
     check(Gpt::new(config, Threads::ONE), &sequences(config, 20, 5));
 }
 
 #[test]
-fn gpt_on_sequences_shorter_than_its_block() {
+fn gpt_gradients_of_short_sequences() {
     let config = GptConfig { vocabulary: 5, block: 9, layers: 2, heads: 1, width: 4 };
     let mut model = Gpt::<f64>::new(config, Threads::ONE);
     let params: Vec<f64> = model.parameters().init(1);
@@ -92,21 +93,21 @@ fn gpt_on_sequences_shorter_than_its_block() {
     assert!(seen.iter().all(|&g| g != 0.0) && unseen.iter().all(|&g| g == 0.0));
 }
 
-/// More tokens than attention handles at once: several blocks of queries and of keys.
+/// More tokens than attention processes at once: several blocks of queries and of keys.
 #[test]
-fn gpt_on_long_sequences() {
+fn gpt_gradients_of_long_sequences() {
     let config = GptConfig { vocabulary: 11, block: 150, layers: 1, heads: 2, width: 6 };
     check(Gpt::new(config, Threads::ONE), &sequences(config, 150, 2));
 }
 
 #[test]
-fn mlp_with_two_hidden_layers() {
+fn mlp_gradients_with_two_hidden_layers() {
     check(Mlp::new(&[9, 13, 11, 5], Threads::ONE), &samples(9, 5, 7));
 }
 
-/// More features than a thread handles at once.
+/// More features than a thread processes at once.
 #[test]
-fn mlp_with_wide_layers() {
+fn mlp_gradients_with_wide_layers() {
     check(Mlp::new(&[20, 150, 131, 3], Threads::ONE), &samples(20, 3, 4));
 }
 
@@ -119,7 +120,7 @@ fn bits<M: Model<f64>>(mut model: M, batch: &M::Batch) -> Vec<u64> {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
+fn thread_count_changes_no_bit_of_the_gradients() {
     let config = GptConfig { vocabulary: 65, block: 32, layers: 2, heads: 2, width: 64 };
     let tokens = sequences(config, 32, 13);
     let gpt = |count| bits(Gpt::new(config, threads(count)), &tokens);
@@ -131,7 +132,7 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
-/// Remembers what it was told, and what was there when it was told.
+/// Sink that records the ranges in order, with their content at that time.
 struct Recorder {
     flat: Vec<f64>,
     reported: Vec<(Range<usize>, Vec<f64>)>,
@@ -154,15 +155,15 @@ fn check_order<M: Model<f64>>(mut model: M, batch: &M::Batch) {
     model.backward(&params, batch, &mut recorder);
     let mut end = params.len();
     for (range, then) in &recorder.reported {
-        assert_eq!(range.end, end, "ranges go from the last layer to the first");
-        assert_eq!(&recorder.flat[range.clone()], then, "what is ready stays as it is");
+        assert_eq!(range.end, end, "ranges are ready from the last layer to the first");
+        assert_eq!(&recorder.flat[range.clone()], then, "a ready range does not change");
         end = range.start;
     }
     assert_eq!(end, 0, "every parameter is reported");
 }
 
 #[test]
-fn gradients_become_ready_from_the_last_layer_to_the_first() {
+fn gradients_are_ready_from_the_last_layer_on() {
     let config = GptConfig { vocabulary: 7, block: 6, layers: 3, heads: 2, width: 8 };
     check_order(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
     check_order(Mlp::new(&[9, 13, 11, 5], Threads::ONE), &samples(9, 5, 7));

@@ -1,10 +1,10 @@
-//! Goal: the kernels of GPUs are code that NVIDIA's compilers take, and come to the bits of a group on
-//! CPUs. No GPU is needed.
-//! Method: NVRTC of two CUDAs (`scripts/libraries`) compiles them; the C++ compiler makes the same
-//! source a program of this machine, a thread of the device after the other.
+//! CUDA kernels: NVIDIA's compilers accept them, and they give the same bits as a group on CPUs.
+//!
+//! NVRTC of two CUDA releases (`scripts/libraries`) compiles them. The C++ compiler compiles the same source
+//! for the CPU, where the threads of the device run one after the other. No GPU is needed.
 
 #![cfg(all(feature = "cli", feature = "nccl"))]
-#![expect(clippy::disallowed_methods, reason = "tests start what they test")]
+#![expect(clippy::disallowed_methods, reason = "tests start programs")]
 
 #[expect(dead_code, reason = "shared with tests that use more of it")]
 mod support;
@@ -38,7 +38,7 @@ fn of_cuda_13() -> std::sync::Arc<Compiler> {
     compiler("nvrtc13/lib/python3/site-packages/nvidia/cu13/lib/libnvrtc.so.13")
 }
 
-/// Compiles a kernel; it may not move registers to memory.
+/// Compiles a kernel; it must not spill registers.
 #[track_caller]
 fn check(compiler: &Compiler, kernel: FoldKernel, (major, minor): (u32, u32)) {
     let architecture = Architecture { major, minor };
@@ -53,8 +53,8 @@ fn check(compiler: &Compiler, kernel: FoldKernel, (major, minor): (u32, u32)) {
 }
 
 #[test]
-fn every_kernel_compiles_without_a_gpu() {
-    if !has("nccl", "every_kernel_compiles_without_a_gpu") {
+fn kernels_compile_without_a_gpu() {
+    if !has("nccl", "kernels_compile_without_a_gpu") {
         return;
     }
     let (old, new) = (of_cuda_12(), of_cuda_13());
@@ -71,28 +71,29 @@ fn every_kernel_compiles_without_a_gpu() {
 }
 
 #[test]
-fn what_the_compiler_refuses_is_told_in_its_words() {
-    if !has("nccl", "what_the_compiler_refuses_is_told_in_its_words") {
+fn nvrtc_error_contains_the_compiler_log() {
+    if !has("nccl", "nvrtc_error_contains_the_compiler_log") {
         return;
     }
     let compiler = of_cuda_13();
     let sm_90 = Architecture { major: 9, minor: 0 };
-    let refused = |source: &str, architecture| {
+    let error = |source: &str, architecture| {
         compiler.compile("mine.cu", source, architecture, &[]).unwrap_err().to_string()
     };
     assert_eq!(
-        refused("__global__ void add(float *a) { a[0] = b; }", sm_90),
-        "NVRTC 13.0 refuses `mine.cu`: mine.cu(1): error: identifier \"b\" is undefined\n  \
+        error("__global__ void add(float *a) { a[0] = b; }", sm_90),
+        "NVRTC 13.0 cannot compile `mine.cu`: mine.cu(1): error: identifier \"b\" is undefined\n  \
          __global__ void add(float *a) { a[0] = b; }\n                                         \
          ^\n\n1 error detected in the compilation of \"mine.cu\"."
     );
-    let old = refused("", Architecture { major: 3, minor: 5 });
-    let start = "NVRTC 13.0 refuses `mine.cu`: nvrtc: error: invalid value for --gpu-architecture";
+    let old = error("", Architecture { major: 3, minor: 5 });
+    let start =
+        "NVRTC 13.0 cannot compile `mine.cu`: nvrtc: error: invalid value for --gpu-architecture";
     assert!(old.starts_with(start), "{old}");
-    assert_eq!(refused("\0", sm_90), "NVRTC 13.0 refuses `mine.cu`: there is a zero byte in it");
+    assert_eq!(error("\0", sm_90), "NVRTC 13.0 cannot compile `mine.cu`: it contains a zero byte");
 }
 
-/// A device as far as the kernels know one: two blocks of three threads.
+/// Definitions of CUDA that the kernels use, for a grid of two blocks of three threads.
 const DEVICE: &str = r"
 #include <cstdio>
 #include <cstring>
@@ -101,19 +102,19 @@ const DEVICE: &str = r"
 #define __device__
 #define __forceinline__ inline
 #define __align__(bytes) alignas(bytes)
-struct Place { unsigned x; };
-static Place gridDim{2}, blockDim{3}, blockIdx{0}, threadIdx{0};
+struct Dim { unsigned x; };
+static Dim gridDim{2}, blockDim{3}, blockIdx{0}, threadIdx{0};
 static inline float __uint_as_float(unsigned bits) { float v; memcpy(&v, &bits, 4); return v; }
 static inline unsigned __float_as_uint(float value) { unsigned b; memcpy(&b, &value, 4); return b; }
 ";
 
-/// Takes cases from its input: kernel, stride, packs, words; and gives back what becomes of them.
+/// Program that reads cases (kernel, stride, packs, data) and writes the data after the kernel.
 const MAIN: &str = r"
 int main() {
     unsigned long long head[4];
     while (fread(head, sizeof head, 1, stdin) == 1) {
         std::vector<unsigned long long> words(head[3] + 1);
-        /* As a device has it: begin at 16 bytes. */
+        /* Align to 16 bytes, as on a device. */
         unsigned long long *parts = words.data() + ((size_t)words.data() / 8 & 1);
         if (fread(parts, 8, head[3], stdin) != head[3]) return 1;
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
@@ -124,22 +125,23 @@ int main() {
 }
 ";
 
-/// Makes a program of the kernels.
+/// Compiles a program that contains the kernels.
 fn build(kernels: &[FoldKernel], directory: &Path) -> PathBuf {
     let mut source = DEVICE.to_owned();
     let mut table = String::new();
     for kernel in kernels {
         let name = kernel.name();
-        write!(source, "namespace of_{name} {{\n{}}}\n", kernel.source()).expect("texts grow");
-        writeln!(table, "    (Kernel)of_{name}::{name},").expect("texts grow");
+        write!(source, "namespace of_{name} {{\n{}}}\n", kernel.source())
+            .expect("writing to a string succeeds");
+        writeln!(table, "    (Kernel)of_{name}::{name},").expect("writing to a string succeeds");
     }
     write!(
         source,
         "typedef void (*Kernel)(void *, unsigned long long, unsigned long long);\n\
          static const Kernel kernels[] = {{\n{table}}};\n{MAIN}"
     )
-    .expect("texts grow");
-    std::fs::create_dir_all(directory).expect("a directory of the test's own");
+    .expect("writing to a string succeeds");
+    std::fs::create_dir_all(directory).expect("a new directory");
     let (file, program) = (directory.join("kernels.cpp"), directory.join("kernels"));
     std::fs::write(&file, source).expect("written");
     let flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-Wno-unknown-pragmas", "-o"];
@@ -149,13 +151,13 @@ fn build(kernels: &[FoldKernel], directory: &Path) -> PathBuf {
     program
 }
 
-/// One case: a kernel, and everybody's numbers.
+/// One case: a kernel, and the data of all ranks.
 struct Case {
     kernel: usize,
     stride: usize,
     packs: usize,
     bytes: Vec<u8>,
-    /// What a group on CPUs makes of them.
+    /// Result of a group on CPUs.
     expect: Vec<u8>,
     is_nan: fn(&[u8]) -> bool,
 }
@@ -167,9 +169,9 @@ fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) 
     let stride = (len + random.below(3)).next_multiple_of(64);
     let all: Vec<Vec<T>> = (0..parts).map(|_| numbers(random, len)).collect();
     let sums = Group::on_threads(parts, |group| {
-        let mut ours = all[group.rank()].clone();
-        group.all_reduce(&mut ours, op)?;
-        Ok(ours)
+        let mut data = all[group.rank()].clone();
+        group.all_reduce(&mut data, op)?;
+        Ok(data)
     });
     let mut bytes = vec![0u8; parts * stride * size_of::<T>()];
     for (part, numbers) in all.iter().enumerate() {
@@ -182,31 +184,31 @@ fn case<T: Element>(random: &mut Random, kernels: &[FoldKernel], kernel: usize) 
         stride,
         packs: len.div_ceil(pack),
         bytes,
-        expect: bytemuck::cast_slice(&sums.expect("threads can be a group")[0]).to_vec(),
+        expect: bytemuck::cast_slice(&sums.expect("a group on threads")[0]).to_vec(),
         is_nan: is_nan::<T>,
     }
 }
 
-/// Any bits at all: small and great numbers, those below the normal ones, and what is no number.
+/// Random bits: numbers of all sizes, subnormal numbers and NaN.
 fn numbers<T: Element>(random: &mut Random, len: usize) -> Vec<T> {
     let mut bytes: Vec<u8> = (0..len * size_of::<T>()).map(|_| random.below(256) as u8).collect();
     if random.below(2) == 0 {
-        // Of one size, so that sums round instead of taking the greatest.
+        // Numbers of similar size, so that sums are rounded.
         let top = bytes.chunks_mut(size_of::<T>()).map(|value| value.last_mut());
         top.flatten().for_each(|byte| *byte = *byte & 0x81 | 0x3c);
     }
     bytes.chunks(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-#[expect(clippy::eq_op, reason = "what is no number does not equal itself")]
+#[expect(clippy::eq_op, reason = "NaN does not equal itself")]
 fn is_nan<T: Element>(bytes: &[u8]) -> bool {
     let value: T = bytemuck::pod_read_unaligned(bytes);
     value != value
 }
 
 #[test]
-fn kernels_come_to_the_bits_of_a_group_on_cpus() {
-    if !has("compiler", "kernels_come_to_the_bits_of_a_group_on_cpus") {
+fn kernels_give_the_same_bits_as_a_group_on_cpus() {
+    if !has("compiler", "kernels_give_the_same_bits_as_a_group_on_cpus") {
         return;
     }
     let mut kernels = Vec::new();
@@ -240,10 +242,10 @@ fn kernels_come_to_the_bits_of_a_group_on_cpus() {
             assert!(found == expect || both_nan, "{}: {found:?}, {expect:?}", kernel.name());
         }
     }
-    std::fs::remove_dir_all(directory).expect("the test's own");
+    std::fs::remove_dir_all(directory).expect("the test has created it");
 }
 
-/// What the program makes of all cases, one behind the other.
+/// Runs the program on all cases; returns the concatenated results.
 fn run(program: &Path, cases: &[Case]) -> Vec<u8> {
     let pipes = (Stdio::piped(), Stdio::piped());
     let child = Command::new(program).stdin(pipes.0).stdout(pipes.1).spawn();

@@ -1,7 +1,7 @@
-//! What can go wrong with a job (`F`), what may come from outside (`B`), and which test shows what
-//! happens then.
+//! Table of faults of a job (`F`) and of invalid input from the network (`B`), with the tests that cover
+//! each.
 //!
-//! | code | fault | what shows it |
+//! | code | fault | tests |
 //! |---|---|---|
 //! | F01 | one worker ends with 3 | `tests/faults/workers.rs::exit_code_is_the_status_and_stops_other_workers`, `tests/faults/screens.rs::exit_code_screen` |
 //! | F02 | one worker ends with 0 while others run | `tests/faults/workers.rs::early_success_stops_no_worker`, `tests/faults/screens.rs::early_exit_is_named` |
@@ -79,18 +79,18 @@
 //! | B84 | a node speaks of a worker of another one | `src/launch/scale.rs::prove_scale` |
 //! | B85 | a node says twice what it says once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
 //!
-//! Without a test, and why:
+//! Not tested, with the reason:
 //!
-//! * F29 beyond the error that names the absent rank: a group notices it at the deadline of its
-//!   operation, 600 s, which no test waits for.
-//! * F32 with packets that are late: the kernel's `netem` makes them, which many kernels lack. The lease
-//!   does not look at packets; slow links, links that lose some and links without any are tested.
-//! * F37 with the penalties of OpenSSH 9.8: the words of its sshd reach only a client that was asked for
-//!   its debug messages, so the screen says that the connection was dropped, after four tries. Where the
-//!   client shows them they are understood, and nothing is tried again (`src/transport/ssh/fault.rs`).
-//! * F57 by really setting a clock: that needs a machine of its own. Decisions know only the monotonic
-//!   clock, which the architecture test enforces.
-//! * F58 by really suspending a machine: that needs one of its own. There the monotonic clock does not
-//!   even count the time; a far end of the link that was awake does not wait, and the job ends as in F25.
+//! * F29 beyond the error that names the missing rank: a group detects it at the timeout of its operation,
+//!   600 s, which is too long for a test.
+//! * F32 with delayed packets: they need `netem`, which many kernels lack. The lease does not depend on
+//!   single packets; slow links, links that lose packets and links without packets are tested.
+//! * F37 with the penalties of OpenSSH 9.8: its sshd sends the reason only as a debug message, so the error
+//!   reports a dropped connection, after four attempts. If the client shows debug messages, the reason is
+//!   recognized and the connection is not retried (`src/transport/ssh/fault.rs`).
+//! * F57 by setting the wall clock: that needs a separate machine. Decisions use only the monotonic clock,
+//!   which the architecture test enforces.
+//! * F58 by suspending a machine: that needs a separate machine. Its monotonic clock does not advance while
+//!   it is suspended; a peer that was awake does not wait, and the job ends as in F25.
 
 #![cfg(feature = "cli")]

@@ -1,7 +1,7 @@
-//! Goal: NCCL is found where a Python worker of the same environment would find it, and its id
-//! reaches all ranks of a job; what cannot be loaded is told with its place.
-//! Method: NVIDIA's own libraries (`scripts/libraries`), workers under `remuda run`. No GPU is needed
-//! .
+//! Search for NCCL: workers load the library that a Python worker of the same environment loads, and all
+//! ranks receive the id of rank 0. The error of a library that cannot be loaded names its path.
+//!
+//! The workers run under `remuda run` with NVIDIA's own libraries (`scripts/libraries`), without a GPU.
 
 #![cfg(all(feature = "cli", feature = "nccl"))]
 
@@ -17,19 +17,19 @@ use remuda::runtime::{Error, Group};
 use support::launch::{Launch, workers};
 use support::proof::has;
 
-/// Set for workers: what they tell is for a test.
+/// Environment variable that is set for workers of a test.
 const ROLE: &str = "REMUDA_TEST_ROLE";
 
-/// What a worker that another test started does; by itself it has nothing to tell.
+/// Worker that the other tests start; without the variable it does nothing.
 #[test]
 fn worker() {
     if env_vars::get(ROLE).is_some() {
-        let told = told().unwrap_or_else(|error| error.to_string());
-        writeln!(std::io::stdout(), "{told}").expect("the test reads what workers say");
+        let line = told().unwrap_or_else(|error| error.to_string());
+        writeln!(std::io::stdout(), "{line}").expect("the test reads the output of workers");
     }
 }
 
-/// Which NCCL this rank has, and which id it was given.
+/// Line about the NCCL of this rank and the id that it has received.
 fn told() -> Result<String, Error> {
     let library = match NcclLibrary::open() {
         Ok(library) => library,
@@ -37,7 +37,7 @@ fn told() -> Result<String, Error> {
     };
     let group = Group::from_env()?;
     let id = share_id(&group, &library)?;
-    // Rank 0 listens for the others until they have the id, and longer.
+    // Rank 0 must listen until the other ranks have the id.
     group.barrier()?;
     let address = &id.0[8..16];
     let digest = id.0.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
@@ -46,7 +46,7 @@ fn told() -> Result<String, Error> {
     Ok(format!("told: {version} {path} {address:?} {digest} registers: {registers}"))
 }
 
-/// Workers with nothing but a variable that leads to libraries.
+/// Workers whose environment has a single variable that leads to libraries.
 fn ranks(count: usize, variable: &str, value: impl Into<std::ffi::OsString>) -> Launch {
     let own = std::env::current_exe().expect("a test has a path");
     let mut launch = workers(count).option("--prefix").option("").env(ROLE, "1");
@@ -54,8 +54,8 @@ fn ranks(count: usize, variable: &str, value: impl Into<std::ffi::OsString>) -> 
     for other in ["VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "REMUDA_NCCL_LIBRARY"] {
         launch = launch.env(other, "");
     }
-    let words = ["--exact", "worker", "--nocapture"].map(std::ffi::OsString::from);
-    launch.env(variable, value).program(std::iter::once(own.into_os_string()).chain(words))
+    let args = ["--exact", "worker", "--nocapture"].map(std::ffi::OsString::from);
+    launch.env(variable, value).program(std::iter::once(own.into_os_string()).chain(args))
 }
 
 fn lines_of(launch: Launch) -> Vec<String> {
@@ -70,28 +70,28 @@ fn root(name: &str) -> PathBuf {
 }
 
 #[test]
-fn every_rank_loads_the_library_of_its_environment_and_has_the_id_of_rank_0() {
-    if !has("nccl", "every_rank_loads_the_library_of_its_environment_and_has_the_id_of_rank_0") {
+fn nccl_of_the_environment_is_loaded_and_its_id_shared() {
+    if !has("nccl", "nccl_of_the_environment_is_loaded_and_its_id_shared") {
         return;
     }
     for (name, version) in [("cuda12", "2.21.5"), ("cuda13", "2.28.9")] {
         let root = root(name);
         let wheel = "lib/python3/site-packages/nvidia/nccl/lib/libnccl.so.2";
         let file = root.join(wheel).canonicalize().expect("scripts/libraries has been run");
-        let told = lines_of(ranks(3, "VIRTUAL_ENV", &root));
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told.iter().all(|line| *line == told[0]), "one id for all: {told:?}");
+        let lines = lines_of(ranks(3, "VIRTUAL_ENV", &root));
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines.iter().all(|line| *line == lines[0]), "one id for all: {lines:?}");
         // The address of the listener: IPv4, a port, loopback.
         let start = format!("{version} {} [2, 0, ", file.display());
-        assert!(told[0].starts_with(&start), "{told:?}");
-        assert!(told[0].contains(", 127, 0, 0, 1] "), "{told:?}");
-        assert!(told[0].ends_with(" registers: true"), "{told:?}");
+        assert!(lines[0].starts_with(&start), "{lines:?}");
+        assert!(lines[0].contains(", 127, 0, 0, 1] "), "{lines:?}");
+        assert!(lines[0].ends_with(" registers: true"), "{lines:?}");
     }
 }
 
 #[test]
-fn another_way_to_the_library_is_its_name_or_the_path_of_the_loader() {
-    if !has("nccl", "another_way_to_the_library_is_its_name_or_the_path_of_the_loader") {
+fn nccl_is_found_by_its_variable_or_the_loader_path() {
+    if !has("nccl", "nccl_is_found_by_its_variable_or_the_loader_path") {
         return;
     }
     let directory = root("cuda13/lib/python3/site-packages/nvidia/nccl/lib");
@@ -102,11 +102,11 @@ fn another_way_to_the_library_is_its_name_or_the_path_of_the_loader() {
 }
 
 #[test]
-fn what_is_no_nccl_is_told_with_its_place() {
+fn nccl_error_names_the_file() {
     let missing = lines_of(ranks(1, "REMUDA_NCCL_LIBRARY", "/nowhere/libnccl.so.2"));
     let expect = "cannot load NCCL: `/nowhere/libnccl.so.2`: cannot open shared object file: No \
                   such file or directory";
     assert_eq!(missing, [expect]);
     let other = lines_of(ranks(1, "REMUDA_NCCL_LIBRARY", "libc.so.6"));
-    assert_eq!(other, ["`libc.so.6` is no NCCL that we can use: it lacks `ncclGetVersion`"]);
+    assert_eq!(other, ["`libc.so.6` is not a usable NCCL: it has no function `ncclGetVersion`"]);
 }

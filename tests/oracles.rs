@@ -1,6 +1,6 @@
-//! Host ranges against the programs that people know them from: ClusterShell's `nodeset` (strict: what
-//! it refuses, we refuse), `pdsh` and Slurm's `scontrol`, which take more and mean the same by what all
-//! three take.
+//! Host ranges compared with other programs: ClusterShell's `nodeset` (strict: remuda refuses what it
+//! refuses), `pdsh` and Slurm's `scontrol`, which accept more. Ranges that all accept must have the same
+//! hosts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use remuda::pool::nodeset::{fold, fold_before_suffix, fold_set, read_list};
 #[path = "support/proof.rs"]
 mod proof;
 
-/// Patterns in one question.
+/// Number of patterns in one query.
 const BATCH: usize = 50;
-/// Stands between two patterns in one question to a tool that keeps the order.
+/// Separator of patterns in one query to a tool that keeps the order.
 const MARK: &str = "zz";
 
-/// Reads patterns, one a line; prints their names, or `!` for one that it refuses.
+/// Program that reads patterns, one per line, and prints their host names, or `!` for a refused pattern.
 const NODESET: &str = "
 import sys
 from ClusterShell.NodeSet import NodeSet
@@ -31,8 +31,8 @@ for line in sys.stdin:
 ";
 
 #[test]
-fn prove_ranges_mean_what_they_mean_to_others() {
-    if !has("oracles", "prove_ranges_mean_what_they_mean_to_others") {
+fn prove_host_ranges_match_other_tools() {
+    if !has("oracles", "prove_host_ranges_match_other_tools") {
         return;
     }
     let mut random = Random::from_seed();
@@ -40,12 +40,12 @@ fn prove_ranges_mean_what_they_mean_to_others() {
     while 0 < left {
         let patterns: Vec<String> = (0..left.min(BATCH)).map(|_| pattern(&mut random)).collect();
         left -= patterns.len();
-        let ours: Vec<Option<Vec<String>>> = patterns.iter().map(|list| expand(list)).collect();
-        check_nodeset(&patterns, &ours);
+        let expanded: Vec<Option<Vec<String>>> = patterns.iter().map(|list| expand(list)).collect();
+        check_nodeset(&patterns, &expanded);
         let plain = |keep: fn(&str) -> bool| -> Vec<(&str, &[String])> {
-            let cases = patterns.iter().zip(&ours);
+            let cases = patterns.iter().zip(&expanded);
             let cases = cases.filter_map(|(list, names)| Some((list.as_str(), names.as_deref()?)));
-            // What fills a command line is not asked.
+            // Long lists exceed a command line.
             let is_short = |names: &[String]| names.len() <= 1000;
             cases.filter(|(list, names)| is_short(names) && keep(list)).collect()
         };
@@ -61,12 +61,12 @@ fn expand(list: &str) -> Option<Vec<String>> {
     Some(hosts.map(|host| host.to_string()).collect())
 }
 
-/// Names with one range or two, sometimes with a mistake in them.
+/// Random names with one or two ranges, sometimes with a syntax error.
 fn pattern(random: &mut Random) -> String {
     const STEMS: [&str; 5] = ["n", "r", "gpu-", "a1b", "x0-"];
     let mut text = String::new();
     for part in 0..=random.below(2) {
-        // ClusterShell knows no two brackets without a letter between them.
+        // ClusterShell does not support two brackets without a letter between them.
         if part != 0 || random.below(4) != 0 {
             text += STEMS[random.below(STEMS.len())];
         }
@@ -113,6 +113,7 @@ fn item(random: &mut Random) -> String {
     }
 }
 
+/// Adds, removes or replaces a character.
 fn mutate(random: &mut Random, text: &mut String) {
     const LETTERS: [char; 8] = ['[', ']', ',', '-', '0', '9', 'b', '/'];
     let at = random.below(text.len());
@@ -126,13 +127,13 @@ fn mutate(random: &mut Random, text: &mut String) {
     }
 }
 
-/// Of what we take, Slurm takes what has no step and nothing but a comma behind a last bracket.
+/// Whether Slurm accepts a list that remuda accepts: it supports neither steps nor suffixes after a bracket.
 fn slurm_takes(list: &str) -> bool {
     let is_suffixed = |part: &str| part.contains('[') && !part.ends_with(']');
     !list.contains('/') && !parts(list).any(is_suffixed)
 }
 
-/// Pdsh knows no steps.
+/// Whether pdsh accepts a list that remuda accepts: it does not support steps.
 fn pdsh_takes(list: &str) -> bool {
     !list.contains('/')
 }
@@ -146,18 +147,18 @@ fn parts(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn check_nodeset(patterns: &[String], ours: &[Option<Vec<String>>]) {
+fn check_nodeset(patterns: &[String], expanded: &[Option<Vec<String>>]) {
     let answers = nodeset(&patterns.join("\n"));
     assert_eq!(answers.lines().count(), patterns.len(), "nodeset answers each line");
-    for ((list, names), theirs) in patterns.iter().zip(ours).zip(answers.lines()) {
+    for ((list, names), theirs) in patterns.iter().zip(expanded).zip(answers.lines()) {
         if has_digit_or_bracket_beside_bracket(list) || has_sign(list) {
             continue;
         }
         match names {
-            // A host name is more to us than a word.
+            // remuda also requires valid host names.
             None if theirs != "!" && !is_of_host_names(theirs) => {}
             None if has_roundabout_number(list) => {}
-            None => assert_eq!(theirs, "!", "nodeset takes `{list}`"),
+            None => assert_eq!(theirs, "!", "nodeset accepts `{list}`"),
             Some(names) => {
                 let theirs: BTreeSet<&str> = theirs.split(' ').collect();
                 let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
@@ -167,8 +168,8 @@ fn check_nodeset(patterns: &[String], ours: &[Option<Vec<String>>]) {
     }
 }
 
-/// ClusterShell pulls a digit beside a bracket into the range (to it, `n9[5-12]` is `n[95-912]`), and
-/// refuses two brackets side by side, which Slurm and pdsh take.
+/// ClusterShell includes a digit beside a bracket in the range (it reads `n9[5-12]` as `n[95-912]`), and
+/// refuses two adjacent brackets, which Slurm and pdsh accept.
 fn has_digit_or_bracket_beside_bracket(list: &str) -> bool {
     list.as_bytes().windows(2).any(|pair| match pair {
         b"][" => true,
@@ -177,12 +178,12 @@ fn has_digit_or_bracket_beside_bracket(list: &str) -> bool {
     })
 }
 
-/// `[-12]` is a number below zero to ClusterShell, `[1-3,-2]` as well.
+/// ClusterShell reads the `-12` of `[-12]` and the `-2` of `[1-3,-2]` as negative numbers.
 fn has_sign(list: &str) -> bool {
     list.split(['[', ']', ',']).any(|item| item.starts_with('-') || 1 < item.matches('-').count())
 }
 
-/// ClusterShell takes `[7/1]` for 7, and `[0-000]` for 0; we ask what was meant.
+/// ClusterShell reads `[7/1]` as 7 and `[0-000]` as 0; remuda refuses both.
 fn has_roundabout_number(list: &str) -> bool {
     let is_one = |item: &str| {
         let (range, step) = item.split_once('/').unwrap_or((item, ""));
@@ -198,21 +199,22 @@ fn is_of_host_names(names: &str) -> bool {
     names.split(' ').all(|name| remuda::base::HostName::parse(name).is_ok())
 }
 
-/// All patterns in one question, with a mark behind each.
+/// Compares all patterns in one query, with a separator after each.
 fn check_in_order(tool: &str, cases: &[(&str, &[String])], ask: impl Fn(&str) -> Vec<String>) {
     if cases.is_empty() {
         return;
     }
-    let question: Vec<String> = cases.iter().map(|(list, _)| format!("{list},{MARK}")).collect();
-    let answer = ask(&question.join(","));
+    let query: Vec<String> = cases.iter().map(|(list, _)| format!("{list},{MARK}")).collect();
+    let answer = ask(&query.join(","));
     let mut answers = answer.split(|name| name == MARK);
     for (list, names) in cases {
         let theirs = answers.next().unwrap_or_default();
-        assert_eq!(*names, theirs, "{tool} reads `{list}` otherwise");
+        assert_eq!(*names, theirs, "{tool} reads `{list}` differently");
     }
 }
 
-/// Pdsh cuts its answer off where a buffer of a kilobyte ends: in portions, without the longest lists.
+/// Compares with pdsh, in portions and without the longest lists, because pdsh truncates its answer at one
+/// kilobyte.
 fn check_pdsh(cases: &[(&str, &[String])]) {
     const ANSWER_BYTES_MAX: usize = 900;
     let length =
@@ -231,7 +233,7 @@ fn check_pdsh(cases: &[(&str, &[String])]) {
     check_in_order("pdsh", &portion, pdsh);
 }
 
-/// What we write is read by all of them as what it stands for.
+/// Checks that all tools read the folded lists of remuda as the same hosts.
 fn check_folds(cases: &[(&str, &[String])]) {
     let folded: Vec<(String, &[String])> = cases
         .iter()
@@ -241,15 +243,15 @@ fn check_folds(cases: &[(&str, &[String])]) {
         folded.iter().map(|(list, names)| (list.as_str(), *names)).collect();
     check_in_order("scontrol", &cases, scontrol);
     check_pdsh(&cases);
-    let ours: Vec<_> = cases.iter().map(|(_, names)| Some(names.to_vec())).collect();
+    let expanded: Vec<_> = cases.iter().map(|(_, names)| Some(names.to_vec())).collect();
     let lists = cases.iter().map(|(_, names)| fold(names.iter().map(String::as_str)));
-    check_nodeset(&lists.collect::<Vec<_>>(), &ours);
+    check_nodeset(&lists.collect::<Vec<_>>(), &expanded);
     let lists = cases.iter().map(|(_, names)| fold_set(names.iter().map(String::as_str)));
-    check_nodeset(&lists.collect::<Vec<_>>(), &ours);
+    check_nodeset(&lists.collect::<Vec<_>>(), &expanded);
 }
 
-/// Runs a tool with a text as its input; it must end well.
-#[expect(clippy::disallowed_methods, reason = "these tests ask other programs")]
+/// Runs a tool with a text as its input; it must succeed.
+#[expect(clippy::disallowed_methods, reason = "these tests run other programs")]
 fn ask(program: &str, args: &[&str], input: &str, variable: Option<(&str, &Path)>) -> String {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -257,13 +259,13 @@ fn ask(program: &str, args: &[&str], input: &str, variable: Option<(&str, &Path)
         command.env(name, value);
     }
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("the tool reads");
+    let output = child.wait_with_output().expect("the tool exits");
     assert!(output.status.success(), "{program} {args:?}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The Python of the distribution is the one that has ClusterShell.
+/// Runs ClusterShell with the Python of the distribution, which contains it.
 fn nodeset(lists: &str) -> String {
     ask("/usr/bin/python3", &["-c", NODESET], lists, None)
 }
@@ -274,7 +276,7 @@ fn pdsh(list: &str) -> Vec<String> {
     names.split(',').map(str::to_owned).collect()
 }
 
-/// Slurm's tools want to know a cluster, even for what is only text.
+/// Slurm's tools require a configuration, even to expand a list.
 fn scontrol(list: &str) -> Vec<String> {
     let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slurm.conf");
     let text = "ClusterName=test\nSlurmctldHost=localhost\n";

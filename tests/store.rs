@@ -128,7 +128,7 @@ fn store_rejects_a_different_key_epoch_job_or_rank() {
     check_refused(&other_job, &HandshakeError::Key, "it belongs to job `j2`");
     let old = StoreIdentity { epoch: Epoch(2), ..right };
     let epochs = HandshakeError::Epoch { ours: Epoch(2), theirs: Epoch(3) };
-    check_refused(&old, &epochs, "it belongs to epoch 2, we to epoch 3");
+    check_refused(&old, &epochs, "it belongs to epoch 2, the store to epoch 3");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn second_connection_of_a_rank_is_rejected() {
         connect(address, &identity(1)),
         Err(ClientError::Handshake(HandshakeError::Refused(_)))
     ));
-    assert_eq!(fixture.refused.recv().unwrap(), "rank 1 is connected already");
+    assert_eq!(fixture.refused.recv().unwrap(), "rank 1 is already connected");
     Client::connect(address, &identity(1), Purpose::Watch, soon()).unwrap();
     drop(first);
 }
@@ -214,6 +214,6 @@ fn incomplete_handshake_times_out() {
     let fixture = serve();
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.write_all(b"remuda\x01").unwrap();
-    assert_eq!(fixture.refused.recv().unwrap(), "no handshake in time");
+    assert_eq!(fixture.refused.recv().unwrap(), "handshake timed out (5 s)");
     assert!(is_closed(stream));
 }

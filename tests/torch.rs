@@ -1,6 +1,6 @@
-//! The bundled models and optimizer against PyTorch, in single precision.
+//! Bundled models and optimizer compared with PyTorch, in single precision.
 //!
-//! `scripts/gradient_vectors.py` made the files in `tests/vectors`.
+//! `scripts/gradient_vectors.py` creates the files in `tests/vectors`.
 #![cfg(feature = "train")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use remuda::train::{
 };
 use serde_json::Value;
 
-/// What we and torch may disagree by, relative to the largest number of a tensor.
+/// Largest difference from torch, relative to the largest number of a tensor.
 const RELATIVE_ERROR_MAX: f32 = 1e-5;
 
 fn read(name: &str) -> Value {
@@ -102,25 +102,25 @@ fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
 }
 
 #[test]
-fn gradients_of_gpt() {
+fn gpt_gradients_match_torch() {
     let case = read("gpt_gradients.json");
     check_gradients(gpt(&case), &case);
 }
 
 #[test]
-fn gradients_of_mlp() {
+fn mlp_gradients_match_torch() {
     let case = read("mlp_gradients.json");
     check_gradients(mlp(&case), &case);
 }
 
 #[test]
-fn five_steps_of_adamw_on_gpt() {
+fn adamw_steps_on_gpt_match_torch() {
     let case = read("gpt_adamw.json");
     check_adamw(gpt(&case), &case);
 }
 
 #[test]
-fn five_steps_of_adamw_on_mlp() {
+fn adamw_steps_on_mlp_match_torch() {
     let case = read("mlp_adamw.json");
     check_adamw(mlp(&case), &case);
 }

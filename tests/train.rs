@@ -1,5 +1,5 @@
-//! Whole training runs: the promise that splitting work over workers, micro-batches, threads and
-//! buckets changes no bit, going on from checkpoints, and what a run leaves behind.
+//! Whole training runs: results are bit-identical for every split over workers, micro-batches, threads and
+//! buckets; runs resume from checkpoints; and the files that a run writes.
 #![cfg(feature = "train")]
 
 use std::fs;
@@ -20,7 +20,7 @@ use remuda::train::{
 const STEPS: u64 = 20;
 
 fn count(n: usize) -> NonZeroUsize {
-    NonZeroUsize::new(n).expect("tests ask for at least one")
+    NonZeroUsize::new(n).expect("at least one")
 }
 
 fn gpt() -> ModelOptions {
@@ -52,24 +52,24 @@ fn options(model: ModelOptions) -> TrainOptions {
     }
 }
 
-/// A run of one worker, with what it told.
+/// Runs one worker; returns the outcome and the events.
 fn run_alone(options: &TrainOptions) -> (Result<TrainOutcome, TrainError>, Vec<TrainEvent>) {
-    let group = Group::single().expect("a group of one needs nothing");
-    let mut told = Vec::new();
-    let outcome = train(&group, options, &|| false, &mut |progress| told.push(progress.clone()));
-    (outcome, told)
+    let group = Group::single().expect("a group of one rank");
+    let mut events = Vec::new();
+    let outcome = train(&group, options, &|| false, &mut |event| events.push(event.clone()));
+    (outcome, events)
 }
 
-/// Runs with `world` workers, each a thread, and returns the digest on which all agree.
+/// Runs `world` workers on threads; returns their common digest.
 #[track_caller]
 fn digest_of(world: usize, options: &TrainOptions) -> String {
     digest_on(&[world], options)
 }
 
-/// The same on several pretended nodes: ranks of a node share memory, nodes talk over TCP.
+/// Same as [`digest_of`] on several simulated nodes: ranks of a node share memory, nodes use TCP.
 #[track_caller]
 fn digest_on(ranks_of_nodes: &[usize], options: &TrainOptions) -> String {
-    let groups = Group::threads_on(ranks_of_nodes).expect("threads share memory or a loopback");
+    let groups = Group::threads_on(ranks_of_nodes).expect("a group on threads");
     let digests: Vec<String> = thread::scope(|scope| {
         let worker = |group| scope.spawn(move || train(&group, options, &|| false, &mut |_| ()));
         let workers: Vec<_> = groups.into_iter().map(worker).collect();
@@ -90,7 +90,7 @@ fn check_split(model: &ModelOptions, world: usize, accumulate: usize) {
 }
 
 #[test]
-fn workers_accumulating_equal_one_worker_accumulating_for_all() {
+fn workers_give_the_same_bits_as_accumulation() {
     for world in 1..=4 {
         for accumulate in [1, 2, 4] {
             check_split(&gpt(), world, accumulate);
@@ -112,8 +112,8 @@ fn nodes_change_no_bit() {
     }
 }
 
-/// Passes a backward pass on, but holds its last announcement back until the first bucket is reduced.
-/// If buckets only left when backward is over, this would wait for ever.
+/// Sink that delays the last `ready` until the first bucket is reduced. If buckets were reduced only after
+/// the backward pass, it would never return.
 struct HoldLast<'a, 'b>(&'a mut Gradients<'b, f32>);
 
 impl GradientSink<f32> for HoldLast<'_, '_> {
@@ -124,7 +124,7 @@ impl GradientSink<f32> for HoldLast<'_, '_> {
     fn ready(&mut self, range: Range<usize>) {
         let deadline = clock::now() + Duration::from_secs(60);
         while range.start == 0 && !self.0.is_reduced(0) {
-            assert!(clock::now() < deadline, "nothing is reduced before backward is over");
+            assert!(clock::now() < deadline, "no bucket was reduced during the backward pass");
             thread::yield_now();
         }
         self.0.ready(range);
@@ -143,17 +143,17 @@ fn check_overlap(group: &Group) {
     let last = ddp.buckets().len() - 1;
     for _ in 0..3 {
         ddp.micro_batch(|sink| model.backward(&params, &batch, &mut HoldLast(sink)))
-            .expect("peers are there");
-        ddp.reduce().expect("peers are there");
+            .expect("all peers run");
+        ddp.reduce().expect("all peers run");
         let events = ddp.events();
-        let place = |event| events.iter().position(|it| *it == event).expect("it happened");
-        let reduced = place(DdpEvent::ReduceDone { bucket: 0 });
-        assert!(reduced < place(DdpEvent::GradReady { bucket: last }), "{events:?}");
+        let index = |event| events.iter().position(|other| *other == event).expect("an event");
+        let reduced = index(DdpEvent::ReduceDone { bucket: 0 });
+        assert!(reduced < index(DdpEvent::GradReady { bucket: last }), "{events:?}");
     }
 }
 
 #[test]
-fn the_last_layers_are_reduced_before_backward_of_the_first_ends() {
+fn buckets_are_reduced_during_the_backward_pass() {
     let groups = Group::threads(2).expect("threads share memory");
     thread::scope(|scope| {
         for group in &groups {
@@ -162,7 +162,7 @@ fn the_last_layers_are_reduced_before_backward_of_the_first_ends() {
     });
 }
 
-/// Options that must not matter.
+/// Checks that a change of options changes no bit of the result.
 #[track_caller]
 fn check_same(change: impl Fn(&mut TrainOptions)) {
     for model in [gpt(), mlp()] {
@@ -174,24 +174,24 @@ fn check_same(change: impl Fn(&mut TrainOptions)) {
 }
 
 #[test]
-fn the_size_of_buckets_changes_no_bit() {
+fn bucket_size_changes_no_bit() {
     check_same(|options| options.bucket_bytes = Some(1));
     check_same(|options| options.bucket_bytes = Some(4096));
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
+fn thread_count_changes_no_bit() {
     check_same(|options| options.threads = Threads::new(count(2)));
     check_same(|options| options.threads = Threads::new(count(3)));
 }
 
 #[test]
-fn looking_at_the_run_changes_no_bit() {
+fn evaluation_changes_no_bit() {
     check_same(|options| options.eval_every = Some(3));
 }
 
 #[test]
-fn what_should_matter_matters() {
+fn seed_clip_and_optimizer_change_the_result() {
     let digest = |change: fn(&mut TrainOptions)| {
         let mut changed = options(gpt());
         change(&mut changed);
@@ -204,7 +204,7 @@ fn what_should_matter_matters() {
     assert_ne!(plain, digest(|options| options.optimizer.weight_decay = 0.0));
 }
 
-/// A directory of its own for a test; removed with the value.
+/// Directory of a test, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -239,7 +239,7 @@ fn keep(dir: &Path, every: u64) -> CheckpointOptions {
 }
 
 #[test]
-fn going_on_from_a_checkpoint_changes_no_bit() {
+fn resuming_from_a_checkpoint_changes_no_bit() {
     for (name, model) in [("gpt", gpt()), ("mlp", mlp())] {
         let scratch = Scratch::new(&format!("resume-{name}"));
         let whole =
@@ -249,15 +249,15 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
         fs::remove_file(scratch.file("step-00000020.safetensors")).expect("it is there");
         let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..whole };
         assert_eq!(digest_of(2, &rest), expected);
-        // Two lanes are two lanes, whoever computes them.
+        // The lanes are the same for two workers and for one that accumulates.
         let alone = TrainOptions { accumulate: count(2), ..rest };
         assert_eq!(digest_of(1, &alone), expected);
     }
 }
 
-/// What lies beside them is not ours: other names, and later steps of another run.
+/// Files with other names and later steps of another run are not removed.
 #[test]
-fn of_checkpoints_the_newest_are_kept_and_nothing_else_is_removed() {
+fn old_checkpoints_are_removed_and_other_files_kept() {
     let scratch = Scratch::new("keep");
     let others = ["notes.safetensors", "step-00000099.safetensors", "step-1.safetensors"];
     for other in others {
@@ -265,19 +265,19 @@ fn of_checkpoints_the_newest_are_kept_and_nothing_else_is_removed() {
     }
     let kept = CheckpointOptions { keep: Some(count(2)), ..keep(&scratch.0, 5) };
     let options = TrainOptions { checkpoint: Some(kept), ..options(mlp()) };
-    run_alone(&options).0.expect("it ends well");
+    run_alone(&options).0.expect("the run succeeds");
     let [notes, later, odd] = others;
     let expected = [notes, "step-00000015.safetensors", "step-00000020.safetensors", later, odd];
     assert_eq!(scratch.names(), expected);
-    // A directory cannot be removed as a file is; the run goes on, and says so.
+    // A directory cannot be removed like a file: the run reports it and continues.
     fs::create_dir(scratch.file("step-00000001.safetensors")).expect("it can be made");
-    let (outcome, progress) = run_alone(&options);
-    outcome.expect("it ends well");
-    assert_eq!(progress.iter().map(kind).filter(|kind| *kind == '!').count(), 3);
+    let (outcome, events) = run_alone(&options);
+    outcome.expect("the run succeeds");
+    assert_eq!(events.iter().map(kind).filter(|kind| *kind == '!').count(), 3);
 }
 
 #[test]
-fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
+fn stopped_run_is_saved_and_can_resume() {
     let scratch = Scratch::new("stop");
     let options = TrainOptions {
         checkpoint: Some(CheckpointOptions { dir: scratch.0.clone(), every: None, keep: None }),
@@ -290,12 +290,12 @@ fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
             let options = &options;
             scope.spawn(move || {
                 let steps = std::cell::Cell::new(0);
-                // Only one of the workers is asked, in the middle of its seventh step.
+                // Only one worker receives the request, during its seventh step.
                 let stop = || {
                     steps.set(steps.get() + 1);
                     group.rank() == 1 && steps.get() == 7
                 };
-                let outcome = train(&group, options, &stop, &mut |_| ()).expect("it stops well");
+                let outcome = train(&group, options, &stop, &mut |_| ()).expect("the run succeeds");
                 assert_eq!((outcome.summary.end, outcome.summary.step), (RunEnd::Stopped, 7));
             });
         }
@@ -305,7 +305,7 @@ fn a_run_that_is_asked_to_stop_is_saved_and_can_go_on() {
     assert_eq!(digest_of(2, &rest), expected);
 }
 
-/// The error of a run, as a person reads it, with temporary paths left out.
+/// Checks the error message of a run, with the temporary directory replaced.
 #[track_caller]
 fn check_error(options: &TrainOptions, scratch: &Scratch, message: &str, status: Status) {
     let error = run_alone(options).0.expect_err("the run cannot begin");
@@ -314,7 +314,7 @@ fn check_error(options: &TrainOptions, scratch: &Scratch, message: &str, status:
 }
 
 #[test]
-fn checkpoints_that_do_not_fit() {
+fn unusable_checkpoints_are_rejected() {
     let scratch = Scratch::new("bad-checkpoints");
     let resume = |path: &str| TrainOptions { resume: Some(scratch.file(path)), ..options(mlp()) };
     fs::create_dir(scratch.file("empty")).expect("it can be made");
@@ -337,7 +337,7 @@ fn checkpoints_that_do_not_fit() {
     check_error(
         &TrainOptions { model: ModelOptions::Mlp(other), ..resume(path) },
         &scratch,
-        "checkpoint `DIR/step-00000020.safetensors` is of another model: `mlp inputs=24 layers=2 \
+        "checkpoint `DIR/step-00000020.safetensors` is for another model: `mlp inputs=24 layers=2 \
          width=40 classes=5 teacher=7` instead of `mlp inputs=24 layers=1 width=40 classes=5 teacher=7`",
         Status::Config,
     );
@@ -358,7 +358,7 @@ fn checkpoints_that_do_not_fit() {
 }
 
 #[test]
-fn texts_that_cannot_be_learned() {
+fn unusable_texts_are_rejected() {
     let scratch = Scratch::new("bad-texts");
     let data = |name: &str| {
         let gpt =
@@ -379,7 +379,7 @@ fn texts_that_cannot_be_learned() {
 }
 
 #[test]
-fn what_a_run_leaves_behind() {
+fn run_writes_metrics_plot_and_checkpoints() {
     let scratch = Scratch::new("outputs");
     let options = TrainOptions {
         eval_every: Some(5),
@@ -388,10 +388,10 @@ fn what_a_run_leaves_behind() {
         checkpoint: Some(keep(&scratch.file("kept"), 8)),
         ..options(gpt())
     };
-    let (outcome, told) = run_alone(&options);
+    let (outcome, events) = run_alone(&options);
     let summary = outcome.expect("the run succeeds").summary;
     assert_eq!(summary.checkpoint, Some(scratch.file("kept/step-00000020.safetensors")));
-    let kinds: String = told.iter().map(kind).collect();
+    let kinds: String = events.iter().map(kind).collect();
     assert_eq!(kinds, "(........s........s....s*)");
 
     let metrics = fs::read_to_string(scratch.file("metrics.jsonl")).expect("it was written");
@@ -407,9 +407,9 @@ fn what_a_run_leaves_behind() {
     assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
 }
 
-/// Metrics of a run that goes on: the lines of steps that are done again are there once.
+/// The lines of steps that are repeated after resuming occur once.
 #[test]
-fn metrics_and_picture_of_a_run_that_goes_on_are_whole() {
+fn resumed_run_completes_metrics_and_plot() {
     let scratch = Scratch::new("metrics");
     let first = TrainOptions {
         metrics: Some(scratch.file("metrics.jsonl")),
@@ -427,25 +427,26 @@ fn metrics_and_picture_of_a_run_that_goes_on_are_whole() {
         };
         lines.map(pick).collect()
     };
-    let (metrics, picture) = (read("metrics.jsonl"), read("loss.svg"));
+    let (metrics, plot) = (read("metrics.jsonl"), read("loss.svg"));
     let again =
         TrainOptions { resume: Some(scratch.file("kept/step-00000008.safetensors")), ..first };
     run_alone(&again).0.expect("the run succeeds");
     assert_eq!(losses(&read("metrics.jsonl")), losses(&metrics));
-    assert_eq!(read("loss.svg"), picture);
+    assert_eq!(read("loss.svg"), plot);
 }
 
 #[test]
-fn a_run_that_diverges_says_so() {
+fn diverging_run_is_an_error() {
     let mut options = options(mlp());
     options.schedule.rate = 1e30;
     options.clip = None;
-    let error = run_alone(&options).0.expect_err("no model survives this rate");
+    let error = run_alone(&options).0.expect_err("the loss overflows at this rate");
     assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
 }
 
-fn kind(progress: &TrainEvent) -> char {
-    match progress {
+/// Letter for the kind of an event.
+fn kind(event: &TrainEvent) -> char {
+    match event {
         TrainEvent::Started(_) => '(',
         TrainEvent::Resumed { .. } => 'r',
         TrainEvent::Damaged(_) => 'd',
@@ -457,18 +458,18 @@ fn kind(progress: &TrainEvent) -> char {
     }
 }
 
-/// Not a hard-coded loss: it must fall far below that of guessing, which is ln 96 for this text.
+/// The loss falls far below that of guessing, which is ln 96 for this text.
 #[test]
-fn the_loss_falls() {
+fn loss_decreases() {
     let model = GptOptions { block: 24, layers: 2, heads: 2, width: 32, data: Vec::new() };
     let options = TrainOptions {
         batch_size: count(12),
         schedule: Schedule { rate: 1e-2, rate_min: 1e-3, warmup: 10, steps: 150 },
         ..options(ModelOptions::Gpt(model))
     };
-    let (outcome, told) = run_alone(&options);
-    let held_out = outcome.expect("the run succeeds").summary.val_loss.expect("it was complete");
-    let first = told.iter().find_map(|progress| match progress {
+    let (outcome, events) = run_alone(&options);
+    let held_out = outcome.expect("the run succeeds").summary.val_loss.expect("a complete run");
+    let first = events.iter().find_map(|event| match event {
         TrainEvent::Stepped(report) => Some(report.loss),
         _ => None,
     });

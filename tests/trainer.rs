@@ -1,7 +1,7 @@
-//! `remuda train` as a user types it: what cannot work is told before any worker starts, on one
-//! screen, with nothing left behind; runs go on from what was kept.
+//! Command lines of `remuda train`: an unusable one is refused before any worker starts and leaves no
+//! files; runs resume from checkpoints.
 //!
-//! `tests/trainer/refused.expected` holds every line with its screen and exit status;
+//! `tests/trainer/refused.expected` contains every refused line with its screen and exit status;
 //! `UPDATE_EXPECTED=1 cargo test --test trainer` rewrites it.
 
 #![cfg(all(feature = "cli", feature = "train"))]
@@ -13,10 +13,10 @@ use std::fs;
 
 use scratch::{Scratch, check_expected, text};
 
-/// A GPT that is trained in no time.
+/// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
 
-/// The screen without what this machine has: the memory, and the samples that it has room for.
+/// Replaces the values that depend on this machine: the memory, and the samples that fit into it.
 fn without_this_machine(screen: &str) -> String {
     let mut shown = String::new();
     for line in screen.split_inclusive('\n') {
@@ -33,22 +33,22 @@ fn without_this_machine(screen: &str) -> String {
 }
 
 #[test]
-fn what_cannot_work_is_told_before_anything_starts() {
+fn train_refuses_unusable_lines_before_the_start() {
     let scratch = Scratch::new("train", "refused");
     scratch.write("empty", "");
     scratch.write("short", "A SHORT TEXT, not enough");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
     scratch.write("hosts", "a slots=2\nb slots=3\n");
-    fs::create_dir(scratch.path("directory")).expect("it can be made");
+    fs::create_dir(scratch.path("directory")).expect("a new directory");
     scratch.succeed(&format!("{SMALL} --steps 2 --data text --checkpoint_dir kept"));
     let kept = "kept/step-00000002.safetensors";
-    let whole = fs::read(scratch.path(kept)).expect("it was kept");
+    let whole = fs::read(scratch.path(kept)).expect("a checkpoint");
     let mut flipped = whole.clone();
     *flipped.last_mut().expect("not empty") ^= 1;
     scratch.write("flipped.safetensors", flipped);
     scratch.write("cut.safetensors", &whole[..whole.len() / 2]);
     scratch.write("foreign.safetensors", b"\x02\0\0\0\0\0\0\0{}");
-    fs::remove_dir_all(scratch.path("runs")).expect("there was a run");
+    fs::remove_dir_all(scratch.path("runs")).expect("a record of the run");
     let found = scratch.screens(
         &[
             "--data none",
@@ -94,11 +94,11 @@ fn what_cannot_work_is_told_before_anything_starts() {
         ],
         without_this_machine,
     );
-    assert!(!scratch.path("runs").exists(), "a run that did not begin left a record");
+    assert!(!scratch.path("runs").exists(), "a refused line must not leave a record");
     check_expected("tests/trainer/refused.expected", &found);
 }
 
-/// The losses of a metrics file, by step.
+/// Losses of a metrics file, by step.
 fn losses(scratch: &Scratch, file: &str) -> Vec<String> {
     let metrics = fs::read_to_string(scratch.path(file)).expect("it was written");
     let loss = |line: &str| {
@@ -109,7 +109,7 @@ fn losses(scratch: &Scratch, file: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_run_goes_on_without_its_sizes_typed_again() {
+fn resumed_run_reads_sizes_from_the_checkpoint() {
     let scratch = Scratch::new("train", "resume");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
     let rates = "--lr 1e-3 --min_lr 1e-3 --warmup 0 --batch_size 2 --num_gpus 2 --data text";
@@ -117,7 +117,7 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
     let first = format!("{SMALL} {rates} --steps 4 --metrics parts --checkpoint_dir kept");
     scratch.succeed(&first);
     let shown = scratch.succeed(&format!("{rates} --steps 8 --metrics parts --resume kept"));
-    assert!(shown.contains("going on after step 4 from"), "{shown}");
+    assert!(shown.contains("resuming after step 4 from"), "{shown}");
     assert_eq!(losses(&scratch, "parts"), losses(&scratch, "whole"));
 
     scratch.succeed("--model mlp --layers 1 --width 8 --steps 2 --seed 5 --checkpoint_dir mlp");
@@ -125,9 +125,9 @@ fn a_run_goes_on_without_its_sizes_typed_again() {
     assert!(shown.starts_with("mlp of 1 layer of width 8,"), "{shown}");
 }
 
-/// What a step was made of is what it is made of from here on, also when fewer workers share it.
+/// A resumed run uses the same samples per step, also with fewer workers.
 #[test]
-fn a_run_goes_on_with_its_batch_seed_and_micro_batches() {
+fn resumed_run_keeps_batch_size_seed_and_lanes() {
     let scratch = Scratch::new("train", "samples");
     scratch.write("text", "the quick brown fox jumps over the lazy dog. ".repeat(40));
     let sizes = "--layers 1 --heads 2 --width 8 --block 8 --data text --warmup 0 --min_lr 1e-3";
@@ -138,24 +138,24 @@ fn a_run_goes_on_with_its_batch_seed_and_micro_batches() {
     let shown = scratch.succeed(&format!("{rest} --num_gpus 2"));
     assert!(shown.contains("6 steps of 2 workers × 2 micro-batches × 3\n"), "{shown}");
     assert!(
-        shown.contains("going on after step 3 from `kept/step-00000003.safetensors`\n"),
+        shown.contains("resuming after step 3 from `kept/step-00000003.safetensors`\n"),
         "{shown}"
     );
     assert_eq!(losses(&scratch, "two"), losses(&scratch, "whole"));
     let shown = scratch.succeed(&format!("{rest} --num_gpus 3 --batch_size 2"));
-    let otherwise = "going on after step 3 from `kept/step-00000003.safetensors`, which took \
-                     4 micro-batches of 3 samples a step, seed 5; from here on 3 micro-batches of 2 \
-                     samples a step, seed 5\n";
+    let otherwise = "resuming after step 3 from `kept/step-00000003.safetensors`; steps so far: \
+                     4 micro-batches of 3 samples a step, seed 5; following steps: 3 micro-batches of \
+                     2 samples a step, seed 5\n";
     assert!(shown.contains(otherwise), "{shown}");
 }
 
 #[test]
-fn a_directory_of_another_run_is_refused_and_left_alone() {
+fn directory_of_another_run_is_refused_unchanged() {
     let scratch = Scratch::new("train", "in-use");
     let first = format!("{SMALL} --steps 2 --checkpoint_dir kept");
     scratch.succeed(&first);
     let file = scratch.path("kept/step-00000002.safetensors");
-    let kept = fs::read(&file).expect("it was kept");
+    let kept = fs::read(&file).expect("a checkpoint");
     let refused = scratch.run(&format!("{SMALL} --steps 3 --checkpoint_dir kept"));
     let stderr = text(&refused.stderr);
     let expected = "\
@@ -173,32 +173,32 @@ help: to continue that run: `--resume kept`; otherwise use another `--checkpoint
     scratch.succeed(&format!("{SMALL} --steps 3 --checkpoint_dir other"));
 }
 
-/// One line for the first start and every later one.
+/// The same line works for the first start and for later ones.
 #[test]
-fn a_run_that_goes_on_by_itself() {
+fn resume_auto_starts_or_continues() {
     let scratch = Scratch::new("train", "auto");
     let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
     let shown = scratch.succeed(&line(2));
-    assert!(!shown.contains("going on"), "{shown}");
+    assert!(!shown.contains("resuming"), "{shown}");
     let shown = scratch.succeed(&line(4));
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
     let refused = scratch.run(&format!("{SMALL} --steps 2 --resume auto"));
     let stderr = text(&refused.stderr);
     assert!(stderr.contains("--checkpoint_dir"), "{stderr}");
     assert_eq!(refused.status.code(), Some(2), "{stderr}");
 }
 
-/// The header decides how a run goes on as much as the numbers do.
+/// The damaged byte is in the header, which is checked like the tensors.
 #[test]
-fn auto_passes_over_a_damaged_checkpoint() {
+fn resume_auto_skips_a_damaged_checkpoint() {
     let scratch = Scratch::new("train", "damaged");
     let line = |steps| format!("{SMALL} --steps {steps} --checkpoint_dir kept --resume auto");
     scratch.succeed(&line(2));
     let early = "kept/step-00000002.safetensors";
     let late = "kept/step-00000004.safetensors";
-    let whole = fs::read(scratch.path(early)).expect("it was kept");
+    let whole = fs::read(scratch.path(early)).expect("a checkpoint");
     scratch.succeed(&line(4));
-    let mut flipped = fs::read(scratch.path(late)).expect("it was kept");
+    let mut flipped = fs::read(scratch.path(late)).expect("a checkpoint");
     let step = b"\\\"step\\\":4";
     let at = flipped.windows(step.len()).position(|bytes| bytes == step).expect("it has a step");
     flipped[at + step.len() - 1] ^= 1;
@@ -207,24 +207,24 @@ fn auto_passes_over_a_damaged_checkpoint() {
     let damaged = "warning: `kept/step-00000004.safetensors` is not a checkpoint of `remuda train`: \
                    checksum mismatch: it was changed after it was saved";
     assert!(shown.contains(damaged), "{shown}");
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
-    // Without one that is whole there is nothing to go on from, and beginning anew was not asked for.
-    fs::remove_dir_all(scratch.path("kept")).expect("it was kept");
-    fs::create_dir(scratch.path("kept")).expect("it can be made");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
+    // Without a valid checkpoint the run does not start from the beginning.
+    fs::remove_dir_all(scratch.path("kept")).expect("a checkpoint");
+    fs::create_dir(scratch.path("kept")).expect("a new directory");
     scratch.write(early, &whole[..whole.len() - 1]);
     let refused = scratch.run(&line(4));
     assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
-    // One that was named is the one that is meant.
+    // `--resume DIR` uses only the newest checkpoint.
     scratch.write(early, &whole);
     scratch.write(late, &flipped);
     let refused = scratch.run(&format!("{SMALL} --steps 6 --checkpoint_dir kept --resume kept"));
     assert_eq!(refused.status.code(), Some(65), "{}", text(&refused.stderr));
 }
 
-/// The same where the training is a program of another command, as in pods.
+/// The same for `remuda train` as a worker of another command, as in pods.
 #[test]
-fn a_directory_belongs_to_one_run_whoever_starts_it() {
-    let scratch = Scratch::new("run", "whoever");
+fn workers_refuse_the_directory_of_another_run() {
+    let scratch = Scratch::new("run", "in-use");
     let train = |more: &str| {
         let own = env!("CARGO_BIN_EXE_remuda");
         let options = SMALL.replace("--num_gpus 2", "");
@@ -241,17 +241,17 @@ fn a_directory_belongs_to_one_run_whoever_starts_it() {
     let of_another = "error[T008]: `kept` contains checkpoints of another run, up to";
     check(&format!("--steps 3 {kept}"), of_another);
     let directory = fs::File::open(scratch.path("kept")).expect("it is there");
-    let how = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-    rustix::fs::flock(&directory, how).expect("nobody has it");
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&directory, lock).expect("no other process holds the lock");
     let in_use = "error[T008]: another run is saving its checkpoints in `kept`";
     check(&format!("--steps 3 {kept} --resume auto"), in_use);
     drop(directory);
     let shown = scratch.succeed(&train(&format!("--steps 3 {kept} --resume auto")));
-    assert!(shown.contains("going on after step 2 from"), "{shown}");
+    assert!(shown.contains("resuming after step 2 from"), "{shown}");
 }
 
 #[test]
-fn a_restart_that_would_lose_steps_is_warned_of() {
+fn restart_that_would_lose_steps_is_a_warning() {
     #[track_caller]
     fn check(scratch: &Scratch, options: &str, expected: &str) {
         let steps = if options.contains("--steps") { "" } else { "--steps 2" };
@@ -287,9 +287,9 @@ fn a_restart_that_would_lose_steps_is_warned_of() {
     check(&scratch, "--quiet", "");
 }
 
-/// Lines come at the first step, where the run is evaluated, and at the end.
+/// A line is written at the first step, at each evaluation, and at the end.
 #[test]
-fn a_pipe_gets_whole_lines_and_no_progress() {
+fn pipe_receives_lines_without_progress_bars() {
     let scratch = Scratch::new("train", "lines");
     let shown = scratch.succeed(&format!("{SMALL} --steps 40 --eval_every 20"));
     let steps: Vec<&str> = shown.lines().filter(|line| line.starts_with("step ")).collect();
@@ -298,5 +298,5 @@ fn a_pipe_gets_whole_lines_and_no_progress() {
     for (line, begin) in steps.iter().zip(begins) {
         assert!(line.starts_with(begin), "{line}");
     }
-    assert!(shown.contains("\nthe model writes:\n") && shown.contains("\ndone after step 40: "));
+    assert!(shown.contains("\nsample of the model:\n") && shown.contains("\ndone after step 40: "));
 }

@@ -1,4 +1,4 @@
-//! Backend of a benchmark: host memory, NCCL, or GPUs by way of the host.
+//! Backend of a benchmark: host memory, NCCL, or GPU memory staged through the host.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Backend {
     Host,
     /// Data in GPU memory, moved by NCCL; an error where NCCL cannot be used.
     Nccl,
-    /// Data in GPU memory, moved by way of the host.
+    /// Data in GPU memory, staged through host memory.
     Staged,
 }
 
@@ -23,7 +23,7 @@ impl Backend {
     /// All backends.
     pub const ALL: [Self; 3] = [Self::Host, Self::Nccl, Self::Staged];
 
-    /// Name on the command line, such as `host`.
+    /// Returns the name on the command line, such as `host`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -32,7 +32,7 @@ impl Backend {
         }
     }
 
-    /// Order of reductions where `--order` is not given.
+    /// Returns the order of reductions if `--order` is not given.
     pub fn default_order(self) -> ReduceOrder {
         match self {
             Self::Host | Self::Staged => ReduceOrder::Canonical,
@@ -47,7 +47,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A backend that is connected.
+/// Connected backend.
 pub enum OpenBackend<'a> {
     /// The group itself.
     Host(&'a Group),
@@ -62,7 +62,10 @@ impl<'a> OpenBackend<'a> {
     pub fn open(
         group: &'a Group,
         backend: Backend,
-        #[cfg_attr(not(feature = "nccl"), expect(unused_variables, reason = "it is for devices"))]
+        #[cfg_attr(
+            not(feature = "nccl"),
+            expect(unused_variables, reason = "only devices use it")
+        )]
         order: Option<ReduceOrder>,
     ) -> Result<Self, Error> {
         match backend {
@@ -78,7 +81,7 @@ impl<'a> OpenBackend<'a> {
         }
     }
 
-    /// External library that moves the data, if there is one: its version and its path.
+    /// Returns version and path of the external library that moves the data, if there is one.
     pub fn library(&self) -> Option<String> {
         match self {
             Self::Host(_) => None,
@@ -87,7 +90,7 @@ impl<'a> OpenBackend<'a> {
         }
     }
 
-    /// The group of the ranks that take part.
+    /// Returns the group of the participating ranks.
     pub fn group(&self) -> &'a Group {
         match self {
             Self::Host(group) => group,

@@ -29,13 +29,13 @@ pub enum Collective {
 /// Data that one operation of a size moves, per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationShape {
-    /// Elements as the table shows them: of one part where the data is divided into parts.
+    /// Number of elements in the table: those of one part if the data is divided into parts.
     pub count: usize,
-    /// Elements of the input of a rank.
+    /// Number of elements of the input of a rank.
     pub input: usize,
-    /// Elements of the separate output of a rank; 0 for operations in place.
+    /// Number of elements of the separate output of a rank; 0 for in-place operations.
     pub output: usize,
-    /// Bytes as the table shows them: of input or output, whichever is larger.
+    /// Number of bytes in the table: those of input or output, whichever is larger.
     pub bytes: usize,
 }
 
@@ -53,7 +53,7 @@ impl Collective {
         Self::SendRecv,
     ];
 
-    /// Name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
@@ -68,7 +68,7 @@ impl Collective {
         }
     }
 
-    /// The collective with this name, in any common spelling: `all-reduce`, `all_reduce`,
+    /// Returns the collective with this name, in any common spelling: `all-reduce`, `all_reduce`,
     /// `Allreduce`.
     pub fn of_name(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
@@ -91,7 +91,7 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// The data for a size of `bytes`, for `world` ranks and elements of `element_bytes` bytes; the
+    /// Returns the data for a size of `bytes`, for `world` ranks and elements of `element_bytes` bytes; the
     /// size is rounded down to whole elements and parts of equal length.
     pub fn shape(self, bytes: u64, element_bytes: usize, world: usize) -> OperationShape {
         let count = usize::try_from(bytes).unwrap_or(usize::MAX) / element_bytes;
@@ -106,8 +106,8 @@ impl Collective {
         OperationShape { count, input, output, bytes: input.max(output) * element_bytes }
     }
 
-    /// Factor from algorithm bandwidth to bus bandwidth, which does not depend on the number of
-    /// ranks where the links are the limit.
+    /// Returns the factor from algorithm bandwidth to bus bandwidth. If the links are the limit, bus
+    /// bandwidth does not depend on the number of ranks.
     pub fn bus_factor(self, world: usize) -> f64 {
         let others = (world - 1) as f64 / world as f64;
         match self {

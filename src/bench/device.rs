@@ -46,7 +46,7 @@ impl<'a> Devices<'a> {
         self.group
     }
 
-    /// External library that moves the data, such as `NCCL 2.28.9 (/usr/lib/libnccl.so.2)`.
+    /// Returns the external library that moves the data, such as `NCCL 2.28.9 (/usr/lib/libnccl.so.2)`.
     pub(super) fn library(&self) -> Option<String> {
         let library = self.devices.library()?;
         Some(format!("NCCL {} ({})", library.version(), library.path().display()))
@@ -66,7 +66,7 @@ pub(super) struct DeviceOperands<'a, T: Sample> {
 }
 
 fn failed(error: DriverError) -> Error {
-    Error::Device(format!("the GPU failed: {error:?}"))
+    Error::Device(format!("the GPU reported an error: {error:?}"))
 }
 
 impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {

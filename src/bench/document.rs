@@ -90,16 +90,16 @@ pub struct Document {
 /// Source of earlier results that a run was compared with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Compared {
-    /// The file, as named on the command line.
+    /// Path of the file, as on the command line.
     pub file: String,
     /// Number of ranks of the earlier run; `null`: unknown.
     pub world_size: Option<usize>,
 }
 
-/// Earlier results that were read from a file: of remuda or of another program.
+/// Results of an earlier run of remuda or of another program, which were read from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Earlier {
-    /// The file, as named on the command line.
+    /// Path of the file, as on the command line.
     pub file: String,
     /// Number of ranks of the earlier run; `None`: unknown.
     pub world_size: Option<usize>,
@@ -107,7 +107,7 @@ pub struct Earlier {
     pub rows: Vec<Row>,
 }
 
-/// Why a file cannot be used as earlier results.
+/// Error of reading earlier results.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     /// The JSON is not a document of results, or is truncated.
@@ -125,10 +125,10 @@ pub enum DocumentError {
         wanted: Collective,
     },
     /// The document contains no results.
-    #[error("it contains no sizes")]
+    #[error("it contains no results")]
     Empty,
     /// The document is of another version.
-    #[error("its version is {0}, this remuda reads version {VERSION}")]
+    #[error("its document version is {0}; this remuda reads version {VERSION}")]
     Version(u32),
 }
 
@@ -153,7 +153,7 @@ impl Row {
 }
 
 impl Document {
-    /// The JSON text of the document, with one line for each value.
+    /// Returns the JSON text of the document, with one line for each value.
     pub fn show(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("numbers and texts serialize");
         text.push('\n');
@@ -162,16 +162,16 @@ impl Document {
 }
 
 impl Earlier {
-    /// The earlier result for the same size, type and reduction.
+    /// Returns the earlier result for the same size, type and reduction.
     pub fn row_like(&self, bytes: u64, dtype: &str, op: &str) -> Option<&Row> {
         self.rows.iter().find(|earlier| {
             // A table of another program may not name the type and reduction.
-            let is_same = |earlier: &str, ours: &str| earlier.is_empty() || earlier == ours;
+            let is_same = |earlier: &str, now: &str| earlier.is_empty() || earlier == now;
             earlier.bytes == bytes && is_same(&earlier.dtype, dtype) && is_same(&earlier.op, op)
         })
     }
 
-    /// The entry for these results in a document.
+    /// Returns the entry for these results in a document.
     pub fn compared(&self) -> Compared {
         Compared { file: self.file.clone(), world_size: self.world_size }
     }
@@ -276,7 +276,7 @@ mod tests {
         check("", "nor a table of sizes and times");
         check("{", "not a result of `remuda bench --json`: EOF");
         check("[]", "not a result");
-        check("{\"version\": 9}", "its version is 9, this remuda reads version 1");
+        check("{\"version\": 9}", "its document version is 9; this remuda reads version 1");
         check("{\"version\": 1}", "missing field `collective`");
     }
 }

@@ -1,4 +1,4 @@
-//! Parser of result tables: of nccl-tests, of the OSU micro-benchmarks, of remuda, and of any
+//! Importer of result tables: of nccl-tests, of the OSU micro-benchmarks, of remuda, and of any
 //! program that prints a size and microseconds in the first two columns. Pure.
 
 use super::collective::Collective;
@@ -24,12 +24,13 @@ const DTYPES: [(&str, &str); 7] = [
 ];
 
 /// Name of a type in nccl-tests.
-pub(super) fn nccl_dtype(ours: &str) -> &str {
-    DTYPES.iter().find(|(_, known)| *known == ours).map_or(ours, |(name, _)| name)
+pub(super) fn nccl_dtype(dtype: &str) -> &str {
+    DTYPES.iter().find(|(_, known)| *known == dtype).map_or(dtype, |(name, _)| name)
 }
 
+/// Name of a type of nccl-tests in remuda.
 fn our_dtype(name: &str) -> &str {
-    DTYPES.iter().find(|(known, _)| *known == name).map_or(name, |(_, ours)| ours)
+    DTYPES.iter().find(|(known, _)| *known == name).map_or(name, |(_, dtype)| dtype)
 }
 
 /// Parses a table of a collective. If it does not contain the number of ranks, its own bus
@@ -47,8 +48,8 @@ pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Re
 /// Name of the collective in a line: in a heading of remuda, in the name of a program of nccl-tests
 /// (`all_reduce_perf`), or in a title of the OSU micro-benchmarks.
 fn collective_of(line: &str) -> Option<String> {
-    if let Some(ours) = line.strip_prefix("# remuda bench ") {
-        return ours.split_once(':').map(|(name, _)| name.to_owned());
+    if let Some(heading) = line.strip_prefix("# remuda bench ") {
+        return heading.split_once(':').map(|(name, _)| name.to_owned());
     }
     if let Some((_, title)) = line.split_once("OSU MPI") {
         return osu_collective(title.split(" Test").next()?);
@@ -75,8 +76,8 @@ fn osu_collective(title: &str) -> Option<String> {
 /// Number of ranks in the heading: a number in that of remuda, one line for each rank in that of
 /// nccl-tests.
 fn ranks_of(text: &str) -> Option<usize> {
-    let ours = text.lines().find_map(|line| line.strip_prefix("# remuda bench "));
-    if let Some((_, number)) = ours.and_then(|head| head.split_once(": ")) {
+    let heading = text.lines().find_map(|line| line.strip_prefix("# remuda bench "));
+    if let Some((_, number)) = heading.and_then(|heading| heading.split_once(": ")) {
         return number.split_whitespace().next()?.parse().ok();
     }
     let is_rank = |line: &&str| {

@@ -3,11 +3,11 @@
 use super::document::{PairRow, Row};
 use super::table::show_bytes_short;
 
-/// Why results fail the check.
+/// Reason why results fail the check.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Shortfall {
     /// Results contain wrong values.
-    #[error("{wrong} values are wrong, the first of them at size {size} of type {dtype}")]
+    #[error("{wrong} values are wrong, the first at size {size}, type {dtype}")]
     Wrong {
         /// Number of wrong values.
         wrong: u64,
@@ -99,11 +99,11 @@ mod tests {
         let rows = [row(8, 0.1), row(1 << 20, 3.0), row(2 << 20, 2.0)];
         assert_eq!(check_rows(&rows, &[], None), Ok(()));
         assert_eq!(check_rows(&rows, &[], Some(3.0)), Ok(()));
-        let slow = check_rows(&rows, &[], Some(5.0)).expect_err("it is too slow");
+        let slow = check_rows(&rows, &[], Some(5.0)).expect_err("below the threshold");
         let expect = "bus bandwidth is at most 3.00 GB/s (at 1M), below --threshold 5";
         assert_eq!(slow.to_string(), expect);
         let pairs = [pair("n1", "n2", 4.0), pair("n1", "n3", 0.5), pair("n2", "n3", 0.9)];
-        let slow = check_rows(&[], &pairs, Some(1.0)).expect_err("it is too slow");
+        let slow = check_rows(&[], &pairs, Some(1.0)).expect_err("below the threshold");
         assert_eq!(
             slow.to_string(),
             "bandwidth between n1 and n3 is 0.50 GB/s, below --threshold 1 (2 of 3 pairs are below)"
@@ -116,6 +116,6 @@ mod tests {
         assert_eq!(check_wrong(&[row(8, 0)]), Ok(()));
         let wrong = check_wrong(&[row(8, 0), row(1024, 2), row(2048, 3)]);
         let text = wrong.expect_err("some are wrong").to_string();
-        assert_eq!(text, "5 values are wrong, the first of them at size 1K of type f32");
+        assert_eq!(text, "5 values are wrong, the first at size 1K, type f32");
     }
 }

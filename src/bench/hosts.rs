@@ -1,4 +1,4 @@
-//! Hosts of a job: the number of ranks on each, and of processors that these may use.
+//! Nodes of a job, with the number of ranks on each and of processors that these may use.
 
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
@@ -11,7 +11,7 @@ use crate::runtime::{Error, Group};
 /// Words of a set of processors, with 64 processors each.
 const WORDS: usize = CpuSet::MAX_CPU / 64;
 
-/// A node, as shown in results.
+/// Node of the job, as shown in results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BenchNode {
     /// Name in the hostfile.
@@ -44,17 +44,17 @@ impl Usable {
     }
 }
 
-/// Collects the hosts of all nodes, in order; all ranks call it and all receive the result.
+/// Collects all nodes, in order; all ranks call it and receive the same result.
 pub fn gather_hosts(group: &Group) -> Result<Vec<BenchNode>, Error> {
     let own = Usable::here();
-    let mut given: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
-    given.push(own.count as i64);
-    let mut all = vec![0; given.len() * group.world_size()];
-    group.all_gather(&given, &mut all)?;
+    let mut words: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
+    words.push(own.count as i64);
+    let mut all = vec![0; words.len() * group.world_size()];
+    group.all_gather(&words, &mut all)?;
     let of_rank = |rank: &usize| {
-        let given = &all[rank * given.len()..][..given.len()];
-        let set = given[..WORDS].iter().map(|word| word.cast_unsigned()).collect();
-        Usable { set, count: given[WORDS] as usize }
+        let words = &all[rank * words.len()..][..words.len()];
+        let set = words[..WORDS].iter().map(|word| word.cast_unsigned()).collect();
+        Usable { set, count: words[WORDS] as usize }
     };
     let placement = group.placement();
     let host = |node: usize| {
@@ -113,7 +113,7 @@ mod tests {
         let hosts = Group::on_threads(3, gather_hosts)?;
         assert_eq!(hosts[0], hosts[2]);
         assert_eq!((hosts[0].len(), hosts[0][0].ranks), (1, 3));
-        let here = available_parallelism().expect("Linux knows").get();
+        let here = available_parallelism().expect("Linux reports it").get();
         assert_eq!(hosts[0][0].processors, here);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! L5: benchmark of collectives, in the terms of nccl-tests: time, algorithm bandwidth and bus
-//! bandwidth for each size, with results checked by default.
+//! Benchmark of collectives, in the terms of nccl-tests: time, algorithm bandwidth and bus bandwidth for
+//! each size, with results checked by default (layer L5).
 //!
-//! A worker program on top of [`runtime`](crate::runtime) that uses only its public interface.
-//! Tables and charts are made here and printed by `cli`.
+//! It is a worker program that uses only the public API of [`runtime`](crate::runtime). It creates tables
+//! and charts as text; `cli` prints them.
 
 mod backend;
 mod collective;

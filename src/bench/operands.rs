@@ -13,12 +13,12 @@ pub(super) trait Measured {
     /// Runs the operation once.
     fn run(&mut self) -> Result<(), Error>;
 
-    /// Number of values of this rank that differ from the expected ones, after one run on filled
+    /// Counts the values of this rank that differ from the expected ones, after one run on filled
     /// operands.
     fn wrong(&mut self) -> Result<u64, Error>;
 }
 
-/// Memory of the input, which operations in place overwrite.
+/// Memory of the input, which in-place operations overwrite.
 enum Numbers<T: Sample> {
     /// Memory that the ranks of a node share.
     Buffer(Buffer<T>),
@@ -72,13 +72,13 @@ impl<'a, T: Sample> Operands<'a, T> {
         Ok(Self { group, collective, shape, pattern, root, numbers, output })
     }
 
-    /// Input, which operations in place overwrite.
+    /// Input, which in-place operations overwrite.
     #[cfg(feature = "nccl")]
     pub(super) fn numbers(&self) -> &[T] {
         self.numbers.as_slice()
     }
 
-    /// Separate output; empty for operations in place.
+    /// Separate output; empty for in-place operations.
     #[cfg(feature = "nccl")]
     pub(super) fn output(&self) -> &[T] {
         &self.output
@@ -96,7 +96,7 @@ impl<'a, T: Sample> Operands<'a, T> {
         (self.collective, self.pattern.reduce, self.root)
     }
 
-    /// Number of wrong values in an output that has one part from every rank.
+    /// Counts the wrong values in an output that has one part from every rank.
     fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
         if self.shape.count == 0 {
             return 0;
@@ -190,10 +190,11 @@ impl<T: Sample> Numbers<T> {
     }
 }
 
-/// Number of positions at which `numbers` differ from the repeated `period`.
+/// Counts the positions at which `numbers` differ from the repeated `period`.
 fn differing<T: Sample>(numbers: &[T], period: &[T]) -> u64 {
     let parts = numbers.chunks(PERIOD);
-    let differ = |part: &[T]| part.iter().zip(period).filter(|(is, must)| is != must).count();
+    let differ =
+        |part: &[T]| part.iter().zip(period).filter(|(found, expected)| found != expected).count();
     parts.map(differ).sum::<usize>() as u64
 }
 

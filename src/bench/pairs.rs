@@ -1,7 +1,7 @@
 //! Bandwidth of every pair of nodes, or of ranks where there is one node, to find slow ones.
 //!
-//! Pairs are measured in a round-robin tournament: in each round every place exchanges data with
-//! one other, so that n places take n - 1 rounds instead of n² / 2 separate exchanges.
+//! Pairs are measured in a round-robin tournament: in each round every node (or rank) exchanges
+//! data with one other, so n of them take n - 1 rounds instead of n² / 2 separate exchanges.
 
 use super::document::PairRow;
 use super::operands::zeros;
@@ -12,7 +12,7 @@ use crate::runtime::{Error, Group, ReduceOp};
 /// Times of all pairs; equal on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairs {
-    /// Names of the places (nodes or ranks), in order.
+    /// Names of the nodes or ranks, in order.
     pub names: Vec<String>,
     /// Bytes in each direction.
     pub bytes: u64,
@@ -23,7 +23,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Bandwidth in each direction between two places, in GB/s; `None` for a place and itself.
+    /// Bandwidth in each direction between two nodes or ranks, in GB/s; `None` for one and itself.
     pub fn gbs(&self, left: usize, right: usize) -> Option<f64> {
         let seconds = self.seconds[left * self.names.len() + right];
         (0.0 < seconds).then(|| self.bytes as f64 / seconds / 1e9)
@@ -31,12 +31,13 @@ impl Pairs {
 
     /// Rows of the document, one for each pair.
     pub fn rows(&self) -> Vec<PairRow> {
-        let places = self.names.len();
-        let pairs = (0..places).flat_map(|left| (left + 1..places).map(move |right| (left, right)));
+        let members = self.names.len();
+        let pairs =
+            (0..members).flat_map(|left| (left + 1..members).map(move |right| (left, right)));
         let row = |(left, right): (usize, usize)| {
             let busbw_gbs = self.gbs(left, right)?;
-            let time_us = self.seconds[left * places + right] * 1e6;
-            let iterations = u32::try_from(self.iterations[left * places + right]).ok();
+            let time_us = self.seconds[left * members + right] * 1e6;
+            let iterations = u32::try_from(self.iterations[left * members + right]).ok();
             let (left, right) = (self.names[left].clone(), self.names[right].clone());
             Some(PairRow { left, right, bytes: self.bytes, time_us, busbw_gbs, iterations })
         };
@@ -51,18 +52,18 @@ impl Pairs {
     }
 }
 
-/// Pairs of each round: each place is in at most one pair of a round, and each pair in one round.
-fn rounds(places: usize) -> Vec<Vec<(usize, usize)>> {
-    // Circle method: one place is fixed and the others rotate. With an odd number, the partner of
-    // an imaginary place pauses.
-    let seats = places.next_multiple_of(2).max(2);
+/// Pairs of each round: each member is in at most one pair of a round, and each pair in one round.
+fn rounds(members: usize) -> Vec<Vec<(usize, usize)>> {
+    // Circle method: one member is fixed and the others rotate. With an odd number, the partner of an
+    // imaginary member pauses.
+    let slots = members.next_multiple_of(2).max(2);
     let round = |turn: usize| {
-        let at = |seat: usize| if seat == 0 { 0 } else { 1 + (seat - 1 + turn) % (seats - 1) };
-        let pair = |seat: usize| (at(seat), at(seats - 1 - seat));
-        let pairs = (0..seats / 2).map(pair).filter(|(left, right)| left.max(right) < &places);
+        let at = |slot: usize| if slot == 0 { 0 } else { 1 + (slot - 1 + turn) % (slots - 1) };
+        let pair = |slot: usize| (at(slot), at(slots - 1 - slot));
+        let pairs = (0..slots / 2).map(pair).filter(|(left, right)| left.max(right) < &members);
         pairs.map(|(left, right)| (left.min(right), left.max(right))).collect()
     };
-    (0..seats - 1).map(round).collect()
+    (0..slots - 1).map(round).collect()
 }
 
 /// Measures all pairs with messages of the largest size of `options`; all ranks call it.
@@ -80,14 +81,14 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     let names: Vec<String> = ranks.iter().map(name).collect();
     let mut seconds = vec![0.0; ranks.len() * ranks.len()];
     let mut iterations = vec![0; seconds.len()];
-    let ours = ranks.iter().position(|rank| *rank == group.rank());
-    let numbers: Vec<u8> = zeros(if ours.is_some() { bytes as usize } else { 0 })?;
-    let mut taken = numbers.clone();
+    let own = ranks.iter().position(|rank| *rank == group.rank());
+    let data: Vec<u8> = zeros(if own.is_some() { bytes as usize } else { 0 })?;
+    let mut received = data.clone();
     for round in rounds(ranks.len()) {
-        if let Some((ours, other)) = ours.and_then(|ours| Some((ours, partner(&round, ours)?))) {
-            let own = time_exchange(group, options, ranks[other], (&numbers, &mut taken))?;
-            seconds[ours * ranks.len() + other] = own.seconds;
-            iterations[ours * ranks.len() + other] = i64::from(own.iterations);
+        if let Some((own, other)) = own.and_then(|own| Some((own, partner(&round, own)?))) {
+            let timed = time_exchange(group, options, ranks[other], (&data, &mut received))?;
+            seconds[own * ranks.len() + other] = timed.seconds;
+            iterations[own * ranks.len() + other] = i64::from(timed.iterations);
         }
         group.barrier()?;
     }
@@ -96,20 +97,20 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), iterations, names, bytes })
 }
 
-/// Partner of a place in a round; `None`: it pauses.
-fn partner(round: &[(usize, usize)], place: usize) -> Option<usize> {
-    round.iter().find_map(|(left, right)| match place {
-        _ if place == *left => Some(*right),
-        _ if place == *right => Some(*left),
+/// Partner of a member in a round; `None`: it pauses.
+fn partner(round: &[(usize, usize)], member: usize) -> Option<usize> {
+    round.iter().find_map(|(left, right)| match member {
+        _ if member == *left => Some(*right),
+        _ if member == *right => Some(*left),
         _ => None,
     })
 }
 
-/// The longer of the two times that both sides of an exchange have measured: the exchange is
-/// complete only when it is so on both sides.
-fn slower_of_both(seconds: &[f64], places: usize) -> Vec<f64> {
-    let at = |left: usize, right: usize| seconds[left * places + right];
-    let both = (0..places * places).map(|cell| (cell / places, cell % places));
+/// The longer of the times that the two sides of an exchange have measured: the exchange is complete
+/// when it is complete on both sides.
+fn slower_of_both(seconds: &[f64], members: usize) -> Vec<f64> {
+    let at = |left: usize, right: usize| seconds[left * members + right];
+    let both = (0..members * members).map(|cell| (cell / members, cell % members));
     both.map(|(left, right)| at(left, right).max(at(right, left))).collect()
 }
 
@@ -117,7 +118,7 @@ fn time_exchange(
     group: &Group,
     options: &Options,
     peer: usize,
-    (given, taken): (&[u8], &mut [u8]),
+    (data, received): (&[u8], &mut [u8]),
 ) -> Result<Timed, Error> {
     let slower = |seconds: f64| {
         let mut theirs = [0.0];
@@ -126,7 +127,7 @@ fn time_exchange(
     };
     let repeats = Repetitions { warmup: options.warmup.max(1), ..options.repeats() };
     // An exchange synchronizes its two ranks, so no barrier is needed.
-    repeats.time(|| Ok(group.send_recv(given, peer, taken, peer)?), slower, || Ok(()))
+    repeats.time(|| Ok(group.send_recv(data, peer, received, peer)?), slower, || Ok(()))
 }
 
 #[cfg(test)]
@@ -142,17 +143,17 @@ mod tests {
 
     #[test]
     fn rounds_contain_each_pair_once() {
-        for places in 0..40 {
-            let mut met = BTreeSet::new();
-            for round in rounds(places) {
+        for members in 0..40 {
+            let mut pairs = BTreeSet::new();
+            for round in rounds(members) {
                 let mut busy = BTreeSet::new();
                 for (left, right) in round {
-                    assert!(left < right && right < places);
-                    assert!(busy.insert(left) && busy.insert(right), "{places}");
-                    assert!(met.insert((left, right)), "{places}");
+                    assert!(left < right && right < members);
+                    assert!(busy.insert(left) && busy.insert(right), "{members}");
+                    assert!(pairs.insert((left, right)), "{members}");
                 }
             }
-            assert_eq!(met.len(), places * places.saturating_sub(1) / 2, "{places}");
+            assert_eq!(pairs.len(), members * members.saturating_sub(1) / 2, "{members}");
         }
     }
 

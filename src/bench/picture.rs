@@ -1,4 +1,4 @@
-//! Charts of results: bus bandwidth over size with a curve for each run, and pairs as a heat map.
+//! Charts of results as SVG: bus bandwidth over size with a curve for each run, and pairs as a heat map.
 //! Pure.
 
 use std::collections::BTreeSet;
@@ -165,10 +165,10 @@ fn series_of<'a>(runs: &[(String, &'a Vec<Row>)]) -> Vec<Series<'a>> {
         }
     }
     let kinds = found.iter().map(|one| &one.1).filter(|kind| !kind.is_empty());
-    let one_kind = kinds.collect::<BTreeSet<_>>().len() < 2;
-    let one_run = runs.len() == 1;
+    let is_one_kind = kinds.collect::<BTreeSet<_>>().len() < 2;
+    let is_one_run = runs.len() == 1;
     let series = found.into_iter().map(|(run, kind, rows)| {
-        let name = match (one_run, one_kind) {
+        let name = match (is_one_run, is_one_kind) {
             _ if kind.is_empty() => run.to_owned(),
             (_, true) => run.to_owned(),
             (true, false) => kind,
@@ -265,14 +265,14 @@ fn curve(canvas: &mut Canvas, frame: Frame, index: usize, series: &Series<'_>) {
 
 /// Heat map of pairs: the fastest is pale green, 0 GB/s is red.
 pub fn show_heat(title: &str, pairs: &Pairs) -> String {
-    let places = pairs.names.len();
-    let side = (640.0 / places.max(1) as f64).clamp(4.0, 64.0);
+    let members = pairs.names.len();
+    let side = (640.0 / members.max(1) as f64).clamp(4.0, 64.0);
     let longest = pairs.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let names = 7.5 * longest as f64;
     // Column names that are wider than a cell are written vertically.
     let upright = side < names;
     let (left, top) = (28.0 + names, 62.0 + if upright { names } else { 0.0 });
-    let end = (left + side * places as f64, top + side * places as f64);
+    let end = (left + side * members as f64, top + side * members as f64);
     let size = ((end.0 + 40.0).max(left + SCALE_CELL * SCALE_CELLS as f64 + 110.0), end.1 + 70.0);
     let mut canvas =
         Canvas::new((size.0.max(420.0), size.1), ".digits{font-size:12px;fill:#1f2328}");

@@ -7,12 +7,12 @@ pub(super) const PERIOD: usize = 251;
 /// Largest number of ranks for which sums of values below 4 fit a byte.
 const RANKS_OF_FOUR_MAX: usize = 64;
 
-/// An element type that represents the test data and its reductions.
+/// Element type of test data and their reductions.
 pub(super) trait Sample: Element {
-    /// The value nearest to `whole`; integers wrap.
+    /// Returns the value nearest to `whole`; integers wrap.
     fn of_whole(whole: u64) -> Self;
 
-    /// The mean of `ranks` values with this sum, rounded as a group rounds it.
+    /// Returns the mean of `ranks` values with this sum, rounded as a group rounds it.
     fn of_mean(sum: u64, ranks: u64) -> Self;
 }
 
@@ -77,7 +77,7 @@ pub(super) struct DataPattern {
 }
 
 impl DataPattern {
-    /// The value of a rank at a position.
+    /// Returns the value of a rank at a position.
     pub(super) fn value(self, rank: usize, position: usize) -> u64 {
         let position = position % PERIOD;
         let whole = match self.reduce {
@@ -93,12 +93,12 @@ impl DataPattern {
         whole as u64
     }
 
-    /// The data of a rank for one period, beginning at position `start`.
+    /// Returns the data of a rank for one period, beginning at position `start`.
     pub(super) fn period<T: Sample>(self, rank: usize, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| T::of_whole(self.value(rank, position))).collect()
     }
 
-    /// The reduction over all ranks for one period, beginning at position `start`.
+    /// Returns the reduction over all ranks for one period, beginning at position `start`.
     pub(super) fn reduced_period<T: Sample>(self, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| self.reduced(position)).collect()
     }

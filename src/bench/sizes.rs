@@ -1,4 +1,4 @@
-//! Sizes that are measured. Pure.
+//! Range of sizes to measure, and the parser of a number of bytes. Pure.
 
 use std::iter;
 
@@ -19,7 +19,7 @@ pub struct Sizes {
     stride: Stride,
 }
 
-/// Why a range of sizes is invalid.
+/// Reason why a range of sizes is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizesError {
     /// The smallest size is above the largest.
@@ -53,12 +53,12 @@ impl Sizes {
         Ok(Self { first, last, stride })
     }
 
-    /// Upper bound of the sizes.
+    /// Returns the upper bound of the sizes.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// All sizes, ascending.
+    /// Iterates over the sizes, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u64> + use<> {
         let Self { first, last, stride } = *self;
         iter::successors(Some(first), move |size| {
@@ -71,7 +71,7 @@ impl Sizes {
     }
 }
 
-/// Why a text is not a number of bytes.
+/// Reason why a text is not a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BytesError {
     /// The text does not begin with digits.
@@ -112,7 +112,7 @@ mod tests {
 
     #[track_caller]
     fn check(first: u64, last: u64, stride: Stride, expect: &[u64]) {
-        let sizes = Sizes::new(first, last, stride).expect("there are such sizes");
+        let sizes = Sizes::new(first, last, stride).expect("a valid range");
         assert_eq!(sizes.iter().collect::<Vec<_>>(), expect);
     }
 

@@ -28,13 +28,13 @@ pub struct Options {
     pub root: usize,
     /// Number of timed operations per size.
     pub iterations: Iterations,
-    /// Number of untimed operations before them; at least one where the iterations are chosen.
+    /// Number of untimed operations before them; at least one with [`Iterations::Fitting`].
     pub warmup: u32,
     /// Whether results are compared with the expected ones.
     pub is_checked: bool,
-    /// How the times of the ranks are combined.
+    /// Combination of the times of the ranks.
     pub average: Average,
-    /// Whether operations in place use shared memory of the group, which saves a copy.
+    /// Whether in-place operations use shared memory of the group, which saves a copy.
     pub is_registered: bool,
 }
 
@@ -66,12 +66,12 @@ impl Options {
     }
 }
 
-/// Runs the measurement, and passes each row to `watch` when it is complete; all ranks call it and
-/// all receive the same rows.
+/// Runs the measurement, and passes each complete row to `on_row`; all ranks call it and receive the same
+/// rows.
 pub fn measure(
     opened: &OpenBackend<'_>,
     options: &Options,
-    watch: &mut dyn FnMut(&Row),
+    on_row: &mut dyn FnMut(&Row),
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
     for (dtype, reduce) in options.kinds() {
@@ -80,7 +80,7 @@ pub fn measure(
             let row = measure_dtype(opened, options, dtype, reduce, bytes)?;
             // Sizes that are rounded down to whole parts may be equal.
             if last.replace(row.bytes) != Some(row.bytes) {
-                watch(&row);
+                on_row(&row);
                 rows.push(row);
             }
         }
@@ -203,7 +203,7 @@ mod tests {
         let rows = Group::on_threads(2, |group| {
             measure(&OpenBackend::Host(group), &options, &mut |_| {})
         })?;
-        assert_eq!(rows[0], rows[1], "all ranks see the same");
+        assert_eq!(rows[0], rows[1], "the rows are equal on all ranks");
         let of = |dtype: &str, op: &str| {
             let rows = rows[0].iter().filter(|row| row.dtype == dtype && row.op == op);
             rows.map(|row| row.bytes).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! Result tables in the columns of nccl-tests. Comments begin with `#`, so that tools for its
-//! tables also read those of remuda. Pure.
+//! Result tables with the columns of nccl-tests. Comments begin with `#`, so that tools for nccl-tests
+//! tables can also read those of remuda. Pure.
 
 use std::fmt::Write;
 
@@ -12,19 +12,19 @@ use super::pairs::Pairs;
 use super::sweep::Options;
 use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
 
-/// Largest number of places shown as a matrix; above, the slowest pairs are listed instead.
+/// Largest number of nodes or ranks shown as a matrix; above, the slowest pairs are listed instead.
 const PLACES_MAX: usize = 16;
 /// Number of slowest pairs that are listed.
 const SLOWEST: usize = 10;
 
-/// A number of bytes in the largest unit that divides it, such as `512`, `64K` or `1M`.
+/// Shows a number of bytes in the largest unit that divides it, such as `512`, `64K` or `1M`.
 pub fn show_bytes_short(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     let unit = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// A number of ranks, such as `1 rank` or `2 ranks`.
+/// Shows a number of ranks, such as `1 rank` or `2 ranks`.
 pub fn show_ranks(ranks: usize) -> String {
     format!("{ranks} {}", if ranks == 1 { "rank" } else { "ranks" })
 }
@@ -80,7 +80,7 @@ impl<'a> Head<'a> {
         self.earlier.filter(|earlier| self.options.has_some_of(earlier, self.world()))
     }
 
-    /// The text of the heading.
+    /// Returns the text of the heading.
     pub fn show(&self) -> String {
         let Options { collective, backend, iterations, warmup, .. } = self.options;
         let world = self.world();
@@ -117,19 +117,21 @@ impl<'a> Head<'a> {
     fn show_order(&self) -> String {
         let Options { collective, backend, .. } = self.options;
         let order = self.order;
-        let why = match (order, backend) {
+        let reason = match (order, backend) {
             (ReduceOrder::Canonical, _) => None,
             _ if !collective.reduces() => Some("no reduction"),
             (ReduceOrder::Any, Backend::Nccl) => None,
             (ReduceOrder::Any, Backend::Host | Backend::Staged) => match self.hosts.len() {
-                _ if *collective != Collective::AllReduce => Some("only all-reduce has another"),
+                _ if *collective != Collective::AllReduce => {
+                    Some("only all-reduce has another order")
+                }
                 1 => Some("one node"),
                 _ => None,
             },
         };
-        why.map_or_else(
+        reason.map_or_else(
             || format!("order {order}"),
-            |why| format!("order {order} (same as canonical: {why})"),
+            |reason| format!("order {order} (same as canonical: {reason})"),
         )
     }
 }
@@ -151,34 +153,33 @@ fn push_names(text: &mut String, earlier: bool) {
     let _ = writeln!(text, "#\n#{:61}out-of-place{:24}in-place", "", "");
     let names = ["time", "algbw", "busbw", "#wrong"];
     let units = ["(us)", "(GB/s)", "(GB/s)", ""];
-    let (then, then_unit) =
+    let (compared, compared_units) =
         if earlier { (["was", "ratio"], ["(GB/s)", ""]) } else { ([""; 2], [""; 2]) };
-    push_columns(text, "#", &["size", "count", "type", "redop", "root"], [names; 2], then);
-    push_columns(text, "#", &["(B)", "(elements)", "", "", ""], [units; 2], then_unit);
+    push_columns(text, "#", &["size", "count", "type", "redop", "root"], [names; 2], compared);
+    push_columns(text, "#", &["(B)", "(elements)", "", "", ""], [units; 2], compared_units);
 }
 
 fn push_columns(
     text: &mut String,
     lead: &str,
-    what: &[&str; 5],
+    cells: &[&str; 5],
     groups: [[&str; 4]; 2],
-    then: [&str; 2],
+    compared: [&str; 2],
 ) {
     let mut line = lead.to_owned();
     let groups = groups.iter().flat_map(|group| group.iter().zip([9, 7, 7, 7]));
-    for (cell, width) in what.iter().zip([11, 13, 8, 6, 6]).chain(groups) {
+    for (cell, width) in cells.iter().zip([11, 13, 8, 6, 6]).chain(groups) {
         let _ = write!(line, " {cell:>width$}");
     }
-    for cell in then {
+    for cell in compared {
         let _ = write!(line, " {cell:>8}");
     }
     let _ = writeln!(text, "{}", line.trim_end());
 }
 
-/// A row of the table, with the earlier result of the same size.
+/// Shows a row of the table, with the earlier result of the same size.
 pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) -> String {
-    /// Cells of the group that is not measured: an operation works in place or out of it. The columns
-    /// are there for readers of tables of nccl-tests.
+    /// Cells of the group that is not measured: an operation is either in place or out of place.
     const NOT_MEASURED: [&str; 4] = ["-"; 4];
     let root = row.root.map_or_else(|| "-1".to_owned(), |root| root.to_string());
     let wrong = row.wrong.map_or_else(|| "N/A".to_owned(), |wrong| wrong.to_string());
@@ -187,19 +188,19 @@ pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) ->
     let measured = [&figures[0][..], &figures[1], &figures[2], &wrong];
     let groups =
         if collective.is_in_place() { [NOT_MEASURED, measured] } else { [measured, NOT_MEASURED] };
-    let was = earlier.and_then(|earlier| earlier.row_like(row.bytes, &row.dtype, &row.op));
-    let then = was.map_or_else(Default::default, |was| {
-        let ratio = row.busbw_gbs / was.busbw_gbs;
+    let before = earlier.and_then(|earlier| earlier.row_like(row.bytes, &row.dtype, &row.op));
+    let compared = before.map_or_else(Default::default, |before| {
+        let ratio = row.busbw_gbs / before.busbw_gbs;
         let ratio = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
-        [significant(was.busbw_gbs), ratio]
+        [significant(before.busbw_gbs), ratio]
     });
     let mut text = String::new();
-    let what = [&bytes[..], &count, nccl_dtype(&row.dtype), &row.op, &root];
-    push_columns(&mut text, " ", &what, groups, then.each_ref().map(String::as_str));
+    let cells = [&bytes[..], &count, nccl_dtype(&row.dtype), &row.op, &root];
+    push_columns(&mut text, " ", &cells, groups, compared.each_ref().map(String::as_str));
     text
 }
 
-/// A number with two decimals, with one from 100 on, and with none from 10,000 on.
+/// Shows a number with two decimals, with one from 100 on, and with none from 10,000 on.
 fn significant(value: f64) -> String {
     match value {
         _ if 10_000.0 <= value => format!("{value:.0}"),
@@ -208,7 +209,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// Lines below the rows: number of wrong values and average bus bandwidth.
+/// Shows the lines below the rows: number of wrong values and average bus bandwidth.
 pub fn show_foot(rows: &[Row]) -> String {
     let mut text = String::new();
     if rows.iter().any(|row| row.wrong.is_some()) {
@@ -221,7 +222,7 @@ pub fn show_foot(rows: &[Row]) -> String {
     text
 }
 
-/// Table of the bandwidth of all pairs in GB/s, with the slowest pair and the median.
+/// Shows the bandwidth of all pairs in GB/s, with the slowest pair and the median.
 pub fn show_pairs(pairs: &Pairs) -> String {
     let size = show_bytes_short(pairs.bytes);
     let mut text =
@@ -385,7 +386,7 @@ mod tests {
         let same = |why: &str| format!("order any (same as canonical: {why})");
         check(Collective::AllReduce, Backend::Host, &[1, 1], "order any");
         check(Collective::AllReduce, Backend::Host, &[2], &same("one node"));
-        let only = same("only all-reduce has another");
+        let only = same("only all-reduce has another order");
         check(Collective::ReduceScatter, Backend::Host, &[1, 1], &only);
         check(Collective::Broadcast, Backend::Nccl, &[1, 1], &same("no reduction"));
         check(Collective::Reduce, Backend::Nccl, &[2], "order any");

@@ -8,10 +8,11 @@ use crate::runtime::{Error, Group, ReduceOp};
 
 /// Approximate total time of the operations of a size, in seconds, where `-n` is not given.
 const BUDGET_S: f64 = 0.1;
-/// Bounds of the number of operations then: fewer are not significant, more add nothing.
+/// Bounds of the number of operations where `-n` is not given: fewer are not significant, more add no
+/// precision.
 const FITTING: (u32, u32) = (20, 5000);
 
-/// How the times of the ranks are combined.
+/// Combination of the times of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Average {
     /// Time of rank 0.
@@ -45,7 +46,7 @@ pub enum Iterations {
     Fitting,
 }
 
-/// Number of operations of `seconds` each that fit 0.1 s, between 20 and 5,000.
+/// Returns the number of operations of `seconds` each that fit 0.1 s, between 20 and 5,000.
 fn fitting(seconds: f64) -> u32 {
     // For 0 seconds the quotient is infinite, which the cast saturates.
     ((BUDGET_S / seconds) as u32).clamp(FITTING.0, FITTING.1)
@@ -81,12 +82,12 @@ pub(super) struct Timed {
 
 impl Repetitions {
     /// Times an operation after the warm-up. `agree` returns the longest time of all participating
-    /// ranks, so that all of them repeat equally often; `meet` synchronizes them before the timing.
+    /// ranks, so that all of them repeat equally often; `synchronize` is called before the timing.
     pub(super) fn time(
         self,
         mut operation: impl FnMut() -> Result<(), Error>,
         agree: impl FnOnce(f64) -> Result<f64, Error>,
-        meet: impl FnOnce() -> Result<(), Error>,
+        synchronize: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Timed, Error> {
         // The number of iterations is chosen by the time of the warm-up, so there must be one.
         let warmup = match self.iterations {
@@ -106,7 +107,7 @@ impl Repetitions {
             Iterations::Exactly(times) => times,
             Iterations::Fitting => fitting(agree(warm)?),
         };
-        meet()?;
+        synchronize()?;
         let start = clock::now();
         for _ in 0..iterations {
             operation()?;

@@ -17,18 +17,18 @@ const NORM_EPSILON: f64 = 1e-6;
 /// Value that torch adds to the root of the second moment.
 const ROOT_EPSILON: f64 = 1e-8;
 
-/// The settings of [`AdamW`].
+/// Hyperparameters of [`AdamW`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWOptions {
-    /// Decay of the mean of the gradients.
+    /// Decay of the first moment, the running mean of the gradients.
     pub beta1: f64,
-    /// Decay of the mean of their squares.
+    /// Decay of the second moment, the running mean of their squares.
     pub beta2: f64,
-    /// Decay of the weights of matrices and embeddings, times the learning rate, each step.
+    /// Weight decay of matrices and embeddings; a step multiplies them by `1 - rate · weight_decay`.
     pub weight_decay: f64,
 }
 
-/// The optimizer's state: two moments for each parameter.
+/// AdamW optimizer: two moments for each parameter, and the number of steps taken.
 #[derive(Clone, Debug)]
 pub struct AdamW<F> {
     options: AdamWOptions,
@@ -38,7 +38,7 @@ pub struct AdamW<F> {
     steps: u64,
 }
 
-/// The moments of the gradients, flat buffers like the parameters.
+/// First and second moments of the gradients, as flat buffers of the length of the parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments<F> {
     /// Running mean of the gradient.
@@ -165,7 +165,7 @@ fn cut<'a, F>(
 }
 
 /// Splits off the first `len` elements.
-#[expect(clippy::mut_mut, reason = "what is left is a slice of the same lifetime")]
+#[expect(clippy::mut_mut, reason = "the remaining slice has the same lifetime")]
 fn take<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
     rest.split_off_mut(..len).expect("blocks cover the buffer and no more")
 }
@@ -211,7 +211,7 @@ mod tests {
     fn table(sizes: [usize; 2]) -> ParameterTable {
         let mut table = ParameterTable::default();
         table.push("matrix", &[2, sizes[0]], Init::Normal { deviation: 1.0 });
-        table.push("gain", &[sizes[1]], Init::Constant(1.0));
+        table.push("norm", &[sizes[1]], Init::Constant(1.0));
         table
     }
 

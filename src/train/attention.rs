@@ -59,40 +59,40 @@ impl Attention {
         MatrixMut::strided(&mut data[begin..], count, self.head_width(), stride)
     }
 
-    /// Forward pass. `qkv` has the shape length × 3 · width, `mixed` the shape length × width;
-    /// `chances` receives the attention probabilities, one matrix of length × length per head.
-    pub(super) fn forward<F: ModelFloat>(self, qkv: &[F], chances: &mut [F], mixed: &mut [F]) {
-        for (head, chances) in chances.chunks_exact_mut(self.length * self.length).enumerate() {
+    /// Forward pass. `qkv` has the shape length × 3 · width, `output` the shape length × width;
+    /// `probs` receives the attention probabilities, one matrix of length × length per head.
+    pub(super) fn forward<F: ModelFloat>(self, qkv: &[F], probs: &mut [F], output: &mut [F]) {
+        for (head, probs) in probs.chunks_exact_mut(self.length * self.length).enumerate() {
             for (first, count) in self.blocks() {
-                let seen = (0, first + count);
+                let visible = (0, first + count);
                 let queries = self.head(qkv, QUERY, head, (first, count));
-                let rows = &mut chances[first * self.length..][..count * self.length];
-                let scores = MatrixMut::strided(rows, count, seen.1, self.length);
-                multiply(scores, queries, self.head(qkv, KEY, head, seen).t());
+                let rows = &mut probs[first * self.length..][..count * self.length];
+                let scores = MatrixMut::strided(rows, count, visible.1, self.length);
+                multiply(scores, queries, self.head(qkv, KEY, head, visible).t());
                 causal_softmax(rows, self.length, first, self.scale());
-                let chances = Matrix::strided(rows, count, seen.1, self.length);
-                let mixed = self.head_mut(mixed, WHOLE, head, (first, count));
-                multiply(mixed, chances, self.head(qkv, VALUE, head, seen));
+                let probs = Matrix::strided(rows, count, visible.1, self.length);
+                let output = self.head_mut(output, WHOLE, head, (first, count));
+                multiply(output, probs, self.head(qkv, VALUE, head, visible));
             }
         }
     }
 
-    /// Backward pass: computes the gradient of queries, keys and values from that of the mixed
-    /// values. `scratch` has room for the matrix of one head; its content is undefined afterwards.
+    /// Backward pass: computes the gradient of queries, keys and values from that of the
+    /// output. `scratch` has room for the matrix of one head; its content is undefined afterwards.
     pub(super) fn backward<F: ModelFloat>(
         self,
         qkv: &[F],
-        chances: &[F],
-        dmixed: &[F],
+        probs: &[F],
+        doutput: &[F],
         dqkv: &mut [F],
         scratch: &mut [F],
     ) {
-        for (head, chances) in chances.chunks_exact(self.length * self.length).enumerate() {
+        for (head, probs) in probs.chunks_exact(self.length * self.length).enumerate() {
             for (first, count) in self.blocks() {
-                self.queries_backward(qkv, chances, dmixed, dqkv, scratch, head, (first, count));
+                self.queries_backward(qkv, probs, doutput, dqkv, scratch, head, (first, count));
             }
             for (first, count) in self.blocks() {
-                self.keys_backward(qkv, chances, dmixed, dqkv, scratch, head, (first, count));
+                self.keys_backward(qkv, probs, doutput, dqkv, scratch, head, (first, count));
             }
         }
     }
@@ -103,23 +103,23 @@ impl Attention {
     fn queries_backward<F: ModelFloat>(
         self,
         qkv: &[F],
-        chances: &[F],
-        dmixed: &[F],
+        probs: &[F],
+        doutput: &[F],
         dqkv: &mut [F],
         scratch: &mut [F],
         head: usize,
         (first, count): (usize, usize),
     ) {
         let (begin, len) = (first * self.length, count * self.length);
-        let seen = (0, first + count);
+        let visible = (0, first + count);
         let rows = &mut scratch[begin..][..len];
-        let dchances = MatrixMut::strided(rows, count, seen.1, self.length);
-        let dmixed = self.head(dmixed, WHOLE, head, (first, count));
-        multiply(dchances, dmixed, self.head(qkv, VALUE, head, seen).t());
-        causal_softmax_backward(rows, &chances[begin..][..len], self.length, self.scale());
-        let dscores = Matrix::strided(rows, count, seen.1, self.length);
+        let dprobs = MatrixMut::strided(rows, count, visible.1, self.length);
+        let doutput = self.head(doutput, WHOLE, head, (first, count));
+        multiply(dprobs, doutput, self.head(qkv, VALUE, head, visible).t());
+        causal_softmax_backward(rows, &probs[begin..][..len], self.length, self.scale());
+        let dscores = Matrix::strided(rows, count, visible.1, self.length);
         let dqueries = self.head_mut(dqkv, QUERY, head, (first, count));
-        multiply(dqueries, dscores, self.head(qkv, KEY, head, seen));
+        multiply(dqueries, dscores, self.head(qkv, KEY, head, visible));
     }
 
     /// Computes the gradient of the keys and values of a block from all queries at or after it.
@@ -127,8 +127,8 @@ impl Attention {
     fn keys_backward<F: ModelFloat>(
         self,
         qkv: &[F],
-        chances: &[F],
-        dmixed: &[F],
+        probs: &[F],
+        doutput: &[F],
         dqkv: &mut [F],
         dscores: &[F],
         head: usize,
@@ -140,7 +140,7 @@ impl Attention {
         let dkeys = self.head_mut(dqkv, KEY, head, (first, count));
         multiply(dkeys, window(&dscores[corner..]), self.head(qkv, QUERY, head, later));
         let dvalues = self.head_mut(dqkv, VALUE, head, (first, count));
-        multiply(dvalues, window(&chances[corner..]), self.head(dmixed, WHOLE, head, later));
+        multiply(dvalues, window(&probs[corner..]), self.head(doutput, WHOLE, head, later));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Checkpoints of a run: parameters, both moments and the step, as a safetensors file.
 //!
-//! A file exists completely or not at all: it is written under another name, synced and renamed,
-//! and the directory is synced. Its header holds the SHA-256 of the whole file, in which zeros stand
-//! for the digest itself: no bit of the file can change unnoticed.
+//! A file is written atomically: under another name, then synced and renamed, then the directory is synced.
+//! Its header contains the SHA-256 of the whole file, with zeros in place of the digest itself, so a
+//! change of any bit is detected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,61 +21,61 @@ use super::identity::ModelId;
 use super::model::{Parameter, ParameterTable};
 use crate::os::input_file::open_regular;
 
-/// The format of the files that are written.
+/// Format of new files.
 const FORMAT: &str = "remuda-train/2";
-/// The format of earlier builds, which is still read: its digest covers parameters and moments only.
+/// Format of earlier builds, which can still be read: its digest covers parameters and moments only.
 const FORMAT_1: &str = "remuda-train/1";
-/// What stands in place of the digest while the file is digested.
+/// Placeholder for the digest while the digest of the file is computed.
 const NO_DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-/// Bytes by which a checkpoint is told from other files.
+/// Bytes that are read to recognize a checkpoint, before the whole file is read.
 const BEGINNING_BYTES: u64 = 64 << 10;
-/// What the names of the moments begin with.
+/// Prefixes of the tensor names of the moments.
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
-/// What the names of checkpoints end with.
+/// File extension of checkpoints.
 pub const EXTENSION: &str = "safetensors";
 
-/// Why a run cannot be kept or found again.
+/// Error of saving or loading a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// A file or directory cannot be read.
     #[error("cannot read checkpoint `{}`: {source}", path.display())]
     Read {
-        /// The file or directory.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write checkpoint `{}`: {source}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A directory holds no checkpoint.
+    /// A directory contains no checkpoint.
     #[error("there is no checkpoint in `{}`", dir.display())]
     Missing {
-        /// The directory.
+        /// Path of the directory.
         dir: PathBuf,
     },
-    /// A file is not a checkpoint of ours, or is damaged.
+    /// A file is not a checkpoint of `remuda train`, or is damaged.
     #[error("`{}` is not a checkpoint of `remuda train`: {reason}", path.display())]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem that was found in it.
         reason: String,
     },
-    /// A checkpoint of another model.
-    #[error("checkpoint `{}` is of another model: `{found}` instead of `{expected}`", path.display())]
+    /// A checkpoint belongs to another model.
+    #[error("checkpoint `{}` is for another model: `{found}` instead of `{expected}`", path.display())]
     Mismatch {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The model that the file is of.
+        /// Model of the file.
         found: String,
-        /// The model that this run asks for.
+        /// Model of this run.
         expected: String,
     },
 }
@@ -119,21 +119,22 @@ struct Header {
     /// Identity of the model: kind, sizes, vocabulary.
     model: String,
     step: u64,
-    /// Of the file with [`NO_DIGEST`] in its place; in [`FORMAT_1`] of parameters and moments.
+    /// Digest of the file with [`NO_DIGEST`] in place of the digest; in [`FORMAT_1`], of parameters and
+    /// moments.
     sha256: String,
     /// Absent in files of the first builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     samples: Option<SampleRange>,
 }
 
-/// Which samples a run takes for a step. Equal for every split of the same lanes.
+/// Samples that a run uses for each step; equal for every split of the same lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SampleRange {
-    /// Micro-batches of all workers in a step.
+    /// Number of lanes: micro-batches of all workers in a step.
     pub lanes: usize,
-    /// Samples of each.
+    /// Number of samples of each micro-batch.
     pub batch_size: usize,
-    /// Which ones follows from it.
+    /// Seed from which the samples are drawn.
     pub seed: u64,
 }
 
@@ -149,8 +150,7 @@ pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("step-{step:08}.{EXTENSION}"))
 }
 
-/// Writes the state of a run to `path`, which afterwards has either its old content or all of the
-/// new.
+/// Writes the state of a run to `path` atomically: the file has either its old or its new content.
 pub(super) fn save(
     path: &Path,
     table: &ParameterTable,
@@ -174,13 +174,13 @@ pub(super) fn save(
     let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let mut bytes = safetensors::serialize(views, Some(metadata))
         .expect("shapes and lengths come from the same table");
-    let place = place_of(&bytes, NO_DIGEST).expect("it was written just now");
-    let digest = digest_around(&bytes, &place);
-    bytes[place].copy_from_slice(digest.as_bytes());
+    let digest_range = place_of(&bytes, NO_DIGEST).expect("the header contains the placeholder");
+    let digest = digest_around(&bytes, &digest_range);
+    bytes[digest_range].copy_from_slice(digest.as_bytes());
     replace(path, &bytes).map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
 }
 
-/// Where the header holds this digest, if it does so once.
+/// Finds the range of this digest in the header; `None` unless it occurs exactly once.
 fn place_of(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let header = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
@@ -192,19 +192,19 @@ fn place_of(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
     Some(end - digest.len()..end)
 }
 
-/// SHA-256 of a file with [`NO_DIGEST`] at this place, as hexadecimal text.
-fn digest_around(bytes: &[u8], place: &Range<usize>) -> String {
+/// SHA-256 of a file with [`NO_DIGEST`] in the range of the digest, as hexadecimal text.
+fn digest_around(bytes: &[u8], digest_range: &Range<usize>) -> String {
     let mut digest = Sha256::new();
-    digest.update(&bytes[..place.start]);
+    digest.update(&bytes[..digest_range.start]);
     digest.update(NO_DIGEST);
-    digest.update(&bytes[place.end..]);
+    digest.update(&bytes[digest_range.end..]);
     format!("{:x}", digest.finalize())
 }
 
 fn view<'a>(prefix: &str, parameter: &Parameter, buffer: &'a [f32]) -> (String, TensorView<'a>) {
     let bytes = bytemuck::cast_slice(&buffer[parameter.range.clone()]);
     let view = TensorView::new(Dtype::F32, parameter.shape.clone(), bytes)
-        .expect("a parameter's range is as long as its shape says");
+        .expect("range and shape of a parameter have the same number of elements");
     (format!("{prefix}{}", parameter.name), view)
 }
 
@@ -223,13 +223,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The checkpoint that `path` refers to: the file itself, or the newest one in a directory.
+/// Finds the checkpoint that `path` refers to: the file itself, or the newest one of a directory.
 pub(super) fn find(path: &Path) -> Result<PathBuf, CheckpointError> {
     find_all(path).map(|mut found| found.swap_remove(0))
 }
 
-/// The checkpoints that `path` may mean, at least one: itself, or those in a directory, the newest
-/// first.
+/// Finds the checkpoints that `path` refers to, at least one: the file itself, or all of a directory, the
+/// newest first.
 pub(super) fn find_all(path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -243,7 +243,7 @@ pub(super) fn find_all(path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(found)
 }
 
-/// A checkpoint and those before it in its directory, the newest first.
+/// Lists a checkpoint and the earlier ones of its directory, the newest first.
 pub(super) fn and_earlier(path: PathBuf) -> Vec<PathBuf> {
     let earlier = path.parent().and_then(|dir| all_in(dir).ok()).unwrap_or_default();
     let earlier = earlier.into_iter().rev().filter(|other| *other < path);
@@ -251,66 +251,66 @@ pub(super) fn and_earlier(path: PathBuf) -> Vec<PathBuf> {
     std::iter::once(path).chain(earlier).collect()
 }
 
-/// Reads the first of several that is not damaged, and tells what is wrong with those before it. The
-/// error is that of the first.
+/// Reads the first file that is not damaged; `on_damaged` receives the errors of those before it. If
+/// all are damaged, returns the first error.
 pub(super) fn first_whole<T>(
     paths: Vec<PathBuf>,
     mut read: impl FnMut(&Path) -> Result<T, CheckpointError>,
-    mut tell: impl FnMut(&CheckpointError),
+    mut on_damaged: impl FnMut(&CheckpointError),
 ) -> Result<(PathBuf, T), CheckpointError> {
-    let mut damaged: Option<CheckpointError> = None;
+    let mut first_error: Option<CheckpointError> = None;
     for path in paths {
         match read(&path) {
             Ok(found) => return Ok((path, found)),
             Err(error @ CheckpointError::Malformed { .. }) => {
-                tell(&error);
-                damaged.get_or_insert(error);
+                on_damaged(&error);
+                first_error.get_or_insert(error);
             }
             Err(error) => return Err(error),
         }
     }
-    Err(damaged.expect("there is at least one"))
+    Err(first_error.expect("there is at least one path"))
 }
 
-/// The newest checkpoint of a directory, if it can be read and holds one.
+/// Returns the newest checkpoint of a directory; `None` if there is none or the directory is not readable.
 pub fn newest_in(dir: &Path) -> Option<PathBuf> {
     all_in(dir).ok()?.pop()
 }
 
-/// The checkpoints of a directory, the newest last.
+/// Lists the checkpoints of a directory, the newest last.
 fn all_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir)?;
     let mut paths =
-        entries.map(|entry| entry.map(|it| it.path())).collect::<io::Result<Vec<_>>>()?;
-    paths.retain(|path| path.extension().is_some_and(|it| it == EXTENSION));
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
     // Steps are padded with zeros, so the last name is that of the newest checkpoint.
     paths.sort();
     Ok(paths)
 }
 
-/// Removes the oldest checkpoints in the directory of `newest`, so that `keep` are left. Later
-/// ones, and files with other names, are left alone. Returns the files that could not be removed,
+/// Removes the oldest checkpoints in the directory of `newest`, so that `keep` remain. Checkpoints of
+/// later steps and files with other names are not removed. Returns the files that could not be removed,
 /// with their errors.
 pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Error)> {
     let Some(dir) = newest.parent() else { return Vec::new() };
-    let mut ours = match all_in(dir) {
-        Ok(ours) => ours,
+    let mut checkpoints = match all_in(dir) {
+        Ok(checkpoints) => checkpoints,
         Err(error) => return vec![(dir.to_owned(), error)],
     };
-    ours.retain(|path| is_named_by_step(path) && *path <= *newest);
-    ours.truncate(ours.len().saturating_sub(keep.get()));
+    checkpoints.retain(|path| is_named_by_step(path) && *path <= *newest);
+    checkpoints.truncate(checkpoints.len().saturating_sub(keep.get()));
     let remove = |path: PathBuf| fs::remove_file(&path).err().map(|error| (path, error));
-    ours.into_iter().filter_map(remove).collect()
+    checkpoints.into_iter().filter_map(remove).collect()
 }
 
-/// Whether a file has a name as [`path_of`] gives it.
+/// Whether the file name has the form that [`path_of`] returns.
 fn is_named_by_step(path: &Path) -> bool {
     let step = path.file_stem().and_then(|stem| stem.to_str()?.strip_prefix("step-"));
     step.is_some_and(|step| 8 <= step.len() && step.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// File in a directory of checkpoints that names the last one that a job with restarts has saved.
-/// It is not part of the checkpoints, because equal runs must give equal files.
+/// Name of a file beside the checkpoints: it names the last checkpoint that a job with restarts has
+/// saved. The checkpoints do not contain it, because equal runs must write equal files.
 const JOB_FILE: &str = "last-of-job";
 
 /// Records that this job has saved this checkpoint.
@@ -319,37 +319,36 @@ pub(super) fn note_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
         return Ok(());
     };
     let text = format!("{job} {}\n", name.display());
-    let note = dir.join(JOB_FILE);
-    replace(&note, text.as_bytes()).map_err(|source| CheckpointError::Write { path: note, source })
+    let file = dir.join(JOB_FILE);
+    replace(&file, text.as_bytes()).map_err(|source| CheckpointError::Write { path: file, source })
 }
 
-/// The last checkpoint that this job has saved in the directory.
+/// Returns the last checkpoint that this job has saved in the directory.
 pub(super) fn of_job(dir: &Path, job: &str) -> Option<PathBuf> {
     let text = fs::read_to_string(dir.join(JOB_FILE)).ok()?;
     let (saved_by, name) = text.trim_end().split_once(' ')?;
     (saved_by == job).then(|| dir.join(name))
 }
 
-/// A checkpoint that was found whole.
+/// Metadata of a valid checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Steps that it contains.
+    /// Number of completed steps.
     pub step: u64,
-    /// The model.
+    /// Identity of the model.
     pub model: ModelId,
-    /// Which samples its steps took, if the file says so.
+    /// Samples that its steps used, if the file contains them.
     pub samples: Option<SampleRange>,
 }
 
-/// Finds a checkpoint (a file, or the newest one in a directory) and reads all of it, whatever model
-/// it is of.
+/// Finds a checkpoint (a file, or the newest one of a directory) and verifies all of it, for any model.
 pub fn inspect(path: &Path) -> Result<Saved, CheckpointError> {
     inspect_file(&find(path)?)
 }
 
-/// Finds the newest checkpoint of a directory that is whole. The error is that of the newest.
+/// Finds the newest valid checkpoint of a directory. If none is valid, returns the error of the newest.
 pub fn inspect_newest(dir: &Path) -> Result<Saved, CheckpointError> {
     first_whole(find_all(dir)?, inspect_file, |_| ()).map(|(_, saved)| saved)
 }
@@ -387,20 +386,20 @@ fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
     read_bytes(&mut file, length).map_err(error)
 }
 
-/// All of a file, or only the beginning of one that does not begin as a checkpoint.
+/// Reads a file; if it does not begin like a checkpoint, only its beginning.
 fn read_bytes(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(BEGINNING_BYTES).read_to_end(&mut bytes)?;
-    let begins_well = bytes.split_first_chunk::<8>().is_some_and(|(header, rest)| {
+    let is_safetensors = bytes.split_first_chunk::<8>().is_some_and(|(header, rest)| {
         u64::from_le_bytes(*header) <= length && rest.first() == Some(&b'{')
     });
-    if begins_well {
+    if is_safetensors {
         file.take(length.saturating_sub(BEGINNING_BYTES)).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
 
-/// Why the bytes of a file are not a checkpoint.
+/// Reason why the bytes of a file are not a checkpoint.
 #[derive(Debug)]
 enum ParseError {
     Malformed(String),
@@ -425,7 +424,7 @@ fn mismatch() -> ParseError {
     ParseError::Malformed("checksum mismatch: it was changed after it was saved".to_owned())
 }
 
-/// The header of a file, all of which is as it was saved; of [`FORMAT_1`] only [`parse`] can tell.
+/// Parses the header and verifies the digest of the file; for [`FORMAT_1`], [`parse`] does that.
 fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error))?;
     let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(HEADER));
@@ -435,9 +434,9 @@ fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     })?;
     match header.format.as_str() {
         FORMAT => {
-            let is_whole = place_of(bytes, &header.sha256)
-                .is_some_and(|place| digest_around(bytes, &place) == header.sha256);
-            if is_whole { Ok(header) } else { Err(mismatch()) }
+            let is_valid = place_of(bytes, &header.sha256)
+                .is_some_and(|range| digest_around(bytes, &range) == header.sha256);
+            if is_valid { Ok(header) } else { Err(mismatch()) }
         }
         FORMAT_1 => Ok(header),
         other => Err(ParseError::Malformed(format!("its format is `{other}`"))),

@@ -1,5 +1,4 @@
-//! Classification task with synthetic data: a classifier learns a random linear map, for
-//! measurements.
+//! Classification task on synthetic data, for measurements: a classifier learns a random linear map.
 
 use super::corpus::SamplePosition;
 use super::identity::ModelId;
@@ -77,8 +76,9 @@ impl Task for Classification {
         Unit { name: "samples", count: self.batch_size }
     }
 
-    fn batch(&self, place: SamplePosition) -> Samples<f32> {
-        let mut stream = RandomStream::new(&[place.seed, SAMPLE_STREAM, place.step, place.lane]);
+    fn batch(&self, position: SamplePosition) -> Samples<f32> {
+        let mut stream =
+            RandomStream::new(&[position.seed, SAMPLE_STREAM, position.step, position.lane]);
         let inputs: Vec<f32> =
             (0..self.batch_size * self.sizes.inputs).map(|_| stream.normal() as f32).collect();
         let classes = inputs.chunks_exact(self.sizes.inputs).map(|input| self.class(input));
@@ -86,8 +86,8 @@ impl Task for Classification {
     }
 
     fn validation(&self, _extent: Extent) -> Vec<(Samples<f32>, usize)> {
-        let place = |step| SamplePosition { seed: self.seed, step, lane: HELD_OUT_LANE };
-        (0..VALIDATION_BATCHES).map(|step| (self.batch(place(step)), self.batch_size)).collect()
+        let position = |step| SamplePosition { seed: self.seed, step, lane: HELD_OUT_LANE };
+        (0..VALIDATION_BATCHES).map(|step| (self.batch(position(step)), self.batch_size)).collect()
     }
 
     fn sample(&mut self, _params: &[f32], _seed: u64) -> Option<String> {

@@ -10,7 +10,7 @@ use super::gpt::Sequences;
 use super::mmap::MappedFile;
 use super::rng::RandomStream;
 
-/// A frozen snapshot of this project's own text, for a first run without any file.
+/// Default text: a frozen snapshot of this project's own text.
 static EMBEDDED: &[u8] = include_bytes!("corpus.txt");
 
 /// Random stream of the batches, different from those of the initial values.
@@ -46,9 +46,9 @@ pub enum CorpusError {
 pub struct Corpus {
     parts: Vec<Part>,
     len: usize,
-    /// The byte of every token.
+    /// Byte of every token.
     vocabulary: Vec<u8>,
-    /// The token of every byte that occurs.
+    /// Token of every byte that occurs.
     token_of: [u8; 256],
 }
 
@@ -68,7 +68,7 @@ impl Part {
 }
 
 impl Corpus {
-    /// The text of these files, one after the other; the embedded text when there are none.
+    /// Opens a text: the files, concatenated, or the embedded text if there are none.
     pub fn open(files: &[PathBuf]) -> Result<Self, CorpusError> {
         match files {
             [] => Ok(Self::new(vec![Part::Embedded(EMBEDDED)])),
@@ -89,25 +89,25 @@ impl Corpus {
         Self { len: parts.iter().map(|part| part.bytes().len()).sum(), parts, vocabulary, token_of }
     }
 
-    /// Bytes of the text.
+    /// Returns the length of the text in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty text is rejected on construction")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The byte of every token.
+    /// Returns the byte of every token.
     pub fn vocabulary(&self) -> &[u8] {
         &self.vocabulary
     }
 
-    /// Eight digits that tell vocabularies apart.
+    /// Returns the first eight hexadecimal digits of the SHA-256 of the vocabulary.
     pub fn digest(&self) -> String {
         let mut digits = format!("{:x}", Sha256::digest(&self.vocabulary));
         digits.truncate(8);
         digits
     }
 
-    /// The token of a byte, if it occurs in the text.
+    /// Returns the token of a byte, if it occurs in the text.
     pub fn token(&self, byte: u8) -> Option<u8> {
         let token = self.token_of[usize::from(byte)];
         (self.vocabulary.get(usize::from(token)) == Some(&byte)).then_some(token)
@@ -128,7 +128,7 @@ impl Corpus {
         Self::check_len(self.len, block)
     }
 
-    /// The same for a text of which only the length is known.
+    /// Same as [`Self::check_block`] for a text of `len` bytes.
     pub fn check_len(len: usize, block: usize) -> Result<(), CorpusError> {
         if block < len / 10 {
             return Ok(());
@@ -137,7 +137,7 @@ impl Corpus {
         Err(CorpusError::TooShort { len, block, needed })
     }
 
-    /// Bytes of the text that needs no file.
+    /// Returns the length of the embedded text in bytes.
     pub fn embedded_len() -> usize {
         EMBEDDED.len()
     }
@@ -156,12 +156,12 @@ impl Corpus {
         }
     }
 
-    /// The sequences that begin at these positions.
-    fn sequences(&self, begins: impl Iterator<Item = usize>, length: usize) -> Sequences {
+    /// Reads the sequences that begin at these positions.
+    fn sequences(&self, starts: impl Iterator<Item = usize>, length: usize) -> Sequences {
         let mut window = vec![0; length + 1];
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
-        for begin in begins {
-            self.read(begin, &mut window);
+        for start in starts {
+            self.read(start, &mut window);
             inputs.extend_from_slice(&window[..length]);
             targets.extend_from_slice(&window[1..]);
         }
@@ -170,21 +170,22 @@ impl Corpus {
 
     /// Returns the micro-batch of a lane at a step: `count` sequences of `length` tokens from random
     /// positions of the training part. It depends only on its arguments, not on the worker.
-    pub fn batch(&self, place: SamplePosition, count: usize, length: usize) -> Sequences {
-        let mut stream = RandomStream::new(&[place.seed, BATCH_STREAM, place.step, place.lane]);
+    pub fn batch(&self, position: SamplePosition, count: usize, length: usize) -> Sequences {
+        let mut stream =
+            RandomStream::new(&[position.seed, BATCH_STREAM, position.step, position.lane]);
         let starts = self.training().len() - length;
         self.sequences((0..count).map(|_| stream.below(starts)), length)
     }
 
-    /// The held-out part as sequences side by side, in batches of `count`. Of more than `windows_max`
-    /// sequences, that many are taken at even distances.
+    /// Returns the held-out part as adjacent sequences, in batches of `count`. If there are more than
+    /// `windows_max` sequences, that many are selected at even distances.
     pub fn validation(&self, count: usize, length: usize, windows_max: usize) -> Vec<Sequences> {
         let held_out = self.held_out();
         let windows = (held_out.len() - 1) / length;
-        let taken = windows.min(windows_max);
-        let begins: Vec<usize> =
-            (0..taken).map(|i| held_out.start + i * windows / taken * length).collect();
-        begins.chunks(count).map(|begins| self.sequences(begins.iter().copied(), length)).collect()
+        let selected = windows.min(windows_max);
+        let starts: Vec<usize> =
+            (0..selected).map(|i| held_out.start + i * windows / selected * length).collect();
+        starts.chunks(count).map(|starts| self.sequences(starts.iter().copied(), length)).collect()
     }
 }
 
@@ -196,11 +197,11 @@ fn map(path: &Path) -> Result<Part, CorpusError> {
 /// Position of a micro-batch in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePosition {
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The step, from 0.
+    /// Step, from 0.
     pub step: u64,
-    /// The lane: rank · accumulate + micro-batch.
+    /// Lane: rank · accumulate + micro-batch.
     pub lane: u64,
 }
 
@@ -247,8 +248,8 @@ mod tests {
             t
         };
         let corpus = corpus(&[&TEXT]);
-        let place = SamplePosition { seed: 1, step: 2, lane: 3 };
-        let batch = corpus.batch(place, 4, 8);
+        let position = SamplePosition { seed: 1, step: 2, lane: 3 };
+        let batch = corpus.batch(position, 4, 8);
         assert!(
             batch.inputs.iter().zip(&batch.targets).all(|(input, target)| input + 1 == *target)
         );
@@ -256,8 +257,8 @@ mod tests {
             batch.targets.iter().all(|&token| token < 231),
             "training never uses the last tenth"
         );
-        assert_eq!(batch, corpus.batch(place, 4, 8));
-        assert_ne!(batch, corpus.batch(SamplePosition { lane: 4, ..place }, 4, 8));
+        assert_eq!(batch, corpus.batch(position, 4, 8));
+        assert_ne!(batch, corpus.batch(SamplePosition { lane: 4, ..position }, 4, 8));
     }
 
     #[test]
@@ -267,7 +268,8 @@ mod tests {
         let batches = corpus.validation(12, 64, usize::MAX);
         let tokens: Vec<u8> = batches.iter().flat_map(|batch| batch.inputs.clone()).collect();
         assert_eq!(tokens.len(), (EMBEDDED.len() / 10 - 1) / 64 * 64);
-        let text = EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("it occurs"));
+        let text =
+            EMBEDDED[begin..].iter().map(|&byte| corpus.token(byte).expect("a byte of the text"));
         assert!(text.zip(tokens).all(|(a, b)| a == b));
         let some = corpus.validation(12, 64, 30);
         assert_eq!(some.iter().map(|batch| batch.inputs.len()).sum::<usize>(), 30 * 64);

@@ -5,10 +5,10 @@ use std::fmt::{Debug, Display};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
-/// A floating point number of the models.
+/// Floating-point type of the models.
 ///
-/// Nothing here contracts `a * b + c` into one rounding: element-wise code then gives the same bits
-/// on every SIMD width.
+/// `a * b + c` is never fused into one rounding, so element-wise code gives the same bits on every SIMD
+/// width.
 pub trait ModelFloat:
     Copy
     + Debug
@@ -34,15 +34,15 @@ pub trait ModelFloat:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// Below every value that a model computes, yet finite: what a masked score becomes.
+    /// Finite value below every value that a model computes; masked scores are set to it.
     const LOWEST: Self;
     /// Arguments of [`ModelFloat::exp`] are clamped to at least this; the result is then tiny and normal.
     const EXP_MIN: Self;
     /// Arguments of [`ModelFloat::exp`] are clamped to at most this.
     const EXP_MAX: Self;
-    /// 1.5 · 2^(mantissa bits): adding it rounds to an integer, which then sits in the low bits.
+    /// 1.5 · 2^(mantissa bits): adding it rounds to an integer, which is then in the low bits.
     const ROUNDER: Self;
-    /// The upper part of ln 2, exact when multiplied by a small integer.
+    /// Upper part of ln 2, exact when multiplied by a small integer.
     const LN_2_HIGH: Self;
     /// ln 2 minus [`ModelFloat::LN_2_HIGH`].
     const LN_2_LOW: Self;
@@ -52,23 +52,23 @@ pub trait ModelFloat:
     /// power down; a Chebyshev fit for `z ≥ 0`.
     const ERFCX_SERIES: &'static [Self];
 
-    /// The nearest value to `value`.
+    /// Rounds `value` to the nearest number of this type.
     fn from_f64(value: f64) -> Self;
-    /// `self` in double precision.
+    /// Converts to double precision.
     fn to_f64(self) -> f64;
-    /// The square root, correctly rounded.
+    /// Square root, correctly rounded.
     #[must_use]
     fn sqrt(self) -> Self;
-    /// The natural logarithm.
+    /// Natural logarithm.
     #[must_use]
     fn ln(self) -> Self;
-    /// The larger of two numbers.
+    /// Larger of two numbers; for NaN, either one.
     #[must_use]
     fn max(self, other: Self) -> Self;
-    /// The smaller of two numbers.
+    /// Smaller of two numbers; for NaN, either one.
     #[must_use]
     fn min(self, other: Self) -> Self;
-    /// The magnitude.
+    /// Absolute value.
     #[must_use]
     fn abs(self) -> Self;
     /// 2ⁿ for the integer n that `self = n + ROUNDER` holds in its low bits.
@@ -87,7 +87,7 @@ pub trait ModelFloat:
         horner(Self::EXP_SERIES, r) * rounded.exp2_of_rounded()
     }
 
-    /// `exp(z²)·erfc(z)` for `z ≥ 0`: what remains of erfc when its exponential is taken out.
+    /// Scaled complementary error function `exp(z²)·erfc(z)`, for `z ≥ 0`.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
@@ -97,7 +97,7 @@ pub trait ModelFloat:
     }
 }
 
-/// The polynomial with coefficients `series` (highest power first) at `x`.
+/// Evaluates the polynomial with coefficients `series` (highest power first) at `x`.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of its caller")]
 fn horner<F: ModelFloat>(series: &[F], x: F) -> F {

@@ -1,5 +1,4 @@
-//! Estimate of the memory of a run, so that a run that cannot fit is refused before it starts instead of
-//! being killed by the kernel.
+//! Memory estimate of a run: a run that exceeds the available memory is refused before it starts.
 //!
 //! Numbers are `f64`, so that the product of any sizes is representable.
 
@@ -28,16 +27,16 @@ pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
     // Weights, gradient, two moments; partial sums of earlier micro-batches.
     let partial_sums = options.accumulate.get().next_power_of_two().ilog2();
     // A checkpoint is written and read as a whole: weights and moments.
-    let is_kept = options.checkpoint.is_some() || options.resume.is_some();
-    let buffers = 4.0 + copies + f64::from(partial_sums) + if is_kept { 3.0 } else { 0.0 };
+    let has_checkpoint = options.checkpoint.is_some() || options.resume.is_some();
+    let buffers = 4.0 + copies + f64::from(partial_sums) + if has_checkpoint { 3.0 } else { 0.0 };
     WORKER_BYTES + size_of::<f32>() as f64 * (parameters * buffers + work)
 }
 
 fn gpt_parameters(config: &GptConfig) -> f64 {
     let [vocabulary, block, layers, width] =
         [config.vocabulary, config.block, config.layers, config.width].map(|size| size as f64);
-    let of_layer = 2.0 * width + 12.0 * width * width;
-    (vocabulary + block) * width + layers * of_layer + width
+    let per_layer = 2.0 * width + 12.0 * width * width;
+    (vocabulary + block) * width + layers * per_layer + width
 }
 
 /// Elements of the activations and their gradients in all tiles, see [`Tile`](super::gpt).
@@ -45,11 +44,11 @@ fn gpt_work(config: &GptConfig, sequences: usize) -> f64 {
     let [vocabulary, block, layers, heads, width] =
         [config.vocabulary, config.block, config.layers, config.heads, config.width]
             .map(|size| size as f64);
-    let of_layer = 16.0 * width + 2.0 + heads * block;
-    let of_token = layers * of_layer + 15.0 * width + vocabulary + 2.0;
-    let of_tile = block * block + 2.0 * width;
+    let per_layer = 16.0 * width + 2.0 + heads * block;
+    let per_token = layers * per_layer + 15.0 * width + vocabulary + 2.0;
+    let per_tile = block * block + 2.0 * width;
     let tiles = sequences.div_ceil(tile_height(config.block, sequences));
-    sequences as f64 * block * of_token + tiles as f64 * of_tile
+    sequences as f64 * block * per_token + tiles as f64 * per_tile
 }
 
 fn mlp_parameters(mlp: &MlpOptions) -> f64 {
@@ -101,16 +100,11 @@ mod tests {
 
     #[test]
     fn footprint_of_huge_sizes_is_finite() {
-        let monster = usize::MAX;
-        let mlp = MlpOptions { inputs: monster, layers: monster, width: monster, classes: 10 };
-        assert!((mlp_parameters(&mlp) + mlp_work(&mlp, monster as f64)).is_finite());
-        let config = GptConfig {
-            vocabulary: 256,
-            block: monster,
-            layers: monster,
-            heads: monster,
-            width: monster,
-        };
-        assert!((gpt_parameters(&config) + gpt_work(&config, monster)).is_finite());
+        let huge = usize::MAX;
+        let mlp = MlpOptions { inputs: huge, layers: huge, width: huge, classes: 10 };
+        assert!((mlp_parameters(&mlp) + mlp_work(&mlp, huge as f64)).is_finite());
+        let config =
+            GptConfig { vocabulary: 256, block: huge, layers: huge, heads: huge, width: huge };
+        assert!((gpt_parameters(&config) + gpt_work(&config, huge)).is_finite());
     }
 }

@@ -9,35 +9,35 @@ use super::mlp::Mlp;
 use super::model::{Model, ParameterTable};
 use super::threads::Threads;
 
-/// Identity of a model; its text form is a line of a checkpoint.
+/// Kind and sizes of a model; its text form is part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelId {
-    /// A GPT, and the bytes that it knows.
+    /// A GPT and its vocabulary.
     Gpt {
-        /// Blocks of attention and network.
+        /// Number of blocks, each of attention and MLP.
         layers: usize,
-        /// Attention heads of a block.
+        /// Number of attention heads of a block.
         heads: usize,
-        /// Features of a token.
+        /// Hidden size.
         width: usize,
-        /// Tokens of a sequence.
+        /// Context length in tokens.
         block: usize,
-        /// Different bytes of the text.
+        /// Number of different bytes of the text.
         vocabulary: usize,
-        /// Eight digits of their digest.
+        /// Digest of the vocabulary, see [`Corpus::digest`](super::Corpus::digest).
         bytes: String,
     },
-    /// A classifier, and what it learns.
+    /// An MLP classifier of synthetic samples.
     Mlp {
-        /// Features of a sample.
+        /// Number of features of a sample.
         inputs: usize,
-        /// Hidden layers.
+        /// Number of hidden layers.
         layers: usize,
-        /// Features of a hidden layer.
+        /// Hidden size.
         width: usize,
-        /// Classes.
+        /// Number of classes.
         classes: usize,
-        /// The seed of the samples.
+        /// Seed of the samples and of the map that is learned.
         teacher: u64,
     },
 }
@@ -95,13 +95,13 @@ impl FromStr for ModelId {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, rest) = text.split_once(' ').ok_or(())?;
-        let facts: Option<BTreeMap<&str, &str>> =
-            rest.split(' ').map(|fact| fact.split_once('=')).collect();
-        let facts = facts.ok_or(())?;
-        let number = |name| facts.get(name).and_then(|text| text.parse().ok()).ok_or(());
+        let fields: Option<BTreeMap<&str, &str>> =
+            rest.split(' ').map(|field| field.split_once('=')).collect();
+        let fields = fields.ok_or(())?;
+        let number = |name| fields.get(name).and_then(|text| text.parse().ok()).ok_or(());
         let found = match kind {
             "gpt" => {
-                let vocabulary = facts.get("vocabulary").and_then(|text| text.split_once(':'));
+                let vocabulary = fields.get("vocabulary").and_then(|text| text.split_once(':'));
                 let (count, bytes) = vocabulary.ok_or(())?;
                 Self::Gpt {
                     layers: number("layers")?,
@@ -117,7 +117,7 @@ impl FromStr for ModelId {
                 layers: number("layers")?,
                 width: number("width")?,
                 classes: number("classes")?,
-                teacher: facts.get("teacher").and_then(|text| text.parse().ok()).ok_or(())?,
+                teacher: fields.get("teacher").and_then(|text| text.parse().ok()).ok_or(())?,
             },
             _ => return Err(()),
         };
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn identity_survives_text() {
         for line in [GPT, MLP] {
-            let identity: ModelId = line.parse().expect("a line of ours");
+            let identity: ModelId = line.parse().expect("a valid line");
             assert_eq!(identity.to_string(), line);
             assert!(identity.parameters(1 << 30).is_some());
         }

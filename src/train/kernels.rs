@@ -106,14 +106,14 @@ versions! {
         }
     }
 
-    /// Writes the rows of `matrix`, `cols` long, as the columns of `turned`.
-    pub(super) fn transpose<F>(matrix: &[F], cols: usize, turned: &mut [F]) {
+    /// Writes the rows of `matrix`, `cols` long, as the columns of `transposed`.
+    pub(super) fn transpose<F>(matrix: &[F], cols: usize, transposed: &mut [F]) {
         let rows = matrix.len() / cols;
         for first in (0..rows).step_by(SQUARE) {
             for left in (0..cols).step_by(SQUARE) {
                 let (height, width) = (SQUARE.min(rows - first), SQUARE.min(cols - left));
                 let from = &matrix[first * cols + left..];
-                let to = &mut turned[left * rows + first..];
+                let to = &mut transposed[left * rows + first..];
                 match (height, width) {
                     (SQUARE, SQUARE) => transpose_square(from, cols, to, rows, SQUARE, SQUARE),
                     _ => transpose_square(from, cols, to, rows, height, width),
@@ -122,7 +122,7 @@ versions! {
         }
     }
 
-    /// Sum of the squares, in double precision.
+    /// Returns the sum of the squares, in double precision.
     pub(super) fn sum_of_squares<F>(x: &[F]) -> f64 {
         let (chunks, tail) = x.as_chunks::<LANES>();
         let mut lanes = [0.0; LANES];
@@ -137,44 +137,44 @@ versions! {
         fold(&mut lanes, |a, b| a + b)
     }
 
-    /// Layer norm: writes the result without the gain to `normal`, with it to `y`, and 1/σ of each
+    /// Layer norm: writes the result without the weight to `normal`, with it to `y`, and 1/σ of each
     /// row to `scale`.
-    pub(super) fn layer_norm<F>(x: &[F], gain: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
-        let width = gain.len();
+    pub(super) fn layer_norm<F>(x: &[F], weight: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
+        let width = weight.len();
         let share = F::ONE / F::from_f64(width as f64);
         let rows = x.chunks_exact(width).zip(normal.chunks_exact_mut(width)).zip(y.chunks_exact_mut(width));
         for (((x, normal), y), scale) in rows.zip(scale) {
             let mean = sum(x, |x| x) * share;
             let variance = sum(x, |x| (x - mean) * (x - mean)) * share;
             *scale = F::ONE / (variance + F::from_f64(NORM_EPSILON)).sqrt();
-            for (((&x, normal), y), &gain) in x.iter().zip(normal).zip(y).zip(gain) {
+            for (((&x, normal), y), &weight) in x.iter().zip(normal).zip(y).zip(weight) {
                 *normal = (x - mean) * *scale;
-                *y = *normal * gain;
+                *y = *normal * weight;
             }
         }
     }
 
     /// Backward pass of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient of the
-    /// skip connection, and `dgain += ∂`.
+    /// skip connection, and `dweight += ∂`.
     pub(super) fn layer_norm_backward<F>(
         dy: &[F],
         dskip: &[F],
-        gain: &[F],
+        weight: &[F],
         normal: &[F],
         scale: &[F],
         dx: &mut [F],
-        dgain: &mut [F],
+        dweight: &mut [F],
     ) {
-        let width = gain.len();
+        let width = weight.len();
         let share = F::ONE / F::from_f64(width as f64);
         let inputs = dy.chunks_exact(width).zip(dskip.chunks_exact(width));
         let rows = inputs.zip(normal.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
         for ((((dy, dskip), normal), dx), &scale) in rows.zip(scale) {
-            for (((dx, &dy), &gain), (dgain, &normal)) in
-                dx.iter_mut().zip(dy).zip(gain).zip(dgain.iter_mut().zip(normal))
+            for (((dx, &dy), &weight), (dweight, &normal)) in
+                dx.iter_mut().zip(dy).zip(weight).zip(dweight.iter_mut().zip(normal))
             {
-                *dx = dy * gain;
-                *dgain += dy * normal;
+                *dx = dy * weight;
+                *dweight += dy * normal;
             }
             let mean = sum(dx, |x| x) * share;
             let slope = dot(dx, normal) * share;
@@ -192,11 +192,11 @@ versions! {
         let density_at_0 = F::from_f64(1.0 / (2.0 * std::f64::consts::PI).sqrt());
         for (x, y) in x.iter_mut().zip(y) {
             let size = x.abs();
-            let bell = (-(*x * *x) * half).exp();
-            let tail = half * (size * root_half).erfcx() * bell;
-            let below = if *x < F::ZERO { tail } else { F::ONE - tail };
-            *y = *x * below;
-            *x = below + *x * (density_at_0 * bell);
+            let gauss = (-(*x * *x) * half).exp();
+            let tail = half * (size * root_half).erfcx() * gauss;
+            let cdf = if *x < F::ZERO { tail } else { F::ONE - tail };
+            *y = *x * cdf;
+            *x = cdf + *x * (density_at_0 * gauss);
         }
     }
 
@@ -228,7 +228,7 @@ versions! {
         }
     }
 
-    /// Sum of a slice in the fixed order of the lanes.
+    /// Returns the sum of a slice, in the fixed order of the lanes.
     pub(super) fn total<F>(row: &[F]) -> F {
         sum(row, |x| x)
     }
@@ -238,15 +238,15 @@ versions! {
     /// 0.
     pub(super) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
         for (i, row) in scores.chunks_exact_mut(cols).enumerate() {
-            let seen = first + i + 1;
+            let visible = first + i + 1;
             // Whole vectors instead of a scalar tail; the masked lanes become exact zeros below.
-            let whole = seen.next_multiple_of(LANES).min(cols);
-            row[seen..whole].fill(F::LOWEST);
-            let top = largest(&row[..seen]);
+            let whole = visible.next_multiple_of(LANES).min(cols);
+            row[visible..whole].fill(F::LOWEST);
+            let top = largest(&row[..visible]);
             for x in &mut row[..whole] {
                 *x = ((*x - top) * scale).exp();
             }
-            row[seen..].fill(F::ZERO);
+            row[visible..].fill(F::ZERO);
             let share = F::ONE / sum(&row[..whole], |x| x);
             for x in &mut row[..whole] {
                 *x *= share;
@@ -256,11 +256,11 @@ versions! {
 
     /// Backward pass of [`causal_softmax`] in place: replaces the gradient of the probabilities by
     /// that of the unscaled scores.
-    pub(super) fn causal_softmax_backward<F>(gradient: &mut [F], chance: &[F], cols: usize, scale: F) {
-        for (gradient, chance) in gradient.chunks_exact_mut(cols).zip(chance.chunks_exact(cols)) {
-            let mean = dot(gradient, chance);
-            for (gradient, &chance) in gradient.iter_mut().zip(chance) {
-                *gradient = chance * (*gradient - mean) * scale;
+    pub(super) fn causal_softmax_backward<F>(gradient: &mut [F], probs: &[F], cols: usize, scale: F) {
+        for (gradient, probs) in gradient.chunks_exact_mut(cols).zip(probs.chunks_exact(cols)) {
+            let mean = dot(gradient, probs);
+            for (gradient, &prob) in gradient.iter_mut().zip(probs) {
+                *gradient = prob * (*gradient - mean) * scale;
             }
         }
     }
@@ -269,7 +269,7 @@ versions! {
     /// `weight`.
     pub(super) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
         let top = largest(row);
-        let wanted = row[target] - top;
+        let target_score = row[target] - top;
         for x in row.iter_mut() {
             *x = (*x - top).exp();
         }
@@ -279,7 +279,7 @@ versions! {
             *x *= share;
         }
         row[target] -= weight;
-        mass.ln() - wanted
+        mass.ln() - target_score
     }
 }
 
@@ -297,30 +297,30 @@ mod tests {
     /// Results of every kernel, on rows with a length that is not a multiple of a vector.
     fn everything<F: ModelFloat>(rows: usize, cols: usize) -> Vec<u64> {
         let zeros = |len| vec![F::ZERO; len];
-        let (x, dy, gain) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
+        let (x, dy, weight) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
         let (mut normal, mut scale, mut y) = (zeros(x.len()), zeros(rows), zeros(x.len()));
-        layer_norm(&x, &gain, &mut normal, &mut scale, &mut y);
-        let (mut dx, mut dgain) = (zeros(x.len()), zeros(cols));
-        layer_norm_backward(&dy, &x, &gain, &normal, &scale, &mut dx, &mut dgain);
+        layer_norm(&x, &weight, &mut normal, &mut scale, &mut y);
+        let (mut dx, mut dweight) = (zeros(x.len()), zeros(cols));
+        layer_norm_backward(&dy, &x, &weight, &normal, &scale, &mut dx, &mut dweight);
         let (mut derivative, mut activated) = (x.clone(), zeros(x.len()));
         gelu(&mut derivative, &mut activated);
         let mut scaled = dy.clone();
         scale_by(&mut scaled, &derivative);
-        let mut chances = x.clone();
-        causal_softmax(&mut chances, cols, cols - rows.min(cols), F::from_f64(0.3));
+        let mut probs = x.clone();
+        causal_softmax(&mut probs, cols, cols - rows.min(cols), F::from_f64(0.3));
         let mut dscores = dy.clone();
-        causal_softmax_backward(&mut dscores, &chances, cols, F::from_f64(0.3));
-        let mut turned = zeros(x.len());
-        transpose(&x, cols, &mut turned);
+        causal_softmax_backward(&mut dscores, &probs, cols, F::from_f64(0.3));
+        let mut transposed = zeros(x.len());
+        transpose(&x, cols, &mut transposed);
         let mut rectified = x.clone();
-        bias_relu(&mut rectified, gain[0]);
+        bias_relu(&mut rectified, weight[0]);
         relu_backward(&mut rectified, &dy);
         let mut scores = x[..cols].to_vec();
         let loss = cross_entropy(&mut scores, cols / 2, F::ONE);
         let sums = [loss, total(&x), F::from_f64(sum_of_squares(&x))];
         let results =
-            [normal, scale, y, dx, dgain, derivative, activated, scaled, chances, dscores];
-        let results = results.concat().into_iter().chain(turned).chain(rectified).chain(scores);
+            [normal, scale, y, dx, dweight, derivative, activated, scaled, probs, dscores];
+        let results = results.concat().into_iter().chain(transposed).chain(rectified).chain(scores);
         results.chain(sums).map(|x| x.to_f64().to_bits()).collect()
     }
 
@@ -357,9 +357,9 @@ mod tests {
         let mut scores = draw::<f32>(4 * 20, 9);
         causal_softmax(&mut scores, 20, 16, 1.0);
         for (i, row) in scores.chunks_exact(20).enumerate() {
-            let (seen, unseen) = row.split_at(17 + i);
-            assert!((seen.iter().sum::<f32>() - 1.0).abs() < 1e-6);
-            assert!(unseen.iter().all(|&x| x == 0.0), "{unseen:?}");
+            let (visible, masked) = row.split_at(17 + i);
+            assert!((visible.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+            assert!(masked.iter().all(|&x| x == 0.0), "{masked:?}");
         }
     }
 }

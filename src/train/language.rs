@@ -9,9 +9,9 @@ use super::progress::Count;
 use super::rng::RandomStream;
 use super::task::{Extent, Task, Unit};
 
-/// Number of sequences of an evaluation during the run.
+/// Number of held-out sequences that are evaluated during the run.
 const WINDOWS_SOME: usize = 480;
-/// Largest number of sequences of the final evaluation: 4 MiB of text in blocks of 64.
+/// Largest number of held-out sequences that are evaluated at the end: 4 MiB of text in blocks of 64.
 const WINDOWS_MAX: usize = 64 * 1024;
 /// Number of characters of the sample.
 const SAMPLE_LEN: usize = 320;
@@ -46,11 +46,11 @@ fn draw(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
     let vocabulary = scores.len();
     kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
     let mut rest = stream.unit() as f32;
-    let drawn = scores.iter().position(|chance| {
-        rest -= chance;
+    let token = scores.iter().position(|prob| {
+        rest -= prob;
         rest < 0.0
     });
-    drawn.unwrap_or(vocabulary - 1) as u8
+    token.unwrap_or(vocabulary - 1) as u8
 }
 
 impl Task for Language {
@@ -80,8 +80,8 @@ impl Task for Language {
         Unit { name: "tokens", count: self.batch_size * self.model.config().block }
     }
 
-    fn batch(&self, place: SamplePosition) -> Sequences {
-        self.corpus.batch(place, self.batch_size, self.model.config().block)
+    fn batch(&self, position: SamplePosition) -> Sequences {
+        self.corpus.batch(position, self.batch_size, self.model.config().block)
     }
 
     fn validation(&self, extent: Extent) -> Vec<(Sequences, usize)> {

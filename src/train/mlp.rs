@@ -18,13 +18,13 @@ const BLOCK: usize = 128;
 /// Samples with their classes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples<F> {
-    /// The inputs, one row a sample.
+    /// Inputs, one row per sample.
     pub inputs: Vec<F>,
-    /// The class of each sample.
+    /// Class of each sample.
     pub classes: Vec<u8>,
 }
 
-/// The model and its work space.
+/// MLP classifier with its work space.
 #[derive(Debug)]
 pub struct Mlp<F> {
     table: ParameterTable,
@@ -54,12 +54,12 @@ enum Activation {
 }
 
 impl<F: ModelFloat> Mlp<F> {
-    /// A model with these numbers of features, from the inputs to the classes.
+    /// Creates a model with these numbers of features, from the inputs to the classes.
     ///
     /// # Panics
     /// If there are fewer than two sizes.
     pub fn new(sizes: &[usize], threads: Threads) -> Self {
-        assert!(2 <= sizes.len(), "a layer has inputs and outputs");
+        assert!(2 <= sizes.len(), "a model has at least two sizes: inputs and classes");
         let mut table = ParameterTable::default();
         let last = sizes.len() - 2;
         let layer = |(i, size): (usize, &[usize])| {
@@ -75,7 +75,7 @@ impl<F: ModelFloat> Mlp<F> {
             let (before, rest) = self.layers.split_at_mut(i);
             rest[0].forward(self.threads, params, input(before, batch), batch.classes.len());
         }
-        self.layers.last_mut().expect("there are at least two sizes").score(&batch.classes)
+        self.layers.last_mut().expect("a model has at least one layer").score(&batch.classes)
     }
 }
 

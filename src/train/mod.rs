@@ -1,8 +1,8 @@
 //! The bundled worker program: small models, trained on the CPU with [`runtime`](crate::runtime)
 //! (layer L5).
 //!
-//! It uses only the public API of the library, so it is an example of a complete worker. [`train()`] runs a
-//! training as one worker of a group.
+//! [`train()`] runs a training as one worker of a group. It uses only the public API of the library, so it
+//! is also an example of a complete worker.
 
 mod adamw;
 mod attention;

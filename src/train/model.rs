@@ -7,10 +7,10 @@ use super::ModelFloat;
 use super::rng::RandomStream;
 use crate::runtime;
 
-/// One named tensor of the flat parameter buffer.
+/// Named tensor in the flat parameter buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The name that a checkpoint uses.
+    /// Name, as in checkpoints.
     pub name: String,
     /// Sizes of its dimensions; a matrix of a linear layer is (outputs, inputs), as in torch.
     pub shape: Vec<usize>,
@@ -33,17 +33,17 @@ pub(super) enum Init {
     Constant(f64),
     /// Normally distributed around 0.
     Normal {
-        /// The standard deviation.
+        /// Standard deviation.
         deviation: f64,
     },
     /// Evenly distributed in `-bound..bound`.
     Uniform {
-        /// The largest magnitude.
+        /// Largest absolute value.
         bound: f64,
     },
 }
 
-/// The parameters of a model in the order of the flat buffer.
+/// Parameters of a model in the order of the flat buffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParameterTable {
     parameters: Vec<Parameter>,
@@ -67,25 +67,27 @@ impl ParameterTable {
         range
     }
 
-    /// Elements of the flat buffer.
+    /// Returns the number of elements of the flat buffer.
     #[expect(clippy::len_without_is_empty, reason = "a model without parameters does not exist")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The parameters, in order.
+    /// Iterates over the parameters in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Parameter> {
         self.parameters.iter()
     }
 
-    /// The parameter of this name.
+    /// Returns the parameter with this name.
     pub fn get(&self, name: &str) -> Option<&Parameter> {
         self.iter().find(|parameter| parameter.name == name)
     }
 
-    /// The same as the library sees it: names and lengths.
+    /// Returns the names and lengths as a layout of the runtime.
     pub fn layout(&self) -> runtime::Layout {
-        runtime::Layout::new(self.iter().map(|it| (it.name.as_str(), it.range.len())))
+        runtime::Layout::new(
+            self.iter().map(|parameter| (parameter.name.as_str(), parameter.range.len())),
+        )
     }
 
     /// Returns the initial values, which depend only on the seed and on the position of each parameter.
@@ -125,14 +127,14 @@ impl Init {
 
 /// Destination of the gradients of the backward pass.
 pub trait GradientSink<F> {
-    /// A range of the flat gradient. Backward overwrites it whatever it held.
+    /// Returns a range of the flat gradient, which the backward pass overwrites.
     fn range(&mut self, range: Range<usize>) -> &mut [F];
 
-    /// Backward will not touch this range again in this micro-batch.
+    /// Marks a range as final: the backward pass does not access it again in this micro-batch.
     fn ready(&mut self, range: Range<usize>);
 }
 
-/// Gradients without a receiver.
+/// Sink that only stores the gradients.
 impl<F> GradientSink<F> for Vec<F> {
     fn range(&mut self, range: Range<usize>) -> &mut [F] {
         &mut self[range]
@@ -152,19 +154,19 @@ impl<F: runtime::GradientElement> GradientSink<F> for runtime::Gradients<'_, F> 
     }
 }
 
-/// A model with its work space.
+/// Trainable model with its work space.
 pub trait Model<F> {
-    /// What it learns from at a time.
+    /// Type of a micro-batch.
     type Batch;
 
     /// Returns the table of parameters.
     fn parameters(&self) -> &ParameterTable;
 
-    /// Mean loss over the batch.
+    /// Returns the mean loss over the batch.
     fn loss(&mut self, params: &[F], batch: &Self::Batch) -> F;
 
-    /// Mean loss over the batch and its gradient. Each range is reported once, the last layer first;
-    /// together they cover the buffer.
+    /// Computes the gradient and returns the mean loss over the batch. Each range is reported as ready
+    /// once, the last layer first; together the ranges cover the buffer.
     fn backward(
         &mut self,
         params: &[F],

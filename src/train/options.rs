@@ -12,20 +12,20 @@ use super::threads::Threads;
 pub struct TrainOptions {
     /// Model and data.
     pub model: ModelOptions,
-    /// Samples of a micro-batch.
+    /// Number of samples of a micro-batch.
     pub batch_size: NonZeroUsize,
-    /// Micro-batches of every worker in a step; a power of two if the bits are to equal those of
-    /// another split.
+    /// Number of micro-batches of every worker in a step; use a power of two for equal bits on other
+    /// numbers of workers.
     pub accumulate: NonZeroUsize,
     /// Steps and learning rates.
     pub schedule: Schedule,
     /// Settings of the optimizer.
     pub optimizer: AdamWOptions,
-    /// The largest norm of a step's gradient.
+    /// Largest norm of the gradient of a step; larger gradients are clipped.
     pub clip: Option<f64>,
     /// Seed of the initial values, the batches and the sample.
     pub seed: u64,
-    /// Threads of every worker.
+    /// Number of threads of every worker.
     pub threads: Threads,
     /// Steps between evaluations on the held-out part.
     pub eval_every: Option<u64>,
@@ -45,8 +45,8 @@ pub struct TrainOptions {
     pub bucket_bytes: Option<usize>,
 }
 
-/// One of several starts of a job. A later start continues from the last checkpoint of an earlier one, if
-/// there is one.
+/// Start of a job that is restarted after failures: a restart continues from the last checkpoint of the job,
+/// if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStart {
     /// Name of the job.
@@ -60,35 +60,35 @@ pub struct JobStart {
 pub enum ModelOptions {
     /// A GPT on a text.
     Gpt(GptOptions),
-    /// A classifier on samples whose classes an unknown linear map decides.
+    /// An MLP classifier on synthetic samples, whose classes a random linear map decides.
     Mlp(MlpOptions),
 }
 
 /// Sizes of a GPT, except for those that its text decides, and the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GptOptions {
-    /// Tokens of a sequence.
+    /// Context length in tokens.
     pub block: usize,
-    /// Blocks of attention and network.
+    /// Number of blocks, each of attention and MLP.
     pub layers: usize,
-    /// Attention heads of a block.
+    /// Number of attention heads of a block.
     pub heads: usize,
-    /// Features of a token.
+    /// Hidden size.
     pub width: usize,
-    /// Files of the text; the embedded one if there are none.
+    /// Files of the text; empty for the embedded text.
     pub data: Vec<PathBuf>,
 }
 
 /// Sizes of a classifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MlpOptions {
-    /// Features of a sample.
+    /// Number of features of a sample.
     pub inputs: usize,
-    /// Hidden layers.
+    /// Number of hidden layers.
     pub layers: usize,
-    /// Features of a hidden layer.
+    /// Hidden size.
     pub width: usize,
-    /// Classes.
+    /// Number of classes.
     pub classes: usize,
 }
 

@@ -18,10 +18,10 @@ const STYLE: &str = ".steps{fill:none;stroke:#0969da;stroke-opacity:.22;stroke-w
     .held{fill:none;stroke:#bc4c00;stroke-width:1.6;stroke-dasharray:5 3}\
     .point{fill:#fff;stroke:#bc4c00;stroke-width:2}";
 
-/// What is drawn: losses by the number of steps done.
+/// Data of the chart: losses by the number of completed steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// Loss of every step.
+    /// Training loss of every step.
     pub train: Vec<(u64, f64)>,
     /// Loss on the held-out part, where it was evaluated.
     pub held_out: Vec<(u64, f64)>,
@@ -115,10 +115,10 @@ fn curves(canvas: &mut Canvas, frame: Frame, curve: &Curve) {
 
 fn legend(canvas: &mut Canvas, held_out: bool) {
     let mut x = WIDTH - RIGHT - if held_out { 230.0 } else { 118.0 };
-    let mut entry = |class: &str, name: &str, room: f64| {
+    let mut entry = |class: &str, name: &str, width: f64| {
         canvas.rule(class, (x, TOP + 18.0), (x + 22.0, TOP + 18.0));
         canvas.text((x + 28.0, TOP + 22.0), "start", "label", name);
-        x += room;
+        x += width;
     };
     entry("mean", "training loss", 116.0);
     if held_out {

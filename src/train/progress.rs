@@ -12,9 +12,9 @@ pub enum TrainEvent {
     Resumed {
         /// The checkpoint.
         path: PathBuf,
-        /// Steps that were done.
+        /// Number of completed steps.
         step: u64,
-        /// Samples of the earlier and of this run, if they differ.
+        /// Samples per step of the earlier run and of this run, as text, if they differ.
         otherwise: Option<String>,
     },
     /// A checkpoint is damaged; an earlier one is tried.
@@ -25,7 +25,7 @@ pub enum TrainEvent {
     Saved {
         /// The checkpoint.
         path: PathBuf,
-        /// Steps that it contains.
+        /// Number of completed steps.
         step: u64,
     },
     /// An old checkpoint could not be removed.
@@ -41,29 +41,29 @@ pub enum TrainEvent {
     Finished(Summary),
 }
 
-/// The beginning of a run.
+/// Facts about a run that starts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStart {
     /// Model and data.
     pub title: String,
     /// Number of parameters.
     pub parameters: usize,
-    /// Workers of the job.
+    /// Number of workers.
     pub workers: usize,
-    /// Micro-batches of every worker in a step.
+    /// Number of micro-batches of every worker in a step.
     pub accumulate: usize,
-    /// Samples in a micro-batch.
+    /// Number of samples of a micro-batch.
     pub batch_size: usize,
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub steps: u64,
 }
 
 /// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
-    /// Steps done, this one included.
+    /// Number of completed steps, including this one.
     pub step: u64,
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub steps: u64,
     /// Mean loss over all lanes.
     pub loss: f32,
@@ -71,30 +71,30 @@ pub struct StepReport {
     pub val_loss: Option<f64>,
     /// Norm of the mean gradient before clipping.
     pub norm: f64,
-    /// Milliseconds that the step took.
+    /// Duration of the step in milliseconds.
     pub ms: f64,
-    /// Items of all workers in a second of this step.
+    /// Items of all workers per second, in this step.
     pub items_per_s: f64,
-    /// What is counted: tokens or samples.
+    /// Plural name of the items: tokens or samples.
     pub unit: &'static str,
 }
 
-/// The end of a run.
+/// Summary of a run that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Steps done, earlier runs included.
+    /// Number of completed steps, including earlier runs.
     pub step: u64,
     /// Reason of the end.
     pub end: RunEnd,
-    /// Mean loss of the last step over all lanes; none if there was no step.
+    /// Mean loss of the last step over all lanes; `None` if there was no step.
     pub loss: Option<f32>,
-    /// Mean loss over the whole held-out part; none if the run was interrupted.
+    /// Mean loss over the whole held-out part; `None` if the run was stopped.
     pub val_loss: Option<f64>,
-    /// Seconds that the steps took.
+    /// Total duration of the steps in seconds.
     pub seconds: f64,
-    /// Items of all workers in a second, over all steps.
+    /// Items of all workers per second, over all steps.
     pub items_per_s: f64,
-    /// What is counted: tokens or samples.
+    /// Plural name of the items: tokens or samples.
     pub unit: &'static str,
     /// The last checkpoint of this run.
     pub checkpoint: Option<PathBuf>,
@@ -113,9 +113,9 @@ impl fmt::Display for TrainEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
-            Self::Resumed { path, step, otherwise } => {
-                write!(f, "going on after step {step} from `{}`", path.display())?;
-                otherwise.iter().try_for_each(|how| write!(f, ", which took {how}"))
+            Self::Resumed { path, step, otherwise: changed_samples } => {
+                write!(f, "resuming after step {step} from `{}`", path.display())?;
+                changed_samples.iter().try_for_each(|samples| write!(f, "; {samples}"))
             }
             Self::Damaged(error) => write!(f, "warning: {error}"),
             Self::Stepped(report) => report.fmt(f),
@@ -123,7 +123,7 @@ impl fmt::Display for TrainEvent {
             Self::NotRemoved { path, why } => {
                 write!(f, "warning: cannot remove `{}`: {why}", path.display())
             }
-            Self::Sampled(text) => write!(f, "the model writes:\n{}", text.trim_end()),
+            Self::Sampled(text) => write!(f, "sample of the model:\n{}", text.trim_end()),
             Self::Finished(summary) => summary.fmt(f),
         }
     }
@@ -155,11 +155,11 @@ impl fmt::Display for StepReport {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, end, loss, val_loss, seconds, items_per_s, unit, checkpoint } = self;
-        let how = match end {
+        let outcome = match end {
             RunEnd::Complete => "done",
             RunEnd::Stopped => "stopped",
         };
-        write!(f, "{how} after step {step}")?;
+        write!(f, "{outcome} after step {step}")?;
         if let Some(loss) = loss {
             write!(f, ": loss {loss:.4}")?;
         }
@@ -168,7 +168,7 @@ impl fmt::Display for Summary {
         }
         write!(f, "; {seconds:.1} s, {items_per_s:.0} {unit}/s")?;
         let Some(path) = checkpoint else { return Ok(()) };
-        write!(f, "\nto go on: --resume {}", path.display())?;
+        write!(f, "\nto continue: --resume {}", path.display())?;
         match end {
             // All steps are complete, so the same command line would do nothing.
             RunEnd::Complete => write!(f, " --steps {}", more_steps(*step)),
@@ -246,12 +246,12 @@ mod tests {
         check(
             &summary(RunEnd::Stopped, Some("kept/step-00000040.safetensors")),
             "stopped after step 40: loss 2.5000; 1.3 s, 100 samples/s\n\
-             to go on: --resume kept/step-00000040.safetensors",
+             to continue: --resume kept/step-00000040.safetensors",
         );
         check(
             &summary(RunEnd::Complete, Some("kept/step-00000040.safetensors")),
             "done after step 40: loss 2.5000, held-out 2.6000; 1.3 s, 100 samples/s\n\
-             to go on: --resume kept/step-00000040.safetensors --steps 80",
+             to continue: --resume kept/step-00000040.safetensors --steps 80",
         );
         let start = RunStart {
             title: "mlp".to_owned(),

@@ -1,4 +1,4 @@
-//! Random numbers that depend on the place where they are used, not on the number of earlier draws.
+//! Random number streams that are named by integers; a number does not depend on draws from other streams.
 
 /// A stream of random numbers named by a tuple of integers, such as (seed, step, lane).
 #[derive(Clone, Debug)]
@@ -7,19 +7,19 @@ pub struct RandomStream {
 }
 
 impl RandomStream {
-    /// The stream of this name. Equal names give equal streams; any difference gives an unrelated one.
+    /// Creates the stream with this name. Equal names give equal streams, different names unrelated ones.
     pub fn new(name: &[u64]) -> Self {
         let state = name.iter().fold(0x5851_f42d_4c95_7f2d, |state, &part| mix(state ^ mix(part)));
         Self { state }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(WEYL);
         finish(self.state)
     }
 
-    /// A number in `0..bound`, by multiplication: biased by less than bound / 2⁶⁴.
+    /// Returns a number in `0..bound`, by multiplication: biased by less than bound / 2⁶⁴.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -28,12 +28,12 @@ impl RandomStream {
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
 
-    /// A number in `[0, 1)`.
+    /// Returns a number in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * 2.0_f64.powi(-53)
     }
 
-    /// A normally distributed number: mean 0, variance 1 (Box and Muller).
+    /// Returns a normally distributed number: mean 0, variance 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (2.0 * std::f64::consts::PI * self.unit()).cos()

@@ -1,20 +1,20 @@
 //! Learning-rate schedule: a linear warm-up, then half a cosine.
 
-/// A learning rate as a function of the step.
+/// Learning rate as a function of the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// The highest rate, reached after the warm-up.
+    /// Highest rate, reached after the warm-up.
     pub rate: f64,
-    /// The rate at the end.
+    /// Rate at the end.
     pub rate_min: f64,
-    /// Steps of the warm-up.
+    /// Number of warm-up steps.
     pub warmup: u64,
-    /// The step at which the cosine ends.
+    /// Number of steps, after which the rate is `rate_min`.
     pub steps: u64,
 }
 
 impl Schedule {
-    /// The rate of step `step`, counted from 0.
+    /// Returns the rate of step `step`, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.rate * (step + 1) as f64 / (self.warmup + 1) as f64;

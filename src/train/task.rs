@@ -21,8 +21,8 @@ pub(super) trait Task {
     /// Unit in which a micro-batch is counted: tokens or samples.
     fn unit(&self) -> Unit;
 
-    /// The micro-batch of a lane at a step, which depends on `place` alone.
-    fn batch(&self, place: SamplePosition) -> Batch<Self>;
+    /// The micro-batch of a lane at a step, which depends on `position` alone.
+    fn batch(&self, position: SamplePosition) -> Batch<Self>;
 
     /// Batches that training never uses, each with its number of items.
     fn validation(&self, extent: Extent) -> Vec<(Batch<Self>, usize)>;
@@ -46,7 +46,7 @@ pub(super) struct Unit {
 /// Part of the held-out data that an evaluation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// A sample that is large enough to show the trend.
+    /// A part that is large enough to show the trend.
     Some,
     /// All of it, up to a high bound.
     Whole,

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// How many threads a model may use.
+/// Number of threads that a model uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threads(NonZeroUsize);
 
@@ -15,7 +15,7 @@ impl Threads {
     /// The calling thread alone.
     pub const ONE: Self = Self(NonZeroUsize::MIN);
 
-    /// `count` threads, the calling one among them.
+    /// `count` threads, including the calling one.
     pub fn new(count: NonZeroUsize) -> Self {
         Self(count)
     }

@@ -41,17 +41,17 @@ pub enum TrainError {
     /// Metrics or plot cannot be written.
     #[error("cannot write `{}`: {source}", path.display())]
     Output {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,
     },
     /// The loss is not a finite number.
-    #[error("the loss of step {step} is {loss}; a smaller learning rate may help")]
+    #[error("the loss of step {step} is {loss}; give a smaller learning rate (--lr)")]
     Diverged {
-        /// The step, from 1.
+        /// Step, from 1.
         step: u64,
-        /// The loss.
+        /// Loss of the step.
         loss: f32,
     },
 }
@@ -77,21 +77,21 @@ impl TrainError {
     }
 }
 
-/// Runs a training as one worker of `group`. Only rank 0 calls `watch` and writes files and checkpoints.
+/// Runs a training as one worker of `group`. Only rank 0 calls `on_event` and writes files and checkpoints.
 /// Between two steps all workers check whether `stop` is true on any of them; the run is then saved and
 /// ends.
 pub fn train(
     group: &Group,
     options: &TrainOptions,
     stop: &dyn Fn() -> bool,
-    watch: &mut dyn FnMut(&TrainEvent),
+    on_event: &mut dyn FnMut(&TrainEvent),
 ) -> Result<TrainOutcome, TrainError> {
     match &options.model {
         ModelOptions::Gpt(gpt) => {
-            Run::new(group, options, Language::new(gpt, options)?, watch)?.train(stop)
+            Run::new(group, options, Language::new(gpt, options)?, on_event)?.train(stop)
         }
         ModelOptions::Mlp(mlp) => {
-            Run::new(group, options, Classification::new(mlp, options), watch)?.train(stop)
+            Run::new(group, options, Classification::new(mlp, options), on_event)?.train(stop)
         }
     }
 }
@@ -139,7 +139,7 @@ impl<'a, T: Task> Run<'a, T> {
         group: &'a Group,
         options: &'a TrainOptions,
         mut task: T,
-        watch: &'a mut dyn FnMut(&TrainEvent),
+        on_event: &'a mut dyn FnMut(&TrainEvent),
     ) -> Result<Self, TrainError> {
         let table = task.model().parameters().clone();
         let mut ddp_options =
@@ -149,33 +149,33 @@ impl<'a, T: Task> Run<'a, T> {
             ddp_options.bucket_bytes = bytes;
         }
         let ddp = DistributedDataParallel::new(group, &table.layout(), ddp_options)?;
-        let mut desk = Rank0Reporter::new(group.rank() == 0, watch);
-        desk.tell(|| TrainEvent::Started(start(group, options, &task.title(), table.len())));
+        let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
+        reporter.tell(|| TrainEvent::Started(start(group, options, &task.title(), table.len())));
         let (mut params, optimizer) =
-            first_state(group, options, &table, &task.identity(), &mut desk)?;
+            first_state(group, options, &table, &task.identity(), &mut reporter)?;
         ddp.broadcast_params(&mut params)?;
-        desk.open_metrics(options.metrics.as_deref(), optimizer.steps())?;
-        Ok(Self { group, options, task, params, optimizer, ddp, desk })
+        reporter.open_metrics(options.metrics.as_deref(), optimizer.steps())?;
+        Ok(Self { group, options, task, params, optimizer, ddp, desk: reporter })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
     fn train(mut self, stop: &dyn Fn() -> bool) -> Result<TrainOutcome, TrainError> {
-        let watched = self.task.validation(Extent::Some);
-        let (mut last, mut end, mut spent) = (None, RunEnd::Complete, Duration::ZERO);
+        let eval_batches = self.task.validation(Extent::Some);
+        let (mut last, mut end, mut elapsed) = (None, RunEnd::Complete, Duration::ZERO);
         let first = self.optimizer.steps();
         while end == RunEnd::Complete && self.optimizer.steps() < self.options.schedule.steps {
             let begin = clock::now();
             let step = self.step(stop())?;
-            let took = clock::now() - begin;
-            spent += took;
+            let duration = clock::now() - begin;
+            elapsed += duration;
             last = Some(step.loss);
             if step.wants_stop {
                 end = RunEnd::Stopped;
             }
-            self.after_step(&step, took, &watched)?;
+            self.after_step(&step, duration, &eval_batches)?;
         }
         let items = self.items_per_step() * (self.optimizer.steps() - first) as f64;
-        self.finish(end, last, spent, items / spent.as_secs_f64().max(1e-9))
+        self.finish(end, last, elapsed, items / elapsed.as_secs_f64().max(1e-9))
     }
 
     /// Runs one step: the micro-batches of all lanes, the mean gradient, the optimizer.
@@ -187,8 +187,8 @@ impl<'a, T: Task> Run<'a, T> {
         let mut slots = self.group.alloc::<f32>(lanes + 1)?;
         for micro_batch in 0..accumulate {
             let lane = self.group.rank() * accumulate + micro_batch;
-            let place = SamplePosition { seed: self.options.seed, step, lane: lane as u64 };
-            let batch = self.task.batch(place);
+            let position = SamplePosition { seed: self.options.seed, step, lane: lane as u64 };
+            let batch = self.task.batch(position);
             let model = self.task.model();
             slots[lane] =
                 self.ddp.micro_batch(|sink| model.backward(&self.params, &batch, sink))?;
@@ -219,23 +219,23 @@ impl<'a, T: Task> Run<'a, T> {
     fn after_step(
         &mut self,
         step: &Step,
-        took: Duration,
-        watched: &[(Batch<T>, usize)],
+        duration: Duration,
+        eval_batches: &[(Batch<T>, usize)],
     ) -> Result<(), TrainError> {
         let done = self.optimizer.steps();
         let steps = self.options.schedule.steps;
         let is_due = |every: Option<u64>| every.is_some_and(|n| done.is_multiple_of(n.max(1)));
         let is_last = step.wants_stop || done == steps;
         let wants_eval = is_due(self.options.eval_every) && !step.wants_stop;
-        let val_loss = wants_eval.then(|| self.evaluate(watched)).transpose()?;
+        let val_loss = wants_eval.then(|| self.evaluate(eval_batches)).transpose()?;
         let report = StepReport {
             step: done,
             steps,
             loss: step.loss,
             val_loss,
             norm: step.norm,
-            ms: took.as_secs_f64() * 1e3,
-            items_per_s: self.items_per_step() / took.as_secs_f64().max(1e-9),
+            ms: duration.as_secs_f64() * 1e3,
+            items_per_s: self.items_per_step() / duration.as_secs_f64().max(1e-9),
             unit: self.task.unit().name,
         };
         if self.desk.is_open {
@@ -282,9 +282,9 @@ impl<'a, T: Task> Run<'a, T> {
             checkpoint::note_job(&path, &start.job)?;
         }
         self.desk.saved = Some(path.clone());
-        let left = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
+        let failed = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
         self.desk.tell(|| TrainEvent::Saved { path, step });
-        for (path, error) in left {
+        for (path, error) in failed {
             self.desk.tell(|| TrainEvent::NotRemoved { path, why: error.to_string() });
         }
         Ok(())
@@ -304,7 +304,7 @@ impl<'a, T: Task> Run<'a, T> {
         mut self,
         end: RunEnd,
         loss: Option<f32>,
-        spent: Duration,
+        elapsed: Duration,
         items_per_s: f64,
     ) -> Result<TrainOutcome, TrainError> {
         let val_loss = match end {
@@ -317,7 +317,7 @@ impl<'a, T: Task> Run<'a, T> {
             end,
             loss,
             val_loss,
-            seconds: spent.as_secs_f64(),
+            seconds: elapsed.as_secs_f64(),
             items_per_s,
             unit: self.task.unit().name,
             checkpoint: self.desk.saved.clone(),
@@ -355,40 +355,45 @@ fn note(report: &StepReport) -> Note {
     }
 }
 
-/// Parameters and optimizer before the first step of this run: drawn, or read by rank 0 and sent to
-/// all ranks, because only rank 0 may have the file.
+/// Parameters and optimizer before the first step of this run: initial values, or those of a checkpoint,
+/// which rank 0 reads and broadcasts because other ranks may not have the file.
 fn first_state(
     group: &Group,
     options: &TrainOptions,
     table: &ParameterTable,
     identity: &ModelId,
-    desk: &mut Rank0Reporter<'_>,
+    reporter: &mut Rank0Reporter<'_>,
 ) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
-    let drawn = || {
+    let fresh = || {
         let optimizer = AdamW::new(table, options.optimizer, options.threads);
         (table.init(options.seed), optimizer)
     };
     let is_restart = options.start.as_ref().is_some_and(|start| start.is_restart);
     if options.resume.is_none() && !is_restart {
-        return Ok(drawn());
+        return Ok(fresh());
     }
     let zeros = || vec![0.0; table.len()];
     let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
-    if let (true, Some(paths)) = (desk.is_open, first_checkpoints(options)?) {
+    if let (true, Some(paths)) = (reporter.is_open, first_checkpoints(options)?) {
         let load = |path: &Path| checkpoint::load(path, table, identity);
         let damaged =
-            |error: &CheckpointError| desk.tell(|| TrainEvent::Damaged(error.to_string()));
+            |error: &CheckpointError| reporter.tell(|| TrainEvent::Damaged(error.to_string()));
         let (path, found) = checkpoint::first_whole(paths, load, damaged)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
         let now = samples_of(group, options);
-        let were = found.samples.filter(|were| *were != now);
-        let otherwise = were.map(|were| format!("{were}; from here on {now}"));
-        desk.tell(|| TrainEvent::Resumed { path, step: found.step, otherwise });
+        let before = found.samples.filter(|before| *before != now);
+        let changed_samples =
+            before.map(|before| format!("steps so far: {before}; following steps: {now}"));
+        reporter.tell(|| TrainEvent::Resumed {
+            path,
+            step: found.step,
+            otherwise: changed_samples,
+        });
     }
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {
-        return Ok(drawn());
+        return Ok(fresh());
     }
     for buffer in [&mut params, &mut first, &mut second] {
         group.broadcast(buffer, 0)?;
@@ -398,15 +403,17 @@ fn first_state(
     Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
 }
 
-/// Broadcast to the other workers instead of a step: there is no checkpoint.
+/// Value that rank 0 broadcasts in place of a step if there is no checkpoint.
 const NO_STEP: i64 = -1;
 
-/// The checkpoints from which this start may resume, the preferred one first: the last one of its own
-/// job, or else what the user has named. Earlier ones follow, in case it is damaged, unless the user
-/// has named a file.
+/// Checkpoints from which this start may resume, the preferred one first: the last one of its own job,
+/// else the ones of `options.resume`. Earlier ones follow in case it is damaged, unless `options.resume`
+/// is a file.
 fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
     let own = match (&options.start, &options.checkpoint) {
-        (Some(start), Some(kept)) if start.is_restart => checkpoint::of_job(&kept.dir, &start.job),
+        (Some(start), Some(saved)) if start.is_restart => {
+            checkpoint::of_job(&saved.dir, &start.job)
+        }
         _ => None,
     };
     if let Some(own) = own {
@@ -423,13 +430,13 @@ fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, Che
 }
 
 impl<'a> Rank0Reporter<'a> {
-    fn new(is_open: bool, watch: &'a mut dyn FnMut(&TrainEvent)) -> Self {
-        Self { is_open, watch, metrics: None, curve: Curve::default(), saved: None }
+    fn new(is_open: bool, on_event: &'a mut dyn FnMut(&TrainEvent)) -> Self {
+        Self { is_open, watch: on_event, metrics: None, curve: Curve::default(), saved: None }
     }
 
-    fn tell(&mut self, progress: impl FnOnce() -> TrainEvent) {
+    fn tell(&mut self, event: impl FnOnce() -> TrainEvent) {
         if self.is_open {
-            (self.watch)(&progress());
+            (self.watch)(&event());
         }
     }
 

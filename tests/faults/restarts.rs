@@ -252,7 +252,7 @@ fn train_after_a_killed_worker_ends_with_the_same_bits() {
     assert!(ended.status.success(), "{stderr}");
     assert!(stderr.contains("restart 1 of 1"), "{stderr}");
     let stdout = String::from_utf8_lossy(&ended.stdout);
-    let resumed = stdout.lines().find(|line| line.contains("going on after step"));
+    let resumed = stdout.lines().find(|line| line.contains("resuming after step"));
     assert!(resumed.is_some(), "it did not restart from step 0: {stdout}");
     assert_eq!(last("disturbed").expect("saved"), last("undisturbed").expect("saved"));
     assert_clean(&mark, launcher);

@@ -55,7 +55,7 @@ fn killed_training_pod_is_replaced_with_equal_results() {
     first.wait_for_error("; restart 1 of 1");
     let replaced = pod(1);
     let first = first.end().code(0);
-    let resumed = first.stdout_text().lines().find(|line| line.contains("going on after step"));
+    let resumed = first.stdout_text().lines().find(|line| line.contains("resuming after step"));
     assert!(resumed.is_some(), "it began anew: {first:#?}");
     replaced.end().code(0);
     third.end().code(0);

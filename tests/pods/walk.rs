@@ -228,7 +228,7 @@ fn printed_manifest_survives_a_killed_pod_and_port_scans() {
     kill(second);
     first.wait_for_error("; restart 1 of 3");
     let replaced = begin(1);
-    first.wait_for_lines("going on after step", 1);
+    first.wait_for_lines("resuming after step", 1);
 
     let pods = [first, replaced, third];
     for pod in &pods {

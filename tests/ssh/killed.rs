@@ -141,7 +141,7 @@ fn restarted_training_finds_its_own_checkpoints() {
     let mut workers = workers.iter().filter(|one| one.command.starts_with("remuda train-worker "));
     workers.next().expect("there are two").signal(Signal::KILL);
     running.wait_for_error("restart 1 of 1");
-    running.wait_for_lines("going on after step ", 1);
+    running.wait_for_lines("resuming after step ", 1);
     running.signal(Signal::TERM);
     running.end().code(143);
     let _ = std::fs::remove_dir_all(cluster.dir());

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::runtime::element::{GradientElement, ReduceOp};
 
+/// Running sum of the micro-batches of a step.
 #[derive(Debug)]
 pub(crate) struct BinaryCounter<T> {
     /// Partial sums `(micro-batches, sum)`, oldest and largest first.

@@ -45,7 +45,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         self.assert_open(&range);
         match &mut self.target {
             GradientTarget::Private(flat) => &mut flat[range],
-            GradientTarget::Shared(launcher) => launcher.slice_mut(&range),
+            GradientTarget::Shared(reducer) => reducer.slice_mut(&range),
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         }
         let whole = match &mut self.target {
             GradientTarget::Private(flat) => &mut flat[start..end],
-            GradientTarget::Shared(launcher) => launcher.slice_mut(&(start..end)),
+            GradientTarget::Shared(reducer) => reducer.slice_mut(&(start..end)),
         };
         let inside = ranges.map(|range| range.start - start..range.end - start);
         whole.get_disjoint_mut(inside).expect("ranges of a gradient do not overlap")
@@ -77,8 +77,8 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         if range.is_empty() {
             return;
         }
-        if let GradientTarget::Shared(launcher) = &mut self.target {
-            launcher.announce(&range);
+        if let GradientTarget::Shared(reducer) = &mut self.target {
+            reducer.announce(&range);
         }
         self.ready.push(range);
     }
@@ -87,7 +87,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
     pub fn is_reduced(&self, bucket: usize) -> bool {
         match &self.target {
             GradientTarget::Private(_) => false,
-            GradientTarget::Shared(launcher) => launcher.is_reduced(bucket),
+            GradientTarget::Shared(reducer) => reducer.is_reduced(bucket),
         }
     }
 
@@ -105,7 +105,9 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
     fn assert_open(&self, range: &Range<usize>) {
         let touches = |ready: &&Range<usize>| ready.start < range.end && range.start < ready.end;
         if let Some(ready) = self.ready.iter().find(touches) {
-            panic!("elements {range:?} of the gradient: {ready:?} was announced as ready");
+            panic!(
+                "elements {range:?} of the gradient overlap {ready:?}, which are marked as ready"
+            );
         }
     }
 }

@@ -86,7 +86,7 @@ pub struct DistributedDataParallel<T: GradientElement> {
 /// Progress of the buckets of a step.
 struct Reducer {
     buckets: Vec<Bucket>,
-    /// Number of elements of each bucket that are not announced as ready yet.
+    /// Number of elements of each bucket that are not ready yet.
     missing: Vec<usize>,
     /// Next bucket to reduce. Buckets are started in order on every rank, so that all ranks have
     /// the same order of operations.
@@ -130,7 +130,7 @@ impl<T: GradientElement> DistributedDataParallel<T> {
         backward: impl FnOnce(&mut Gradients<'_, T>) -> V,
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
-        assert!(self.micro_batches < all, "`reduce` follows {all} micro-batches");
+        assert!(self.micro_batches < all, "call `reduce` after {all} micro-batches");
         // If the group has failed, a late peer may still write into the gradient.
         self.group.check_alarm(Operation::AllReduce)?;
         self.micro_batches += 1;
@@ -140,14 +140,14 @@ impl<T: GradientElement> DistributedDataParallel<T> {
         self.reducer.begin();
         self.gradient.slice_mut(&(0..self.len)).fill(T::ZERO);
         let lanes = (self.group.world_size() * all) as u64;
-        let launcher = BucketReducer {
+        let reducer = BucketReducer {
             group: &self.group,
             gradient: &mut self.gradient,
             earlier: &self.earlier,
             reducer: &mut self.reducer,
             lanes,
         };
-        let mut gradients = Gradients::new(GradientTarget::Shared(launcher), self.len);
+        let mut gradients = Gradients::new(GradientTarget::Shared(reducer), self.len);
         let value = backward(&mut gradients);
         gradients.finish();
         Ok(value)
@@ -176,7 +176,7 @@ impl<T: GradientElement> DistributedDataParallel<T> {
     pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
         let all = self.options.accumulate;
         let done = self.micro_batches;
-        assert!(done == all, "`reduce` follows {all} micro-batches, not {done}");
+        assert!(done == all, "`reduce` was called after {done} of {all} micro-batches");
         self.micro_batches = 0;
         let outcome = self.reducer.wait();
         self.gradient.reclaim_all();
@@ -220,13 +220,13 @@ fn check_agreement<T: GradientElement>(
     for number in [accumulate, first_bucket_bytes, bucket_bytes, size_of::<T>()] {
         digest.update((number as u64).to_le_bytes());
     }
-    let ours: [u8; 32] = digest.finalize().into();
-    let mut all = vec![0; ours.len() * group.world_size()];
-    group.all_gather(&ours, &mut all)?;
-    match all.chunks(ours.len()).position(|theirs| theirs != ours) {
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut all = vec![0; digest.len() * group.world_size()];
+    group.all_gather(&digest, &mut all)?;
+    match all.chunks(digest.len()).position(|other| other != digest) {
         None => Ok(()),
         Some(rank) => Err(Error::BadArgument(format!(
-            "rank {rank} was given another layout or other options than rank {}",
+            "layout or options of rank {rank} differ from those of rank {}",
             group.rank()
         ))),
     }

@@ -2,7 +2,7 @@
 //!
 //! Every rank receives all ranks' data of its slice, reduces it, and sends the result to the ranks that
 //! need it. Together that transfers as many bytes as a ring. Data that does not fit into the scratch
-//! memory is processed in turns. Pure: no I/O, no device.
+//! memory is processed in several rounds. Pure: no I/O, no device.
 
 use std::ops::Range;
 
@@ -41,24 +41,24 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Number of elements of scratch memory that the turn uses.
+    /// Number of elements of scratch memory that the round uses.
     pub(super) fn scratch(&self) -> usize {
         self.takes.len() * self.stride
     }
 }
 
-/// Turns of an operation that reduces `len` elements (for [`Goal::Parts`], of the part of one
-/// rank). In a turn, the scratch memory of a rank holds about `most` elements, and up to one
-/// alignment unit more for every rank. All ranks have the same number of turns.
+/// Plans the rounds of an operation that reduces `len` elements (for [`Goal::Parts`], of the part of
+/// one rank). In a round, the scratch memory of a rank holds about `scratch_max` elements, and up to
+/// one alignment unit more for every rank. All ranks have the same number of rounds.
 pub(super) fn turns(
     goal: Goal,
     (rank, world): (usize, usize),
     len: usize,
-    most: usize,
+    scratch_max: usize,
 ) -> impl Iterator<Item = Turn> {
     let chunk = match goal {
-        Goal::All | Goal::Root(_) => most,
-        Goal::Parts => most / world,
+        Goal::All | Goal::Root(_) => scratch_max,
+        Goal::Parts => scratch_max / world,
     };
     blocks(0..len, chunk.max(1)).map(move |chunk| turn(goal, (rank, world), len, &chunk))
 }
@@ -71,34 +71,34 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
         }
         Goal::Parts => owner * len + chunk.start..owner * len + chunk.end,
     };
-    let ours = slice_of(rank).len();
-    let stride = ours.next_multiple_of(STRIDE_UNIT);
+    let own_len = slice_of(rank).len();
+    let stride = own_len.next_multiple_of(STRIDE_UNIT);
     let owners = (0..world).filter(|owner| !slice_of(*owner).is_empty());
     let owners: Vec<usize> = owners.collect();
-    let with_all = |range: &dyn Fn(usize) -> Range<usize>| match ours {
+    let with_all = |range: &dyn Fn(usize) -> Range<usize>| match own_len {
         0 => Vec::new(),
         _ => (0..world).map(|peer| (peer, range(peer))).collect(),
     };
-    let wants = |peer: usize| match goal {
+    let is_receiver = |peer: usize| match goal {
         Goal::All => true,
         Goal::Root(root) => peer == root,
         // A rank needs only its own result.
         Goal::Parts => false,
     };
-    let mut results: Vec<PeerSlice> = with_all(&|_| 0..ours);
-    results.retain(|(peer, _)| wants(*peer) || (goal == Goal::Parts && *peer == rank));
-    let places = match goal {
+    let mut result_sends: Vec<PeerSlice> = with_all(&|_| 0..own_len);
+    result_sends.retain(|(peer, _)| is_receiver(*peer) || (goal == Goal::Parts && *peer == rank));
+    let result_recvs = match goal {
         Goal::Parts => vec![(rank, chunk.clone())],
-        _ if wants(rank) => owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
+        _ if is_receiver(rank) => owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
         _ => Vec::new(),
     };
     Turn {
         gives: owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
-        takes: with_all(&|peer| peer * stride..peer * stride + ours),
+        takes: with_all(&|peer| peer * stride..peer * stride + own_len),
         stride,
-        len: ours,
-        results,
-        places,
+        len: own_len,
+        results: result_sends,
+        places: result_recvs,
     }
 }
 
@@ -110,55 +110,56 @@ mod tests {
     type Numbers = Vec<String>;
 
     fn exchange(from: &[(Numbers, Vec<PeerSlice>)], to: &mut [(Numbers, Vec<PeerSlice>)]) {
-        for (taker, (numbers, takes)) in to.iter_mut().enumerate() {
-            for (giver, range) in takes.iter() {
-                let given = &from[*giver];
-                let found: Vec<_> = given.1.iter().filter(|(peer, _)| *peer == taker).collect();
-                assert_eq!(found.len(), 1, "{giver} gives {taker} one piece");
+        for (receiver, (numbers, recvs)) in to.iter_mut().enumerate() {
+            for (sender, range) in recvs.iter() {
+                let input = &from[*sender];
+                let found: Vec<_> = input.1.iter().filter(|(peer, _)| *peer == receiver).collect();
+                assert_eq!(found.len(), 1, "{sender} sends {receiver} one piece");
                 assert_eq!(found[0].1.len(), range.len());
-                numbers[range.clone()].clone_from_slice(&given.0[found[0].1.clone()]);
+                numbers[range.clone()].clone_from_slice(&input.0[found[0].1.clone()]);
             }
         }
-        let given: usize = from.iter().map(|(_, pieces)| pieces.len()).sum();
-        let taken: usize = to.iter().map(|(_, pieces)| pieces.len()).sum();
-        assert_eq!(given, taken, "every piece that is sent is received");
+        let sent: usize = from.iter().map(|(_, pieces)| pieces.len()).sum();
+        let received: usize = to.iter().map(|(_, pieces)| pieces.len()).sum();
+        assert_eq!(sent, received, "every piece that is sent is received");
     }
 
-    /// Runs all turns; returns the output of every rank.
-    fn run(goal: Goal, world: usize, len: usize, most: usize) -> Vec<Numbers> {
-        let whole = if goal == Goal::Parts { world * len } else { len };
-        let letters = |rank: usize| (0..whole).map(move |at| format!("{rank}:{at}")).collect();
-        let given: Vec<Numbers> = (0..world).map(letters).collect();
-        let mut taken = match goal {
+    /// Runs all rounds; returns the output of every rank.
+    fn run(goal: Goal, world: usize, len: usize, scratch_max: usize) -> Vec<Numbers> {
+        let len_all = if goal == Goal::Parts { world * len } else { len };
+        let letters = |rank: usize| (0..len_all).map(move |at| format!("{rank}:{at}")).collect();
+        let inputs: Vec<Numbers> = (0..world).map(letters).collect();
+        let mut outputs = match goal {
             Goal::Parts => vec![vec![String::new(); len]; world],
-            _ => given.clone(),
+            _ => inputs.clone(),
         };
-        let of_rank = |rank| turns(goal, (rank, world), len, most).collect::<Vec<_>>();
+        let of_rank = |rank| turns(goal, (rank, world), len, scratch_max).collect::<Vec<_>>();
         let all: Vec<Vec<Turn>> = (0..world).map(of_rank).collect();
         assert!(all.iter().all(|turns| turns.len() == all[0].len()));
         for (at, _) in all[0].iter().enumerate() {
             let side =
                 |numbers: &Numbers, pieces: &Vec<PeerSlice>| (numbers.clone(), pieces.clone());
             let turn = |rank: usize| &all[rank][at];
-            let gives: Vec<_> = (0..world).map(|r| side(&given[r], &turn(r).gives)).collect();
+            let gives: Vec<_> = (0..world).map(|r| side(&inputs[r], &turn(r).gives)).collect();
             let empty = |rank: usize| vec![String::new(); turn(rank).scratch()];
             let mut scratch: Vec<_> =
                 (0..world).map(|r| (empty(r), turn(r).takes.clone())).collect();
             exchange(&gives, &mut scratch);
             for (rank, (scratch, pieces)) in scratch.iter_mut().enumerate() {
-                let Turn { stride, len, results, .. } = turn(rank);
-                assert!(*stride * world <= most + world * STRIDE_UNIT);
+                let Turn { stride, len, results: result_sends, .. } = turn(rank);
+                assert!(*stride * world <= scratch_max + world * STRIDE_UNIT);
                 for i in 0..*len {
                     let of = |peer: usize| scratch[peer * stride + i].clone();
                     scratch[i] = (0..world).map(of).collect::<Vec<_>>().join("+");
                 }
-                pieces.clone_from(results);
+                pieces.clone_from(result_sends);
             }
-            let mut places: Vec<_> = (0..world).map(|r| side(&taken[r], &turn(r).places)).collect();
+            let mut places: Vec<_> =
+                (0..world).map(|r| side(&outputs[r], &turn(r).places)).collect();
             exchange(&scratch, &mut places);
-            taken = places.into_iter().map(|(numbers, _)| numbers).collect();
+            outputs = places.into_iter().map(|(numbers, _)| numbers).collect();
         }
-        taken
+        outputs
     }
 
     fn sum(world: usize, at: usize) -> String {
@@ -167,11 +168,11 @@ mod tests {
 
     #[test]
     fn turns_reduce_to_all_ranks() {
-        for (world, len, most) in
+        for (world, len, scratch_max) in
             [(1, 3, 100), (2, 0, 64), (3, 1, 64), (3, 700, 256), (5, 640, 640)]
         {
             let expect: Numbers = (0..len).map(|at| sum(world, at)).collect();
-            let found = run(Goal::All, world, len, most);
+            let found = run(Goal::All, world, len, scratch_max);
             assert!(found.iter().all(|numbers| *numbers == expect), "{world} ranks, {len}");
         }
     }
@@ -185,8 +186,8 @@ mod tests {
 
     #[test]
     fn turns_reduce_one_part_to_each_rank() {
-        for (world, part, most) in [(1, 5, 4), (2, 0, 64), (4, 100, 120), (3, 65, 1000)] {
-            let found = run(Goal::Parts, world, part, most);
+        for (world, part, scratch_max) in [(1, 5, 4), (2, 0, 64), (4, 100, 120), (3, 65, 1000)] {
+            let found = run(Goal::Parts, world, part, scratch_max);
             for (rank, numbers) in found.iter().enumerate() {
                 let expect: Numbers = (0..part).map(|at| sum(world, rank * part + at)).collect();
                 assert_eq!(*numbers, expect, "rank {rank} of {world}");

@@ -9,7 +9,7 @@ use crate::runtime::nccl::Version;
 /// Backend that moves data between devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceBackend {
-    /// NCCL if all ranks support it, else staged.
+    /// [`Self::Nccl`] if all ranks support it, else [`Self::Staged`].
     #[default]
     Auto,
     /// NCCL, or an error.
@@ -79,11 +79,11 @@ impl fmt::Display for Obstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Nccl,
-    /// By way of the host, as requested or because of an obstacle.
+    /// Through host memory, as requested or because of an obstacle to NCCL.
     Staged(Option<Obstacle>),
 }
 
-/// Why no backend can be used.
+/// Reason why no backend can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChoiceRefusal {
     /// Two ranks request different backends.
@@ -96,7 +96,7 @@ impl fmt::Display for ChoiceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Wishes([one, other]) => {
-                write!(f, "ranks {one} and {other} asked for different backends of their devices")
+                write!(f, "ranks {one} and {other} request different device backends")
             }
             Self::Nccl(obstacle) => write!(f, "NCCL cannot be used: {obstacle}"),
         }
@@ -138,8 +138,8 @@ fn obstacle(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Option<Obstacle> 
     let mut devices: Vec<_> =
         offers.iter().enumerate().map(|(rank, offer)| (offer.uuid, rank)).collect();
     devices.sort_unstable();
-    let twins = devices.windows(2).find(|pair| pair[0].0 == pair[1].0)?;
-    Some(Obstacle::SharedDevice([name(twins[0].1), name(twins[1].1)]))
+    let shared = devices.windows(2).find(|pair| pair[0].0 == pair[1].0)?;
+    Some(Obstacle::SharedDevice([name(shared[0].1), name(shared[1].1)]))
 }
 
 #[cfg(test)]
@@ -151,8 +151,8 @@ mod tests {
 
     #[track_caller]
     fn check(offers: &[Offer], expect: Result<Choice, &str>) {
-        let words = offers.iter().map(|offer| Offer::decode(offer.encode())).collect::<Vec<_>>();
-        assert_eq!(words, offers, "offers survive their words");
+        let decoded = offers.iter().map(|offer| Offer::decode(offer.encode())).collect::<Vec<_>>();
+        assert_eq!(decoded, offers, "offers are decoded as they were encoded");
         let chosen = choose(offers, |rank| Rank(rank as u32));
         assert_eq!(chosen.map_err(|refusal| refusal.to_string()), expect.map_err(str::to_owned));
     }
@@ -170,13 +170,13 @@ mod tests {
         let nccl = |offer| Offer { wanted: DeviceBackend::Nccl, ..offer };
         let shared = Obstacle::SharedDevice([Rank(0), Rank(1)]);
         check(&[GOOD, GOOD], Ok(Choice::Staged(Some(shared))));
-        let words = "NCCL cannot be used: ranks 0 and 1 are on the same GPU";
-        check(&[nccl(GOOD), nccl(GOOD)], Err(words));
+        let message = "NCCL cannot be used: ranks 0 and 1 are on the same GPU";
+        check(&[nccl(GOOD), nccl(GOOD)], Err(message));
         let missing = Offer { uuid: 2, nccl: 0, ..GOOD };
         check(&[GOOD, missing], Ok(Choice::Staged(Some(Obstacle::Missing(Rank(1))))));
         let older = Offer { uuid: 2, nccl: 22_104, ..GOOD };
-        let words = "NCCL cannot be used: rank 0 has NCCL 2.27.7, rank 1 has 2.21.4";
-        check(&[nccl(GOOD), nccl(older)], Err(words));
+        let message = "NCCL cannot be used: rank 0 has NCCL 2.27.7, rank 1 has 2.21.4";
+        check(&[nccl(GOOD), nccl(older)], Err(message));
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn choice_rejects_different_requests() {
         let other = Offer { wanted: DeviceBackend::Staged, uuid: 3, ..GOOD };
-        let words = "ranks 0 and 1 asked for different backends of their devices";
-        check(&[GOOD, other], Err(words));
+        let message = "ranks 0 and 1 request different device backends";
+        check(&[GOOD, other], Err(message));
     }
 }

@@ -1,4 +1,4 @@
-//! Connection of the devices of a group.
+//! Creation of a [`DeviceGroup`]: all ranks select the backend and connect their devices.
 
 use std::sync::{Arc, Mutex};
 
@@ -41,12 +41,13 @@ pub(super) fn connect(
     let obstacle = match choice {
         Choice::Staged(obstacle) => obstacle.map(|obstacle| obstacle.to_string()),
         Choice::Nccl => {
-            let library =
-                library.and_then(Result::ok).expect("a rank without a library has offered none");
+            let library = library
+                .and_then(Result::ok)
+                .expect("NCCL is chosen only if every rank has the library");
             match make(group, context, &library)? {
                 Ok(communicator) => {
-                    let way = Way::Nccl(Nccl { communicator, folder: None });
-                    return assemble(group.clone(), context, way, None);
+                    let backend = Way::Nccl(Nccl { communicator, folder: None });
+                    return assemble(group.clone(), context, backend, None);
                 }
                 Err(problem) if wanted == DeviceBackend::Auto => Some(problem),
                 Err(problem) => return Err(Error::Device(problem)),
@@ -60,13 +61,13 @@ pub(super) fn connect(
 fn assemble(
     group: Group,
     context: &Arc<CudaContext>,
-    way: Way,
+    backend: Way,
     obstacle: Option<String>,
 ) -> Result<DeviceGroup> {
-    let stream = context
-        .new_stream()
-        .map_err(|error| Error::Device(format!("cannot make a stream: {}", words_of(error))))?;
-    Ok(DeviceGroup { group, stream, way: Mutex::new(Some(way)), obstacle })
+    let stream = context.new_stream().map_err(|error| {
+        Error::Device(format!("cannot create a CUDA stream: {}", words_of(error)))
+    })?;
+    Ok(DeviceGroup { group, stream, way: Mutex::new(Some(backend)), obstacle })
 }
 
 fn exchange_offers(
@@ -76,9 +77,9 @@ fn exchange_offers(
     library: Option<&Result<Arc<NcclLibrary>, NcclError>>,
 ) -> Result<Vec<Offer>> {
     let uuid = context.uuid().map_err(|error| {
-        Error::Device(format!("cannot ask for the UUID of the GPU: {}", words_of(error)))
+        Error::Device(format!("cannot read the UUID of the GPU: {}", words_of(error)))
     })?;
-    let ours = Offer {
+    let offer = Offer {
         wanted,
         uuid: u128::from_be_bytes(uuid.bytes.map(|byte| byte as u8)),
         nccl: library
@@ -87,7 +88,7 @@ fn exchange_offers(
         may_share: env_vars::get_text(env_vars::NCCL_MULTI_RANK_GPU_ENABLE).as_deref() == Some("1"),
     };
     let mut all = vec![0i64; OFFER_WORDS * group.world_size()];
-    group.all_gather(&ours.encode(), &mut all)?;
+    group.all_gather(&offer.encode(), &mut all)?;
     Ok(all.as_chunks::<OFFER_WORDS>().0.iter().map(|words| Offer::decode(*words)).collect())
 }
 
@@ -103,11 +104,11 @@ fn make(
         Err(error) => return Err(error),
     };
     let bound = context.bind_to_thread().map_err(words_of);
-    let begun = bound.and_then(|()| {
-        let begun = Communicator::begin(library, id, group.rank(), group.world_size());
-        begun.map_err(|error| error.to_string())
+    let started = bound.and_then(|()| {
+        let started = Communicator::begin(library, id, group.rank(), group.world_size());
+        started.map_err(|error| error.to_string())
     });
-    all_or_none(group, begun)
+    all_or_none(group, started)
 }
 
 /// Progress of a rank in the creation of a communicator.
@@ -122,42 +123,42 @@ enum Stage {
 /// state, so that no rank waits for a failed one, and a lost rank is named.
 fn all_or_none(
     group: &Group,
-    mut begun: Result<Communicator, String>,
+    mut communicator: Result<Communicator, String>,
 ) -> Result<Result<Communicator, String>> {
     let deadline = clock::after(clock::now(), group.timeout());
     loop {
-        let stage = look(&mut begun);
-        let late = deadline <= clock::now();
-        let stage = if late && stage == Stage::Underway { Stage::Failed } else { stage };
-        let mut least = [stage as i32];
-        group.all_reduce(&mut least, ReduceOp::Min)?;
-        match least[0] {
+        let stage = look(&mut communicator);
+        let is_late = deadline <= clock::now();
+        let stage = if is_late && stage == Stage::Underway { Stage::Failed } else { stage };
+        let mut lowest = [stage as i32];
+        group.all_reduce(&mut lowest, ReduceOp::Min)?;
+        match lowest[0] {
             0 => {
-                let elsewhere = "NCCL cannot connect the GPUs: it failed on another rank";
-                let late_here = "the deadline passed while NCCL connected the GPUs";
-                let problem = if late { late_here } else { elsewhere };
-                return Ok(Err(begun.err().unwrap_or_else(|| problem.to_owned())));
+                let other_failed = "NCCL cannot connect the GPUs: another rank failed";
+                let timed_out = "NCCL did not connect the GPUs within the timeout of the group";
+                let problem = if is_late { timed_out } else { other_failed };
+                return Ok(Err(communicator.err().unwrap_or_else(|| problem.to_owned())));
             }
             1 => {}
-            _ => return Ok(begun),
+            _ => return Ok(communicator),
         }
     }
 }
 
-/// Polls this rank's communicator for the length of a round; returns its progress.
-fn look(begun: &mut Result<Communicator, String>) -> Stage {
-    let round = clock::now() + ROUND;
+/// Polls this rank's communicator until the next exchange; returns its progress.
+fn look(communicator: &mut Result<Communicator, String>) -> Stage {
+    let end = clock::now() + ROUND;
     loop {
-        let progress = match begun {
+        let progress = match communicator {
             Ok(nccl) => nccl.progress(),
             Err(_) => return Stage::Failed,
         };
         match progress {
             Ok(CommProgress::Done) => return Stage::Done,
-            Ok(CommProgress::Underway) if round <= clock::now() => return Stage::Underway,
+            Ok(CommProgress::Underway) if end <= clock::now() => return Stage::Underway,
             Ok(CommProgress::Underway) => std::thread::yield_now(),
             Err(error) => {
-                *begun = Err(error.to_string());
+                *communicator = Err(error.to_string());
                 return Stage::Failed;
             }
         }
@@ -166,22 +167,22 @@ fn look(begun: &mut Result<Communicator, String>) -> Stage {
 
 /// Opens the compiler on every rank; either all ranks reduce in the canonical order or none.
 pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
-    let mut way = devices.lock();
-    let Some(Way::Nccl(nccl)) = &mut *way else { return Ok(()) };
+    let mut backend = devices.lock();
+    let Some(Way::Nccl(nccl)) = &mut *backend else { return Ok(()) };
     let context = devices.stream.context();
-    let ours = Compiler::open().map_err(|error| Error::Device(error.to_string()));
-    let ours = ours.and_then(|compiler| Folder::new(compiler, context));
+    let executor = Compiler::open().map_err(|error| Error::Device(error.to_string()));
+    let executor = executor.and_then(|compiler| Folder::new(compiler, context));
     let group = &devices.group;
     let mut all = vec![0u8; group.world_size()];
-    group.all_gather(&[u8::from(ours.is_ok())], &mut all)?;
-    let folder = ours?;
+    group.all_gather(&[u8::from(executor.is_ok())], &mut all)?;
+    let executor = executor?;
     if let Some(rank) = all.iter().position(|has| *has == 0) {
         let name = group.inner.roster.name(rank);
         return Err(Error::Device(format!(
-            "rank {name} cannot compile for its GPU: see its error"
+            "rank {name} cannot compile kernels for its GPU; its own error has the cause"
         )));
     }
-    nccl.folder = Some(folder);
+    nccl.folder = Some(executor);
     Ok(())
 }
 
@@ -193,28 +194,28 @@ pub(super) fn split(
 ) -> Result<Option<DeviceGroup>> {
     let part = whole.group.split(color, key)?;
     let context = whole.stream.context();
-    let mut way = whole.lock();
-    let nccl = match &mut *way {
-        Some(Way::Nccl(Nccl { communicator, folder })) => {
+    let mut backend = whole.lock();
+    let nccl = match &mut *backend {
+        Some(Way::Nccl(Nccl { communicator, folder: executor })) => {
             let split = communicator
                 .begin_split(color, key)
                 .map_err(|error| Error::Device(error.to_string()));
             let split = split?;
-            let patience = DeviceDeadline::new(&whole.group, &whole.stream);
-            let taken_up = patience.taken_up(communicator);
-            taken_up.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
-            split.map(|split| (split, folder.as_ref().map(Folder::fresh)))
+            let deadline = DeviceDeadline::new(&whole.group, &whole.stream);
+            let enqueued = deadline.taken_up(communicator);
+            enqueued.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
+            split.map(|split| (split, executor.as_ref().map(Folder::fresh)))
         }
         Some(Way::Staged(_)) => None,
         None => return Err(whole.refuse(Operation::Split, super::ended()).into()),
     };
     let Some(part) = part else { return Ok(None) };
-    let (way, obstacle) = match nccl {
-        Some((communicator, folder)) => match all_or_none(&part, Ok(communicator))? {
-            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder }), None),
+    let (backend, obstacle) = match nccl {
+        Some((communicator, executor)) => match all_or_none(&part, Ok(communicator))? {
+            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder: executor }), None),
             Err(problem) => return Err(Error::Device(problem)),
         },
         None => (Way::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),
     };
-    assemble(part, context, way, obstacle).map(Some)
+    assemble(part, context, backend, obstacle).map(Some)
 }

@@ -31,8 +31,8 @@ unsafe impl ValidAsZeroBits for Bf16 {}
 pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     let visible = device_count()?;
     CudaContext::new(ordinal).map_err(|error| {
-        let words = words_of(error);
-        Error::Device(format!("cannot use GPU {ordinal} of {visible} that are visible: {words}"))
+        let message = words_of(error);
+        Error::Device(format!("cannot open GPU {ordinal} ({visible} are visible): {message}"))
     })
 }
 
@@ -57,7 +57,7 @@ pub(super) fn words_of(error: DriverError) -> String {
 
 /// Size in bytes of a slot of pinned host memory.
 const SLOT_BYTES: usize = 4 << 20;
-/// Number of slots in each direction: one is filled, one is processed, one is emptied.
+/// Number of slots in each direction: while one is filled, another is processed, another emptied.
 const SLOTS: usize = 3;
 
 /// Pinned host memory in the segment of the node, which the device reads and writes directly.
@@ -92,6 +92,7 @@ impl Pinned {
         Ok(Self { context: context.clone(), slots: Some(slots), registered })
     }
 
+    /// Number of elements that a slot holds.
     pub(super) const fn slot_len<T>() -> usize {
         SLOT_BYTES / size_of::<T>()
     }
@@ -113,7 +114,7 @@ pub(super) struct Ends<'a, T> {
     given: (sys::CUdeviceptr, usize),
     taken: (sys::CUdeviceptr, usize),
     /// Guards that make streams which use the memory later wait for this operation.
-    #[expect(dead_code, reason = "they are there to be dropped")]
+    #[expect(dead_code, reason = "dropping them ends the operation's use of the memory")]
     guards: Vec<SyncOnDrop<'a>>,
     element: PhantomData<T>,
 }
@@ -128,22 +129,22 @@ impl<'a, T: Element> Ends<'a, T> {
 
     /// Separate memory for input and output.
     pub(super) fn apart(
-        (given, out): (&'a impl DevicePtr<T>, &'a CudaStream),
-        (taken, back): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
+        (input, to_host): (&'a impl DevicePtr<T>, &'a CudaStream),
+        (output, to_device): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
     ) -> Self {
-        let (given_len, taken_len) = (given.len(), taken.len());
-        let (from, reads) = given.device_ptr(out);
-        let (to, writes) = taken.device_ptr_mut(back);
+        let (input_len, output_len) = (input.len(), output.len());
+        let (from, reads) = input.device_ptr(to_host);
+        let (to, writes) = output.device_ptr_mut(to_device);
         Self {
-            given: (from, given_len),
-            taken: (to, taken_len),
+            given: (from, input_len),
+            taken: (to, output_len),
             guards: vec![reads, writes],
             element: PhantomData,
         }
     }
 
     fn at((start, len): (sys::CUdeviceptr, usize), range: &Range<usize>) -> sys::CUdeviceptr {
-        assert!(range.start <= range.end && range.end <= len, "a part lies inside the whole");
+        assert!(range.start <= range.end && range.end <= len, "a range exceeds its memory");
         start + (range.start * size_of::<T>()) as u64
     }
 }
@@ -163,8 +164,8 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
     /// Reserves the slots for one operation.
     pub(super) fn new(
         pinned: &'a mut Pinned,
-        (out, back): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
-        ends: Ends<'a, T>,
+        (to_host, to_device): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
+        operands: Ends<'a, T>,
     ) -> Self {
         let bytes = pinned.slots.take().expect("operations of a group run one after the other");
         let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| ChunkBuffer {
@@ -174,11 +175,11 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
         Self {
             slots: bytes.into_iter().map(slot).collect(),
             pinned,
-            out,
-            back,
+            out: to_host,
+            back: to_device,
             filled: (0..SLOTS).map(|_| None).collect(),
             emptied: (0..SLOTS).map(|_| None).collect(),
-            ends,
+            ends: operands,
         }
     }
 }

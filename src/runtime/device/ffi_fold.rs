@@ -1,4 +1,4 @@
-//! Folds on a device: kernels that are compiled when first needed and run on parts in scratch
+//! Folds on a device: compiles kernels when they are first needed, and runs them on parts in scratch
 //! memory.
 
 use std::collections::HashMap;
@@ -41,8 +41,8 @@ impl Folder {
     /// Creates a folder for the device of a context.
     pub(super) fn new(compiler: Arc<Compiler>, context: &Arc<CudaContext>) -> Result<Self, Error> {
         let (major, minor) = context.compute_capability().map_err(|error| {
-            let words = words_of(error);
-            Error::Device(format!("cannot ask for the compute capability of the GPU: {words}"))
+            let message = words_of(error);
+            Error::Device(format!("cannot read the compute capability of the GPU: {message}"))
         })?;
         let architecture = Architecture { major: major as u32, minor: minor as u32 };
         let (context, loaded) = (context.clone(), HashMap::new());
@@ -86,11 +86,11 @@ impl Folder {
             self.scratch = None;
             self.scratch = Some(stream.alloc_zeros(bytes)?);
         }
-        let scratch = self.scratch.as_mut().expect("it is there now");
+        let scratch = self.scratch.as_mut().expect("allocated above");
         // SAFETY: the element types are plain old data, for which all bits are valid; memory of the
         // driver is aligned for all of them.
         let view = unsafe { scratch.transmute_mut(len) };
-        Ok(view.expect("it has as many bytes"))
+        Ok(view.expect("the memory has at least `bytes` bytes"))
     }
 
     /// Starts the fold of the parts of the scratch memory, `stride` elements each, into its first
@@ -104,7 +104,7 @@ impl Folder {
         if len == 0 || kernel.parts == 1 {
             return Ok(());
         }
-        assert!(len <= stride && stride.is_multiple_of(kernel.pack()), "packs lie in their parts");
+        assert!(len <= stride && stride.is_multiple_of(kernel.pack()), "a pack exceeds its part");
         let function = self.function(kernel)?;
         let (stride, packs) = (stride as u64, len.div_ceil(kernel.pack()) as u64);
         let mut parts = self.scratch::<T>(kernel.parts * stride as usize, stream)?;

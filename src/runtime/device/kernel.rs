@@ -164,15 +164,15 @@ fn mean(dtype: Dtype, parts: usize, sum: &str) -> String {
     }
 }
 
-/// Source lines of the steps of a fold; each overwrites a place as the fold does on a CPU.
+/// Source lines of the steps of a fold; each overwrites a scratch variable as the fold does on a CPU.
 fn steps(fold: &Fold) -> String {
     let mut lines = String::new();
     let mut write = |line: String| {
-        writeln!(lines, "            {line}").expect("texts grow");
+        writeln!(lines, "            {line}").expect("writing to a string succeeds");
     };
     if 0 < fold.scratch {
-        let places: Vec<_> = (0..fold.scratch).map(|place| format!("s{place}")).collect();
-        write(format!("sum_t {};", places.join(", ")));
+        let names: Vec<_> = (0..fold.scratch).map(|index| format!("s{index}")).collect();
+        write(format!("sum_t {};", names.join(", ")));
     }
     for Step { into, left, right } in &fold.steps {
         write(format!("s{into} = combine({}, {});", operand(*left), operand(*right)));
@@ -183,7 +183,7 @@ fn steps(fold: &Fold) -> String {
 fn operand(operand: Operand) -> String {
     match operand {
         Operand::Source(part) => format!("widen(all[{part} * next + at].at[i])"),
-        Operand::Scratch(place) => format!("s{place}"),
+        Operand::Scratch(index) => format!("s{index}"),
     }
 }
 

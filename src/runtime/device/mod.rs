@@ -75,18 +75,18 @@ impl<T: Element + DeviceRepr + ValidAsZeroBits> DeviceElement for T {}
 pub struct DeviceGroup {
     group: Group,
     stream: Arc<CudaStream>,
-    /// `None` once an operation has failed.
+    /// Backend that moves the data; `None` once an operation has failed.
     way: Mutex<Option<Way>>,
     obstacle: Option<String>,
 }
 
-/// Backend that moves the data.
+/// Connected backend.
 enum Way {
     Nccl(Nccl),
     Staged(Staged),
 }
 
-/// Why an operation failed.
+/// Reason why an operation failed.
 pub(super) enum Trouble {
     Cause(Cause),
     Collective(CollectiveError),
@@ -94,7 +94,7 @@ pub(super) enum Trouble {
 
 impl From<DriverError> for Trouble {
     fn from(error: DriverError) -> Self {
-        Self::Cause(Cause::Backend(format!("the GPU failed: {}", ffi::words_of(error))))
+        Self::Cause(Cause::Backend(format!("the GPU reported an error: {}", ffi::words_of(error))))
     }
 }
 
@@ -194,9 +194,9 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         let call =
             OperationCall { reduce: op, ..OperationCall::new(Operation::AllReduce, data.len()) };
-        self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::All, patience),
-            Way::Staged(staged) => staged.all_reduce(&self.group, data, op, patience),
+        self.run::<T>(call, |backend, deadline| match backend {
+            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
+            Way::Staged(staged) => staged.all_reduce(&self.group, data, op, deadline),
         })
     }
 
@@ -209,12 +209,13 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         self.group.check_rank(Operation::Reduce, root)?;
         let call = OperationCall::new(Operation::Reduce, data.len());
-        self.run::<T>(OperationCall { reduce: op, root: Some(root), ..call }, |way, patience| {
-            match way {
-                Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), patience),
-                Way::Staged(staged) => staged.reduce(&self.group, data, op, root, patience),
-            }
-        })
+        self.run::<T>(
+            OperationCall { reduce: op, root: Some(root), ..call },
+            |backend, deadline| match backend {
+                Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), deadline),
+                Way::Staged(staged) => staged.reduce(&self.group, data, op, root, deadline),
+            },
+        )
     }
 
     /// See [`Group::broadcast`].
@@ -228,122 +229,126 @@ impl DeviceGroup {
             root: Some(root),
             ..OperationCall::new(Operation::Broadcast, data.len())
         };
-        self.run::<T>(call, |way, patience| match way {
+        self.run::<T>(call, |backend, deadline| match backend {
             Way::Nccl(nccl) => Ok(nccl.communicator.broadcast(data, root, &self.stream)?),
-            Way::Staged(staged) => staged.broadcast(&self.group, data, root, patience),
+            Way::Staged(staged) => staged.broadcast(&self.group, data, root, deadline),
         })
     }
 
     /// See [`Group::all_gather`].
     pub fn all_gather<T: DeviceElement>(
         &self,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
     ) -> Result<(), CollectiveError> {
-        self.group.check_parts(Operation::AllGather, all.len(), ours.len())?;
-        let call = OperationCall::new(Operation::AllGather, ours.len());
-        self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => Ok(nccl.communicator.all_gather(ours, all, &self.stream)?),
-            Way::Staged(staged) => staged.all_gather(&self.group, ours, all, patience),
+        self.group.check_parts(Operation::AllGather, output.len(), input.len())?;
+        let call = OperationCall::new(Operation::AllGather, input.len());
+        self.run::<T>(call, |backend, deadline| match backend {
+            Way::Nccl(nccl) => Ok(nccl.communicator.all_gather(input, output, &self.stream)?),
+            Way::Staged(staged) => staged.all_gather(&self.group, input, output, deadline),
         })
     }
 
     /// See [`Group::reduce_scatter`].
     pub fn reduce_scatter<T: DeviceElement>(
         &self,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.group.check_parts(Operation::ReduceScatter, all.len(), ours.len())?;
-        let call =
-            OperationCall { reduce: op, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
-        self.run::<T>(call, |way, patience| match way {
-            Way::Nccl(nccl) => nccl.reduce_scatter(all, ours, op, patience),
-            Way::Staged(staged) => staged.reduce_scatter(&self.group, all, ours, op, patience),
+        self.group.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
+        let call = OperationCall {
+            reduce: op,
+            ..OperationCall::new(Operation::ReduceScatter, input.len())
+        };
+        self.run::<T>(call, |backend, deadline| match backend {
+            Way::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
+            Way::Staged(staged) => staged.reduce_scatter(&self.group, input, output, op, deadline),
         })
     }
 
-    /// See [`Group::gather`]; `all` is ignored on all ranks except the root.
+    /// See [`Group::gather`]; `output` is ignored on all ranks except the root.
     pub fn gather<T: DeviceElement>(
         &self,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.group.check_root_parts(Operation::Gather, all.len(), ours.len(), root)?;
-        let call =
-            OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
-        let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
-        let sends = [(root, 0..ours.len())];
-        self.run::<T>(call, |way, patience| match way {
+        self.group.check_root_parts(Operation::Gather, output.len(), input.len(), root)?;
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Gather, input.len())
+        };
+        let parts = if root == self.group.rank() { self.parts(input.len()) } else { Vec::new() };
+        let sends = [(root, 0..input.len())];
+        self.run::<T>(call, |backend, deadline| match backend {
             Way::Nccl(nccl) => {
-                Ok(nccl.communicator.exchange((ours, &sends), (all, &parts), &self.stream)?)
+                Ok(nccl.communicator.exchange((input, &sends), (output, &parts), &self.stream)?)
             }
-            Way::Staged(staged) => staged.gather(&self.group, ours, all, root, patience),
+            Way::Staged(staged) => staged.gather(&self.group, input, output, root, deadline),
         })
     }
 
-    /// See [`Group::scatter`]; `all` is ignored on all ranks except the root.
+    /// See [`Group::scatter`]; `input` is ignored on all ranks except the root.
     pub fn scatter<T: DeviceElement>(
         &self,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
     ) -> Result<(), CollectiveError> {
-        self.group.check_root_parts(Operation::Scatter, all.len(), ours.len(), root)?;
+        self.group.check_root_parts(Operation::Scatter, input.len(), output.len(), root)?;
         let call = OperationCall {
             root: Some(root),
-            ..OperationCall::new(Operation::Scatter, ours.len())
+            ..OperationCall::new(Operation::Scatter, output.len())
         };
-        let parts = if root == self.group.rank() { self.parts(ours.len()) } else { Vec::new() };
-        let recvs = [(root, 0..ours.len())];
-        self.run::<T>(call, |way, patience| match way {
+        let parts = if root == self.group.rank() { self.parts(output.len()) } else { Vec::new() };
+        let recvs = [(root, 0..output.len())];
+        self.run::<T>(call, |backend, deadline| match backend {
             Way::Nccl(nccl) => {
-                Ok(nccl.communicator.exchange((all, &parts), (ours, &recvs), &self.stream)?)
+                Ok(nccl.communicator.exchange((input, &parts), (output, &recvs), &self.stream)?)
             }
-            Way::Staged(staged) => staged.scatter(&self.group, all, ours, root, patience),
+            Way::Staged(staged) => staged.scatter(&self.group, input, output, root, deadline),
         })
     }
 
     /// See [`Group::all_to_all`].
     pub fn all_to_all<T: DeviceElement>(
         &self,
-        given: &impl DevicePtr<T>,
-        taken: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
     ) -> Result<(), CollectiveError> {
-        let part = given.len() / self.group.world_size();
-        self.group.check_parts(Operation::AllToAll, given.len(), part)?;
-        self.group.check_parts(Operation::AllToAll, taken.len(), part)?;
-        let call = OperationCall::new(Operation::AllToAll, given.len());
+        let part = input.len() / self.group.world_size();
+        self.group.check_parts(Operation::AllToAll, input.len(), part)?;
+        self.group.check_parts(Operation::AllToAll, output.len(), part)?;
+        let call = OperationCall::new(Operation::AllToAll, input.len());
         let parts = self.parts(part);
-        self.run::<T>(call, |way, patience| match way {
+        self.run::<T>(call, |backend, deadline| match backend {
             Way::Nccl(nccl) => {
-                Ok(nccl.communicator.exchange((given, &parts), (taken, &parts), &self.stream)?)
+                Ok(nccl.communicator.exchange((input, &parts), (output, &parts), &self.stream)?)
             }
-            Way::Staged(staged) => staged.all_to_all(&self.group, given, taken, patience),
+            Way::Staged(staged) => staged.all_to_all(&self.group, input, output, deadline),
         })
     }
 
-    /// See [`Group::send_recv`]: sends `values` to rank `to` and receives `taken` from rank `from`. Here,
+    /// See [`Group::send_recv`]: sends `input` to rank `to` and receives `output` from rank `from`. Here,
     /// every rank of the group must call it at the same time.
     pub fn send_recv<T: DeviceElement>(
         &self,
-        values: &impl DevicePtr<T>,
+        input: &impl DevicePtr<T>,
         to: usize,
-        taken: &mut impl DevicePtrMut<T>,
+        output: &mut impl DevicePtrMut<T>,
         from: usize,
     ) -> Result<(), CollectiveError> {
         self.group.check_rank(Operation::SendRecv, to)?;
         self.group.check_rank(Operation::SendRecv, from)?;
-        let (sends, recvs) = ([(to, 0..values.len())], [(from, 0..taken.len())]);
-        let call = OperationCall::new(Operation::SendRecv, values.len().max(taken.len()));
-        self.run::<T>(call, |way, patience| match way {
+        let (sends, recvs) = ([(to, 0..input.len())], [(from, 0..output.len())]);
+        let call = OperationCall::new(Operation::SendRecv, input.len().max(output.len()));
+        self.run::<T>(call, |backend, deadline| match backend {
             Way::Nccl(nccl) => {
-                Ok(nccl.communicator.exchange((values, &sends), (taken, &recvs), &self.stream)?)
+                Ok(nccl.communicator.exchange((input, &sends), (output, &recvs), &self.stream)?)
             }
             Way::Staged(staged) => {
-                staged.send_recv(&self.group, (values, to), (taken, from), patience)
+                staged.send_recv(&self.group, (input, to), (output, from), deadline)
             }
         })
     }
@@ -374,10 +379,10 @@ impl DeviceGroup {
         call: OperationCall,
         operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
     ) -> Result<(), CollectiveError> {
-        let mut way = self.lock();
+        let mut backend = self.lock();
         self.group.blocking(|engine| engine.agree::<T>(call))?;
-        self.perform(way.as_mut(), operation).map_err(|trouble| {
-            *way = None;
+        self.perform(backend.as_mut(), operation).map_err(|trouble| {
+            *backend = None;
             let bytes = (call.count * size_of::<T>()) as u64;
             CollectiveError { bytes, ..self.refuse(call.op, trouble) }
         })
@@ -386,15 +391,15 @@ impl DeviceGroup {
     /// Submits an operation to the device, and waits for it.
     fn perform(
         &self,
-        way: Option<&mut Way>,
+        backend: Option<&mut Way>,
         operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
-        let way = way.ok_or_else(ended)?;
-        let patience = DeviceDeadline::new(&self.group, &self.stream);
+        let backend = backend.ok_or_else(ended)?;
+        let deadline = DeviceDeadline::new(&self.group, &self.stream);
         self.stream.context().bind_to_thread()?;
-        operation(way, &patience)?;
-        match way {
-            Way::Nccl(nccl) => patience.over(&nccl.communicator),
+        operation(backend, &deadline)?;
+        match backend {
+            Way::Nccl(nccl) => deadline.over(&nccl.communicator),
             Way::Staged(_) => Ok(()),
         }
     }
@@ -420,13 +425,13 @@ impl DeviceGroup {
 impl Drop for DeviceGroup {
     fn drop(&mut self) {
         let _ = self.stream.context().bind_to_thread();
-        let way = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = way.take() {
-            let limit = clock::now() + FINALIZE_MAX;
-            let patience =
-                DeviceDeadline { until: limit, ..DeviceDeadline::new(&self.group, &self.stream) };
-            let is_over = nccl.begin_finalize().is_ok() && patience.taken_up(&nccl).is_ok();
-            if is_over {
+        let backend = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = backend.take() {
+            let until = clock::now() + FINALIZE_MAX;
+            let deadline =
+                DeviceDeadline { until, ..DeviceDeadline::new(&self.group, &self.stream) };
+            let is_finalized = nccl.begin_finalize().is_ok() && deadline.taken_up(&nccl).is_ok();
+            if is_finalized {
                 nccl.destroy();
             }
         }
@@ -434,7 +439,7 @@ impl Drop for DeviceGroup {
 }
 
 fn ended() -> Trouble {
-    Trouble::Cause(Cause::Backend("an earlier operation of these devices failed".to_owned()))
+    Trouble::Cause(Cause::Backend("an earlier operation of this device group failed".to_owned()))
 }
 
 /// Waits for device operations until they complete, a rank is lost or the deadline passes.
@@ -458,9 +463,9 @@ impl<'a> DeviceDeadline<'a> {
     pub(super) fn wait(
         &self,
         is_done: &mut dyn FnMut() -> Result<bool, Trouble>,
-        late: impl FnOnce() -> String,
+        timeout_message: impl FnOnce() -> String,
     ) -> Result<(), Trouble> {
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         loop {
             if is_done()? {
                 return Ok(());
@@ -469,10 +474,10 @@ impl<'a> DeviceDeadline<'a> {
                 return Err(Trouble::Cause(cause));
             }
             if self.until <= clock::now() {
-                return Err(Trouble::Cause(Cause::Backend(late())));
+                return Err(Trouble::Cause(Cause::Backend(timeout_message())));
             }
-            looks += 1;
-            pause(looks);
+            polls += 1;
+            pause(polls);
         }
     }
 
@@ -495,21 +500,21 @@ impl<'a> DeviceDeadline<'a> {
 
 /// Pause between two polls: none at first, because small operations take microseconds, then longer,
 /// because large ones should not occupy a processor.
-fn pause(looks: u32) {
+fn pause(polls: u32) {
     const SPINS: u32 = 200;
     const YIELDS: u32 = 2000;
-    const NAP: Duration = Duration::from_micros(50);
-    match looks {
+    const SLEEP: Duration = Duration::from_micros(50);
+    match polls {
         ..SPINS => std::hint::spin_loop(),
         SPINS..YIELDS => std::thread::yield_now(),
-        YIELDS.. => std::thread::sleep(NAP),
+        YIELDS.. => std::thread::sleep(SLEEP),
     }
 }
 
 fn nccl_is_late() -> String {
-    let known = match ras::status(RAS_LIMIT) {
-        Ok(known) => format!("; its RAS service says:\n{known}"),
-        Err(error) => format!("; its RAS service cannot be asked: {error}"),
+    let status = match ras::status(RAS_LIMIT) {
+        Ok(status) => format!("; status of its RAS service:\n{status}"),
+        Err(error) => format!("; its RAS service cannot be queried: {error}"),
     };
-    format!("the deadline passed while waiting for NCCL{known}")
+    format!("NCCL did not complete the operation within the timeout of the group{status}")
 }

@@ -1,5 +1,5 @@
-//! Device operations by NCCL. NCCL reduces in an order of its own; for the canonical order ranks
-//! exchange slices and fold them.
+//! Device operations through NCCL. NCCL reduces in its own order; for the canonical order, ranks exchange
+//! slices and fold them on the device.
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::runtime::nccl::{BufferLease, Communicator};
 /// Bytes of scratch memory of a device for reductions in the canonical order.
 const SCRATCH_BYTES: usize = 128 << 20;
 
+/// NCCL backend of a device group.
 pub(super) struct Nccl {
     pub(super) communicator: Communicator,
     /// Kernels for the canonical order; `None`: NCCL reduces in its own order.
@@ -26,26 +27,27 @@ impl Nccl {
         if self.folder.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
     }
 
-    /// Reduces for all ranks or for one.
+    /// Reduces the data of all ranks; all of them or the root receive the result.
     pub(super) fn reduce<T: DeviceElement>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         goal: Goal,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (stream, len) = (patience.stream, data.len());
-        let Some(folder) = &mut self.folder else {
+        let (stream, len) = (deadline.stream, data.len());
+        let Some(executor) = &mut self.folder else {
             let nccl = &mut self.communicator;
-            let begun = match goal {
+            let started = match goal {
                 Goal::Root(root) => nccl.reduce(data, op, root, stream),
                 Goal::All | Goal::Parts => nccl.all_reduce(data, op, stream),
             };
-            return Ok(begun?);
+            return Ok(started?);
         };
         let data = BufferLease::to_write(data, stream);
-        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
-        let ranks = patience.ranks();
+        let mut fold =
+            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
+        let ranks = deadline.ranks();
         turns(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
             .try_for_each(|turn| fold.take(&turn, &data, &data))
     }
@@ -53,20 +55,22 @@ impl Nccl {
     /// Reduces so that rank `r` receives part `r`.
     pub(super) fn reduce_scatter<T: DeviceElement>(
         &mut self,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (stream, len) = (patience.stream, ours.len());
-        let Some(folder) = &mut self.folder else {
-            return Ok(self.communicator.reduce_scatter(all, ours, op, stream)?);
+        let (stream, len) = (deadline.stream, output.len());
+        let Some(executor) = &mut self.folder else {
+            return Ok(self.communicator.reduce_scatter(input, output, op, stream)?);
         };
-        let (all, ours) = (BufferLease::to_read(all, stream), BufferLease::to_write(ours, stream));
-        let mut fold = Canonical { nccl: &mut self.communicator, folder, op, patience };
-        let ranks = patience.ranks();
+        let (input, output) =
+            (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
+        let mut fold =
+            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
+        let ranks = deadline.ranks();
         turns(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.take(&turn, &all, &ours))
+            .try_for_each(|turn| fold.take(&turn, &input, &output))
     }
 }
 
@@ -79,12 +83,12 @@ struct Canonical<'a> {
 }
 
 impl Canonical<'_> {
-    /// Enqueues one turn on the stream.
+    /// Enqueues one round on the stream.
     fn take<T: DeviceElement>(
         &mut self,
         turn: &Turn,
-        given: &BufferLease<'_, T>,
-        taken: &BufferLease<'_, T>,
+        input: &BufferLease<'_, T>,
+        output: &BufferLease<'_, T>,
     ) -> Result<(), Trouble> {
         let stream: &Arc<CudaStream> = self.patience.stream;
         let (_, parts) = self.patience.ranks();
@@ -92,13 +96,13 @@ impl Canonical<'_> {
         {
             let mut scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
             let scratch = BufferLease::to_write(&mut scratch, stream);
-            self.nccl.exchange_held((given, &turn.gives), (&scratch, &turn.takes), stream)?;
+            self.nccl.exchange_held((input, &turn.gives), (&scratch, &turn.takes), stream)?;
         }
         self.patience.taken_up(self.nccl)?;
         self.folder.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
         let scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
         let scratch = BufferLease::to_read(&scratch, stream);
-        self.nccl.exchange_held((&scratch, &turn.results), (taken, &turn.places), stream)?;
+        self.nccl.exchange_held((&scratch, &turn.results), (output, &turn.places), stream)?;
         self.patience.taken_up(self.nccl)
     }
 }

@@ -1,4 +1,4 @@
-//! Pipeline of an operation on device data by way of the host, in chunks: while one chunk is
+//! Pipeline of an operation on device data through host memory, in chunks: while one chunk is
 //! processed, the next one is copied to the host and the previous one back to the device.
 
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl BufferSide {
         }
     }
 
-    /// The same range of every part.
+    /// Returns the range `chunk` of every part.
     fn ranges(self, chunk: &Range<usize>) -> Vec<Range<usize>> {
         let (start, end) = (chunk.start.min(self.part()), chunk.end.min(self.part()));
         if start == end {
@@ -90,17 +90,17 @@ impl BufferSide {
 /// Chunks of an operation that fit slots of `slot_len` elements. `parts` is the largest number of
 /// parts that any rank has in a slot; if it is equal on all ranks, so is their number of chunks.
 pub(super) fn steps(
-    out: BufferSide,
-    back: BufferSide,
+    input: BufferSide,
+    output: BufferSide,
     parts: usize,
     slot_len: usize,
 ) -> impl Iterator<Item = ChunkStep> {
     let chunk = (slot_len / parts.max(1)).max(1);
-    let len = out.part().max(back.part());
+    let len = input.part().max(output.part());
     let starts = (0..len).step_by(chunk);
     starts.map(move |start| {
         let range = start..(start + chunk).min(len);
-        ChunkStep { len: range.len(), out: out.ranges(&range), back: back.ranges(&range) }
+        ChunkStep { len: range.len(), out: input.ranges(&range), back: output.ranges(&range) }
     })
 }
 

@@ -1,5 +1,5 @@
-//! Device operations by way of the host: the operations of the host's group on chunks of pinned
-//! memory of the segment, while other chunks are copied.
+//! Device operations through host memory: the host's group runs them on chunks in pinned memory of the
+//! segment, while other chunks are copied.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::runtime::error::{CollectiveError, Error, Result};
 use crate::runtime::group::Group;
 use crate::runtime::memory::{CallMemory, Finish, SharedMemory};
 
-/// Streams and pinned memory for the operations of a group by way of the host.
+/// Staged backend of a device group: streams and pinned memory.
 pub(super) struct Staged {
     pinned: Pinned,
     streams: [Arc<CudaStream>; 2],
 }
 
-/// Division of an operation into chunks.
+/// Division of an operation into chunks: the memory of this rank, and the parts in a slot.
 #[derive(Clone, Copy)]
 struct Cut {
     out: BufferSide,
@@ -33,9 +33,9 @@ struct Cut {
 impl Staged {
     pub(super) fn new(group: &Group, context: &Arc<CudaContext>) -> Result<Self> {
         let stream = || {
-            let made = context.new_stream();
-            made.map_err(|error| {
-                Error::Device(format!("cannot make a stream: {}", words_of(error)))
+            let stream = context.new_stream();
+            stream.map_err(|error| {
+                Error::Device(format!("cannot create a CUDA stream: {}", words_of(error)))
             })
         };
         let pinned = Pinned::new(context, |bytes| group.alloc(bytes))?;
@@ -47,9 +47,9 @@ impl Staged {
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        self.in_place(data, (true, true), patience, |memory| {
+        self.in_place(data, (true, true), deadline, |memory| {
             group.blocking(|engine| engine.all_reduce(memory, op, Finish::Keep))
         })
     }
@@ -60,10 +60,10 @@ impl Staged {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         root: usize,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let is_root = group.rank() == root;
-        self.in_place(data, (true, is_root), patience, |memory| {
+        self.in_place(data, (true, is_root), deadline, |memory| {
             group.blocking(|engine| engine.reduce(memory, op, root))
         })
     }
@@ -73,10 +73,10 @@ impl Staged {
         group: &Group,
         data: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let is_root = group.rank() == root;
-        self.in_place(data, (is_root, !is_root), patience, |memory| {
+        self.in_place(data, (is_root, !is_root), deadline, |memory| {
             group.blocking(|engine| engine.broadcast(memory, root))
         })
     }
@@ -84,78 +84,78 @@ impl Staged {
     pub(super) fn all_gather<T: DeviceElement>(
         &mut self,
         group: &Group,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
-        patience: &DeviceDeadline<'_>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
-        let cut = Cut::apart(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
-        self.apart((ours, all), cut, patience, |step, ChunkBuffer { input, output }| {
-            group.all_gather(&input[..step.len], &mut output[..world * step.len])
+        let (world, part) = (group.world_size(), input.len());
+        let chunking = Cut::apart(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            group.all_gather(&slot.input[..step.len], &mut slot.output[..world * step.len])
         })
     }
 
     pub(super) fn reduce_scatter<T: DeviceElement>(
         &mut self,
         group: &Group,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
-        let cut = Cut::apart(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
-        self.apart((all, ours), cut, patience, |step, ChunkBuffer { input, output }| {
-            group.reduce_scatter(&input[..world * step.len], &mut output[..step.len], op)
+        let (world, part) = (group.world_size(), output.len());
+        let chunking = Cut::apart(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            group.reduce_scatter(&slot.input[..world * step.len], &mut slot.output[..step.len], op)
         })
     }
 
     pub(super) fn gather<T: DeviceElement>(
         &mut self,
         group: &Group,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), input.len());
         let is_root = group.rank() == root;
         let back = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let cut = Cut::apart(BufferSide::Whole(part), back, world);
-        self.apart((ours, all), cut, patience, |step, ChunkBuffer { input, output }| {
-            let taken = if is_root { world * step.len } else { 0 };
-            group.gather(&input[..step.len], &mut output[..taken], root)
+        let chunking = Cut::apart(BufferSide::Whole(part), back, world);
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            let output_len = if is_root { world * step.len } else { 0 };
+            group.gather(&slot.input[..step.len], &mut slot.output[..output_len], root)
         })
     }
 
     pub(super) fn scatter<T: DeviceElement>(
         &mut self,
         group: &Group,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         root: usize,
-        patience: &DeviceDeadline<'_>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let (world, part) = (group.world_size(), ours.len());
+        let (world, part) = (group.world_size(), output.len());
         let is_root = group.rank() == root;
         let out = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let cut = Cut::apart(out, BufferSide::Whole(part), world);
-        self.apart((all, ours), cut, patience, |step, ChunkBuffer { input, output }| {
-            let given = if is_root { world * step.len } else { 0 };
-            group.scatter(&input[..given], &mut output[..step.len], root)
+        let chunking = Cut::apart(out, BufferSide::Whole(part), world);
+        self.apart((input, output), chunking, deadline, |step, slot| {
+            let input_len = if is_root { world * step.len } else { 0 };
+            group.scatter(&slot.input[..input_len], &mut slot.output[..step.len], root)
         })
     }
 
     pub(super) fn all_to_all<T: DeviceElement>(
         &mut self,
         group: &Group,
-        given: &impl DevicePtr<T>,
-        taken: &mut impl DevicePtrMut<T>,
-        patience: &DeviceDeadline<'_>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
         let world = group.world_size();
-        let side = BufferSide::Parts(world, given.len() / world);
-        self.apart((given, taken), Cut::apart(side, side, world), patience, |step, slot| {
+        let side = BufferSide::Parts(world, input.len() / world);
+        self.apart((input, output), Cut::apart(side, side, world), deadline, |step, slot| {
             let len = world * step.len;
             group.all_to_all(&slot.input[..len], &mut slot.output[..len])
         })
@@ -164,18 +164,19 @@ impl Staged {
     pub(super) fn send_recv<T: DeviceElement>(
         &mut self,
         group: &Group,
-        (values, to): (&impl DevicePtr<T>, usize),
-        (taken, from): (&mut impl DevicePtrMut<T>, usize),
-        patience: &DeviceDeadline<'_>,
+        (input, to): (&impl DevicePtr<T>, usize),
+        (output, from): (&mut impl DevicePtrMut<T>, usize),
+        deadline: &DeviceDeadline<'_>,
     ) -> Result<(), Trouble> {
-        let cut = Cut::apart(BufferSide::Whole(values.len()), BufferSide::Whole(taken.len()), 1);
-        self.apart((values, taken), cut, patience, |step, ChunkBuffer { input, output }| {
+        let chunking =
+            Cut::apart(BufferSide::Whole(input.len()), BufferSide::Whole(output.len()), 1);
+        self.apart((input, output), chunking, deadline, |step, slot| {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
-            let (given, wanted) = (total(&step.out), total(&step.back));
-            let sends = [(to, &input[..given])];
-            let recvs = vec![(from, &mut output[..wanted])];
-            let sends = if given == 0 { &[][..] } else { &sends[..] };
-            group.exchange(sends, if wanted == 0 { Vec::new() } else { recvs })
+            let (sent, received) = (total(&step.out), total(&step.back));
+            let sends = [(to, &slot.input[..sent])];
+            let recvs = vec![(from, &mut slot.output[..received])];
+            let sends = if sent == 0 { &[][..] } else { &sends[..] };
+            group.exchange(sends, if received == 0 { Vec::new() } else { recvs })
         })
     }
 
@@ -183,15 +184,16 @@ impl Staged {
     fn in_place<T: DeviceElement>(
         &mut self,
         data: &mut impl DevicePtrMut<T>,
-        (gives, takes): (bool, bool),
-        patience: &DeviceDeadline<'_>,
+        (is_input, is_output): (bool, bool),
+        deadline: &DeviceDeadline<'_>,
         mut work: impl FnMut(CallMemory<'_, T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
         let side = |is_used| if is_used { BufferSide::Whole(data.len()) } else { BufferSide::None };
-        let cut = Cut { out: side(gives), back: side(takes), parts: 1, is_in_place: true };
+        let chunking =
+            Cut { out: side(is_input), back: side(is_output), parts: 1, is_in_place: true };
         let [out, back] = self.streams.clone();
         let ends = Ends::in_place(data, &out);
-        self.run(ends, (&out, &back), cut, patience, |step, slot| {
+        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
             work(CallMemory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
         })
     }
@@ -199,14 +201,14 @@ impl Staged {
     /// Runs an operation from one memory to another.
     fn apart<T: DeviceElement>(
         &mut self,
-        (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
-        cut: Cut,
-        patience: &DeviceDeadline<'_>,
+        (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
+        chunking: Cut,
+        deadline: &DeviceDeadline<'_>,
         work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
         let [out, back] = self.streams.clone();
-        let ends = Ends::apart((given, &out), (taken, &back));
-        self.run(ends, (&out, &back), cut, patience, work)
+        let ends = Ends::apart((input, &out), (output, &back));
+        self.run(ends, (&out, &back), chunking, deadline, work)
     }
 
     /// Runs `work` on every chunk between its copy to the host and its copy back.
@@ -214,23 +216,25 @@ impl Staged {
         &mut self,
         ends: Ends<'_, T>,
         streams: (&Arc<CudaStream>, &Arc<CudaStream>),
-        cut: Cut,
-        patience: &DeviceDeadline<'_>,
+        chunking: Cut,
+        deadline: &DeviceDeadline<'_>,
         mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
     ) -> Result<(), Trouble> {
-        let steps = steps(cut.out, cut.back, cut.parts, Pinned::slot_len::<T>());
+        let steps = steps(chunking.out, chunking.back, chunking.parts, Pinned::slot_len::<T>());
         let steps: Vec<ChunkStep> = steps.collect();
-        let late = || "the deadline passed while waiting for copies of the GPU".to_owned();
+        let timeout_message =
+            || "the GPU did not complete a copy within the timeout of the group".to_owned();
         let mut copier = DeviceCopier::new(&mut self.pinned, streams, ends);
-        let wait =
-            |is_done: &mut dyn FnMut() -> Result<bool, Trouble>| patience.wait(is_done, late);
-        run(&mut copier, &steps, cut.is_in_place, wait, |step, slot| Ok(work(step, slot)?))
+        let wait = |is_done: &mut dyn FnMut() -> Result<bool, Trouble>| {
+            deadline.wait(is_done, timeout_message)
+        };
+        run(&mut copier, &steps, chunking.is_in_place, wait, |step, slot| Ok(work(step, slot)?))
     }
 }
 
 impl Cut {
-    fn apart(out: BufferSide, back: BufferSide, parts: usize) -> Self {
-        Self { out, back, parts, is_in_place: false }
+    fn apart(input: BufferSide, output: BufferSide, parts: usize) -> Self {
+        Self { out: input, back: output, parts, is_in_place: false }
     }
 }
 

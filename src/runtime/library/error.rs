@@ -1,4 +1,4 @@
-//! Errors of opening a library of NVIDIA.
+//! Error of opening one of NVIDIA's libraries.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub enum LibraryError {
         refused: Vec<(PathBuf, String)>,
     },
     /// The library lacks a function.
-    #[error("`{}` is no {} that we can use: it lacks `{symbol}`", .path.display(), .wanted.name)]
+    #[error("`{}` is not a usable {}: it has no function `{symbol}`", .path.display(), .wanted.name)]
     MissingSymbol {
         /// Library that was searched for.
         wanted: &'static LibrarySpec,
@@ -39,13 +39,14 @@ pub enum LibraryError {
     },
 }
 
+/// Largest number of directories that the message lists.
 const SHOWN_MAX: usize = 6;
 
 fn show(paths: &[PathBuf]) -> String {
     let mut shown: Vec<String> =
         paths.iter().take(SHOWN_MAX).map(|path| format!("`{}`", path.display())).collect();
-    if let Some(more) = paths.len().checked_sub(SHOWN_MAX).filter(|more| 0 < *more) {
-        shown.push(format!("{more} more directories"));
+    if let Some(rest) = paths.len().checked_sub(SHOWN_MAX).filter(|rest| 0 < *rest) {
+        shown.push(format!("{rest} more directories"));
     }
     shown.push("the directories of the system's loader".to_owned());
     shown.join(", ")

@@ -1,4 +1,4 @@
-//! Opened libraries and their functions.
+//! Opening of a shared library, and look-up of its functions.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ macro_rules! functions {
     };
     (
         @ $first:ident, $($field:ident = $symbol:ident ( $($argument:ty),* ) -> $result:ty;)*
-        $(? $also:ident = $name:ident ( $($given:ty),* ) -> $returned:ty;)*
+        $(? $optional:ident = $name:ident ( $($parameter:ty),* ) -> $output:ty;)*
     ) => {
         /// All functions that are called; each was looked up when the library was opened.
         pub(super) struct Functions {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
-            $(pub(super) $also: Option<unsafe extern "C" fn($($given),*) -> $returned>,)*
+            $(pub(super) $optional: Option<unsafe extern "C" fn($($parameter),*) -> $output>,)*
         }
 
         impl $crate::runtime::library::FunctionTable for Functions {
@@ -48,7 +48,7 @@ macro_rules! functions {
                         let found = unsafe { library.get(symbol) };
                         *found.map_err(|_| stringify!($symbol))?
                     },)*
-                    $($also: {
+                    $($optional: {
                         let symbol = concat!(stringify!($name), "\0").as_bytes();
                         // SAFETY: as above.
                         unsafe { library.get(symbol) }.ok().map(|found| *found)
@@ -64,7 +64,7 @@ macro_rules! functions {
 }
 pub(crate) use functions;
 
-/// A library that stays open.
+/// An open library, which is never closed.
 pub(crate) struct OpenLibrary<F> {
     /// The file that was loaded.
     pub(crate) path: PathBuf,
@@ -75,10 +75,10 @@ impl<F: FunctionTable> OpenLibrary<F> {
     /// Opens the first library that is found: the file that the variable names, or the one that a
     /// Python worker of this environment would load, or the system's.
     pub(crate) fn open(wanted: &'static LibrarySpec) -> Result<Self, LibraryError> {
-        let places = Places::of_environment(wanted.variable);
-        match Self::open_first(wanted, places.candidates(wanted.files)) {
+        let search_path = Places::of_environment(wanted.variable);
+        match Self::open_first(wanted, search_path.candidates(wanted.files)) {
             Err(LibraryError::NotLoadable { refused, .. }) if refused.is_empty() => {
-                Err(LibraryError::NotFound { wanted, searched: places.directories() })
+                Err(LibraryError::NotFound { wanted, searched: search_path.directories() })
             }
             found => found,
         }
@@ -93,7 +93,7 @@ impl<F: FunctionTable> OpenLibrary<F> {
         for path in files {
             match open_file(&path) {
                 Ok(library) => return Self::bind(library, path, wanted),
-                Err(words) => refused.push((path, words)),
+                Err(message) => refused.push((path, message)),
             }
         }
         // A bare name that the loader does not find needs no line of its own.
@@ -171,10 +171,9 @@ pub(crate) unsafe fn text(pointer: *const c_char) -> Option<String> {
 
 /// The loader's message, without the path that precedes it.
 fn words_of(error: &libloading::Error, path: &Path) -> String {
-    let words =
+    let message =
         std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     let path = path.to_string_lossy();
-    let words =
-        words.strip_prefix(&*path).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&words);
-    words.to_owned()
+    let reason = message.strip_prefix(&*path).and_then(|rest| rest.strip_prefix(": "));
+    reason.unwrap_or(&message).to_owned()
 }

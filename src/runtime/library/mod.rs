@@ -1,5 +1,5 @@
-//! Libraries of NVIDIA, opened at run time where a Python worker of the same environment would find
-//! them.
+//! NVIDIA's libraries, which are opened at run time from the place where a Python worker of the same
+//! environment finds them.
 //!
 //! The bindings are written by hand: result codes are plain numbers, because a later version can return
 //! codes that the current header does not define, and the error for a missing library lists the
@@ -7,7 +7,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `search` | search path |
+//! | `search` | search path: Python environments, then the system's loader |
 //! | `ffi` | opening of a library and look-up of its functions |
 //! | `error` | errors |
 

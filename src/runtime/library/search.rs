@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::base::env_vars;
 use crate::os::shared_libraries::{library_directories, python_packages};
 
-/// Settings of the environment that determine where libraries are searched.
+/// Search path for libraries, from the settings of the environment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     /// File that the user has named; no other is tried.
@@ -60,8 +60,9 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/libraries/nccl").join(name);
         for file in files {
             let file = root.join(file);
-            std::fs::create_dir_all(file.parent().expect("a file has a directory")).expect("made");
-            std::fs::write(file, "").expect("written");
+            std::fs::create_dir_all(file.parent().expect("a file has a directory"))
+                .expect("a new directory");
+            std::fs::write(file, "").expect("a new file");
         }
         root
     }
@@ -71,12 +72,12 @@ mod tests {
         let wheel = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
         let venv = root("venv", &[wheel]);
         let other = root("other", &["libnccl.so", "libnccl.so.2"]);
-        let places = Places {
+        let search_path = Places {
             given: None,
             loader_path: Some(other.clone().into_os_string()),
             roots: vec![venv.clone()],
         };
-        let candidates = places.candidates(&NAMES);
+        let candidates = search_path.candidates(&NAMES);
         let expect = [venv.join(wheel), other.join("libnccl.so.2"), other.join("libnccl.so")];
         assert_eq!(candidates[..3], expect);
         let last = &candidates[candidates.len() - 2..];
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn search_tries_only_the_named_file() {
-        let places = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
-        assert_eq!(places.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
+        let search_path = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
+        assert_eq!(search_path.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
     }
 }

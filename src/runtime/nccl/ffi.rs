@@ -1,4 +1,4 @@
-//! Functions of the NCCL library.
+//! Functions of the NCCL library, opened at run time.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
@@ -43,7 +43,7 @@ impl Version {
     /// First version with nonblocking communicators and with splitting.
     pub const LEAST: Self = Self(2_18_03);
 
-    /// Creates the version from the number that the library returns.
+    /// Returns the number that `ncclGetVersion` returns for this version.
     pub fn code(self) -> u32 {
         self.0
     }

@@ -18,7 +18,7 @@ use super::ffi::{
 };
 use crate::runtime::element::{Dtype, Element, ReduceOp};
 
-/// State of the operation that was started last.
+/// State of the operation that was started last; see `ncclCommGetAsyncError`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommProgress {
     Underway,
@@ -103,9 +103,7 @@ impl Communicator {
         match state {
             SUCCESS => Ok(CommProgress::Done),
             IN_PROGRESS => Ok(CommProgress::Underway),
-            code => {
-                self.library.check("the communicator of NCCL", code).map(|()| CommProgress::Done)
-            }
+            code => self.library.check("NCCL communicator", code).map(|()| CommProgress::Done),
         }
     }
 
@@ -162,38 +160,38 @@ impl Communicator {
         })
     }
 
-    /// Gathers every rank's `ours`, in rank order; `all` is world size times as long.
+    /// Gathers the `input` of all ranks, in rank order; `output` is world size times as long.
     pub(crate) fn all_gather<T: Element>(
         &mut self,
-        ours: &impl DevicePtr<T>,
-        all: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = ours.len();
-        self.apart("ncclAllGather", (ours, all), stream, |nccl, memory, comm, on| {
+        let count = input.len();
+        self.apart("ncclAllGather", (input, output), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
             // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
         })
     }
 
-    /// Writes this rank's part of the reduction to `ours`; `all` is world size times as long.
+    /// Writes this rank's part of the reduction to `output`; `input` is world size times as long.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
-        all: &impl DevicePtr<T>,
-        ours: &mut impl DevicePtrMut<T>,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let count = ours.len();
-        self.apart("ncclReduceScatter", (all, ours), stream, |nccl, memory, comm, on| {
+        let count = output.len();
+        self.apart("ncclReduceScatter", (input, output), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
             // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op_code(op), comm, on) }
         })
     }
 
-    /// Starts a call on one memory, which outlives the work on the stream.
+    /// Starts an in-place call; the memory outlives the work on the stream.
     fn in_place<T: Element>(
         &mut self,
         function: &'static str,
@@ -207,44 +205,44 @@ impl Communicator {
         begun(&self.library, function, code)
     }
 
-    /// Starts a call on two memories, one of which is read and the other written.
+    /// Starts an out-of-place call, which reads the input and writes the output.
     fn apart<T: Element>(
         &mut self,
         function: &'static str,
-        (given, taken): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
+        (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
         stream: &CudaStream,
         call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
     ) -> Result<(), NcclError> {
-        let (from, _reads) = given.device_ptr(stream);
-        let (to, _writes) = taken.device_ptr_mut(stream);
+        let (from, _reads) = input.device_ptr(stream);
+        let (to, _writes) = output.device_ptr_mut(stream);
         let code = call(&self.library.functions, Memory::of::<T>(from, to), self.raw, raw(stream));
         begun(&self.library, function, code)
     }
 
-    /// Sends pieces of `given` to peers and receives pieces of `taken` from peers, all at once.
+    /// Sends pieces of `input` to peers and receives pieces of `output` from peers, in one group call.
     pub(crate) fn exchange<T: Element>(
         &mut self,
-        (given, sends): (&impl DevicePtr<T>, &[PeerSlice]),
-        (taken, recvs): (&mut impl DevicePtrMut<T>, &[PeerSlice]),
+        (input, sends): (&impl DevicePtr<T>, &[PeerSlice]),
+        (output, recvs): (&mut impl DevicePtrMut<T>, &[PeerSlice]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
-        let (given, taken) =
-            (BufferLease::to_read(given, stream), BufferLease::to_write(taken, stream));
-        self.exchange_held((&given, sends), (&taken, recvs), stream)
+        let (input, output) =
+            (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
+        self.exchange_held((&input, sends), (&output, recvs), stream)
     }
 
-    /// Does the same on memory that the stream holds.
+    /// Same as [`Self::exchange`], for memory that is already leased to the stream.
     pub(crate) fn exchange_held<T: Element>(
         &mut self,
-        (given, sends): (&BufferLease<'_, T>, &[PeerSlice]),
-        (taken, recvs): (&BufferLease<'_, T>, &[PeerSlice]),
+        (input, sends): (&BufferLease<'_, T>, &[PeerSlice]),
+        (output, recvs): (&BufferLease<'_, T>, &[PeerSlice]),
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let inside =
             |len: usize, piece: &PeerSlice| piece.1.start <= piece.1.end && piece.1.end <= len;
-        assert!(sends.iter().all(|piece| inside(given.len, piece)), "a part lies inside the whole");
-        assert!(recvs.iter().all(|piece| inside(taken.len, piece)), "a part lies inside the whole");
-        let (from, to) = (given.at, taken.at);
+        assert!(sends.iter().all(|piece| inside(input.len, piece)), "a piece exceeds the input");
+        assert!(recvs.iter().all(|piece| inside(output.len, piece)), "a piece exceeds the output");
+        let (from, to) = (input.at, output.at);
         let functions = &self.library.functions;
         let address =
             |start: u64, piece: &PeerSlice| start + (piece.1.start * size_of::<T>()) as u64;
@@ -339,18 +337,19 @@ unsafe impl Sync for Registered {}
 pub(crate) struct BufferLease<'a, T> {
     at: u64,
     len: usize,
-    #[expect(dead_code, reason = "it is there to be dropped")]
+    #[expect(dead_code, reason = "dropping it releases the memory")]
     guard: SyncOnDrop<'a>,
     element: PhantomData<T>,
 }
 
 impl<'a, T> BufferLease<'a, T> {
-    /// Creates a handle for reading; the memory cannot be written through it.
+    /// Leases memory for reading; it cannot be written through the lease.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
         Self { at, len, guard, element: PhantomData }
     }
 
+    /// Leases memory for reading and writing.
     pub(crate) fn to_write(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);

@@ -1,7 +1,7 @@
-//! NCCL, opened at run time where it is found.
+//! NCCL, opened at run time: communicators, their operations and errors.
 //!
-//! The bindings of the [library](crate::runtime::library) are written by hand. Communicators are
-//! nonblocking, so every wait has a deadline and ends when a peer is lost.
+//! [`runtime::library`](crate::runtime::library) searches and opens it. Communicators are nonblocking,
+//! so every wait has a deadline and ends when a peer is lost.
 //!
 //! | file | contents |
 //! |---|---|
@@ -28,17 +28,17 @@ use crate::runtime::group::Group;
 /// call it. It is for programs with their own bindings of NCCL;
 /// [`DeviceGroup`](crate::runtime::device::DeviceGroup) calls it itself.
 pub fn share_id(group: &Group, library: &NcclLibrary) -> Result<UniqueId> {
-    let made = (group.rank() == 0).then(|| library.unique_id());
-    let mut words = [0u8; 1 + UNIQUE_ID_BYTES];
-    if let Some(Ok(id)) = &made {
-        words[0] = 1;
-        words[1..].copy_from_slice(&id.0);
+    let created = (group.rank() == 0).then(|| library.unique_id());
+    let mut message = [0u8; 1 + UNIQUE_ID_BYTES];
+    if let Some(Ok(id)) = &created {
+        message[0] = 1;
+        message[1..].copy_from_slice(&id.0);
     }
-    group.broadcast(&mut words, 0)?;
-    let [is_made, id @ ..] = words;
-    match made {
+    group.broadcast(&mut message, 0)?;
+    let [is_valid, id @ ..] = message;
+    match created {
         Some(Err(error)) => Err(Error::Device(error.to_string())),
-        _ if is_made == 1 => Ok(UniqueId(id)),
+        _ if is_valid == 1 => Ok(UniqueId(id)),
         _ => Err(Error::Device(format!("NCCL of rank {} failed", group.inner.roster.name(0)))),
     }
 }

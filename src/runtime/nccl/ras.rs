@@ -57,11 +57,11 @@ fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
     Ok(without_greetings(&String::from_utf8_lossy(&answer)))
 }
 
-/// The answer without the lines with which the service acknowledges each setting.
+/// Removes the lines with which the service acknowledges each setting.
 fn without_greetings(answer: &str) -> String {
-    let is_greeting =
+    let is_acknowledgement =
         |line: &str| line.starts_with("SERVER PROTOCOL") || line.trim() == "OK" || line.is_empty();
-    let lines = answer.lines().map(str::trim_end).skip_while(|line| is_greeting(line));
+    let lines = answer.lines().map(str::trim_end).skip_while(|line| is_acknowledgement(line));
     lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
 }
 
@@ -77,10 +77,10 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
-            let mut asked = vec![0; 256];
+            let mut request = vec![0; 256];
             let mut read = 0;
-            while !String::from_utf8_lossy(&asked[..read]).contains("VERBOSE STATUS\n") {
-                read += stream.read(&mut asked[read..]).expect("questions");
+            while !String::from_utf8_lossy(&request[..read]).contains("VERBOSE STATUS\n") {
+                read += stream.read(&mut request[read..]).expect("a request");
             }
             stream.write_all(b"SERVER PROTOCOL 2\nOK\nNCCL version 2.30.7\n\nrank 3 missing\n\n")
         });

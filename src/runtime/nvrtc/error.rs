@@ -19,10 +19,10 @@ pub enum NvrtcError {
         /// NVRTC's description of the code.
         meaning: String,
     },
-    /// The compiler refused the source.
-    #[error("NVRTC {version} refuses `{name}`: {log}")]
+    /// The source does not compile.
+    #[error("NVRTC {version} cannot compile `{name}`: {log}")]
     Refused {
-        /// Major and minor version of the compute capability.
+        /// Version of NVRTC, such as `13.0`.
         version: String,
         /// Name of the source.
         name: String,

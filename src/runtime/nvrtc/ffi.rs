@@ -48,10 +48,10 @@ impl fmt::Debug for Compiler {
     }
 }
 
-/// Result of a compilation.
+/// Compiled source: code of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// Code for the driver.
+    /// CUDA binary, which the driver loads.
     pub cubin: Vec<u8>,
     /// Output of the compiler, such as warnings.
     pub log: String,
@@ -104,7 +104,7 @@ impl Compiler {
     ) -> Result<Compiled, NvrtcError> {
         let target = format!("--gpu-architecture={architecture}");
         if [name, source].iter().chain(options).any(|text| text.contains('\0')) {
-            return Err(self.refused(name, "there is a zero byte in it".to_owned()));
+            return Err(self.refused(name, "it contains a zero byte".to_owned()));
         }
         let options = [target.as_str(), "--fmad=false", "--std=c++17"]
             .into_iter()
@@ -139,7 +139,7 @@ impl Compiler {
     }
 }
 
-/// A program of the compiler.
+/// A source that was passed to the compiler (`nvrtcProgram`).
 struct Source<'c> {
     compiler: &'c Compiler,
     raw: Program,
@@ -166,11 +166,12 @@ impl<'c> Source<'c> {
     }
 
     fn compile(&self, options: &[CString]) -> Result<(), NvrtcError> {
-        let words: Vec<*const c_char> = options.iter().map(|word| word.as_ptr()).collect();
-        let count = words.len() as c_int;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let count = pointers.len() as c_int;
         // SAFETY: the program is live, and the count is that of the strings.
-        let code =
-            unsafe { (self.compiler.functions.compile_program)(self.raw, count, words.as_ptr()) };
+        let code = unsafe {
+            (self.compiler.functions.compile_program)(self.raw, count, pointers.as_ptr())
+        };
         self.compiler.check("nvrtcCompileProgram", code)
     }
 
@@ -213,5 +214,5 @@ impl Drop for Source<'_> {
 }
 
 fn c_string(text: &str) -> CString {
-    CString::new(text).expect("checked before")
+    CString::new(text).expect("`compile` has rejected zero bytes")
 }

@@ -2,7 +2,7 @@
 //!
 //! Compiling needs neither a GPU nor a driver.
 //!
-//! | file | what for |
+//! | file | contents |
 //! |---|---|
 //! | `ffi` | functions of the library |
 //! | `error` | errors |

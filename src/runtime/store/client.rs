@@ -28,17 +28,17 @@ pub enum ClientError {
     #[error(transparent)]
     Refused(#[from] StoreRefusal),
     /// The reply does not match the request.
-    #[error("the store gave an answer that means nothing here")]
+    #[error("the store sent an unexpected reply")]
     Nonsense,
     /// The deadline passed.
-    #[error("no answer in time")]
+    #[error("the store sent no reply within the deadline")]
     Deadline,
 }
 
 /// Identity with which a client connects.
 #[derive(Clone, Debug)]
 pub struct StoreIdentity {
-    /// Job.
+    /// Job that the client belongs to.
     pub job: JobId,
     /// Epoch: number of the start of the job.
     pub epoch: Epoch,
@@ -59,7 +59,7 @@ pub struct Client {
     at: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
-    /// Answers on their way to questions that were given up.
+    /// Number of replies still to come, to requests that timed out.
     owed: usize,
 }
 
@@ -175,7 +175,7 @@ impl Client {
         }
     }
 
-    /// Receives the answer to the last request, after those to requests that timed out.
+    /// Receives the reply to the last request, after the replies to requests that timed out.
     fn answer(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
         while 0 < self.owed {
             self.receive(deadline)?;
@@ -184,7 +184,7 @@ impl Client {
         self.receive(deadline)
     }
 
-    /// Sends a request without waiting for the answer; [`Self::receive`] returns it.
+    /// Sends a request without waiting for the reply; [`Self::receive`] returns it.
     pub(crate) fn send(&mut self, request: &StoreRequest) -> Result<(), ClientError> {
         let plain = postcard::to_allocvec(request).expect("texts and numbers serialize");
         let mut wire = Vec::new();
@@ -192,6 +192,7 @@ impl Client {
         Ok(self.stream.write_all(&wire)?)
     }
 
+    /// Receives the next reply.
     pub(crate) fn receive(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
         loop {
             if let Some(plain) = self.channel.open(&mut self.received)? {
@@ -217,11 +218,11 @@ fn connect(
         if left.is_zero() {
             return Err(ClientError::Deadline);
         }
-        let called = match from.filter(|from| is_on_the_way(*from, address)) {
+        let connected = match from.filter(|from| is_on_the_way(*from, address)) {
             Some(from) => connect_from(from, address, left),
             None => TcpStream::connect_timeout(&address, left),
         };
-        let error = match called {
+        let error = match connected {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };

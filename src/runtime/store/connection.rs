@@ -1,4 +1,4 @@
-//! Server's side of one connection to the store, which decodes received bytes into requests.
+//! Server side of one connection to the store: decodes received bytes into requests.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,15 +27,15 @@ pub(super) enum ConnectionError {
     Flight(#[from] FlightError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it belongs to epoch {theirs}, we to epoch {ours}")]
+    #[error("it belongs to epoch {theirs}, the store to epoch {ours}")]
     WrongEpoch { ours: Epoch, theirs: Epoch },
-    #[error("rank {0} is connected already")]
+    #[error("rank {0} is already connected")]
     Taken(Rank),
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    #[error("it sent a request that means nothing")]
+    #[error("it sent a malformed request")]
     Nonsense,
-    #[error("it does not read its answers")]
+    #[error("it does not read its replies")]
     Deaf,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -80,7 +80,7 @@ impl Connection {
         Ok(Self { stream, peer, stage, received: Vec::new(), to_send: Vec::new() })
     }
 
-    /// Time of the connection, if it has not authenticated yet.
+    /// Time at which the client connected, if it has not authenticated yet.
     pub(super) fn greeting_since(&self) -> Option<Instant> {
         match self.stage {
             Stage::Greeting { since } => Some(since),
@@ -99,7 +99,8 @@ impl Connection {
         if self.to_send.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
-    /// Reads and writes as many bytes as possible without blocking; an error if the peer is gone.
+    /// Reads and writes as many bytes as possible without blocking; an error if the peer has closed the
+    /// connection.
     pub(super) fn pump(&mut self) -> io::Result<()> {
         self.flush()?;
         let limit = match self.stage {
@@ -154,19 +155,19 @@ impl Connection {
         }
     }
 
-    /// Checks the key of a first flight and answers it.
+    /// Checks the key and epoch of a first flight and queues the reply.
     pub(super) fn admit(
         &mut self,
         greeted: &Greeted,
         key: &RankKey,
-        ours: Epoch,
-        taken: bool,
+        epoch: Epoch,
+        is_taken: bool,
         owner: (Rank, Purpose),
     ) -> Result<(), ConnectionError> {
         let accepted = accept(&greeted.flight, key)?;
         let theirs = accepted.epoch;
-        let answer = match taken {
-            _ if theirs != ours => HandshakeReply::WrongEpoch(ours),
+        let answer = match is_taken {
+            _ if theirs != epoch => HandshakeReply::WrongEpoch(epoch),
             true => HandshakeReply::Taken,
             false => HandshakeReply::Welcome,
         };
@@ -179,7 +180,7 @@ impl Connection {
                 Ok(())
             }
             None if answer == HandshakeReply::Taken => Err(ConnectionError::Taken(owner.0)),
-            None => Err(ConnectionError::WrongEpoch { ours, theirs }),
+            None => Err(ConnectionError::WrongEpoch { ours: epoch, theirs }),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::secure::{Preamble, Purpose, RankKey, Role};
 pub(super) const PENDING_MAX: usize = 64;
 /// Time limit for the authentication of a connection.
 pub(super) const GREETING_MAX: Duration = Duration::from_secs(5);
-/// Time limit for it while further connections wait.
+/// Time limit for the authentication while further connections wait.
 const GREETING_CROWDED: Duration = Duration::from_millis(500);
 /// Interval at which time limits are checked, while there are any.
 const TICK: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ pub type OnRefused = Box<dyn Fn(SocketAddr, &dyn Display) + Send>;
 
 /// Options of the server.
 pub struct ServerOptions {
-    /// Job.
+    /// Job that clients must belong to.
     pub job: JobId,
     /// Epoch: number of the start of the job.
     pub epoch: Epoch,
@@ -135,8 +135,8 @@ impl Service {
     fn poll(&mut self) -> io::Result<Ready> {
         let now = clock::now();
         self.rest_until = self.rest_until.filter(|until| now < *until);
-        let has_place = self.connections.len() < CONNECTIONS_MAX && self.make_place(now);
-        let listens = has_place && self.rest_until.is_none();
+        let has_room = self.connections.len() < CONNECTIONS_MAX && self.make_place(now);
+        let listens = has_room && self.rest_until.is_none();
         let timed = self.rest_until.is_some() || self.pending().next().is_some();
         let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
         let accepting = if listens { PollFlags::IN } else { PollFlags::empty() };
@@ -167,7 +167,7 @@ impl Service {
         let oldest = self.pending().min_by_key(|(_, since)| *since);
         match oldest {
             Some((id, since)) if GREETING_CROWDED <= now - since => {
-                self.refuse(id, &"no handshake while others waited");
+                self.refuse(id, &"handshake timed out (500 ms while other connections wait)");
                 true
             }
             _ => false,
@@ -177,7 +177,7 @@ impl Service {
     fn drop_late(&mut self, now: Instant) {
         let is_late = |(_, since): &(ClientId, Instant)| GREETING_MAX <= now - *since;
         for (id, _) in self.pending().filter(is_late).collect::<Vec<_>>() {
-            self.refuse(id, &"no handshake in time");
+            self.refuse(id, &"handshake timed out (5 s)");
         }
     }
 
@@ -226,9 +226,9 @@ impl Service {
         let Some(key) = (self.options.key_of)(rank) else {
             return self.refuse(id, &format!("there is no rank {rank}"));
         };
-        let taken = self.present.contains(&(rank, purpose));
+        let is_taken = self.present.contains(&(rank, purpose));
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.admit(greeted, &key, self.options.epoch, taken, (rank, purpose)) {
+        match connection.admit(greeted, &key, self.options.epoch, is_taken, (rank, purpose)) {
             Ok(()) => {
                 self.present.insert((rank, purpose));
             }
@@ -238,13 +238,13 @@ impl Service {
 
     fn tell(&mut self, client: ClientId, reply: &Reply) {
         let Some(connection) = self.connections.get_mut(&client) else { return };
-        let told = match connection.send(reply) {
+        let sent = match connection.send(reply) {
             Err(error) if error.is_too_long() => {
                 connection.send(&Reply::Refused(StoreRefusal::Bounds))
             }
-            told => told,
+            sent => sent,
         };
-        if told.is_err() {
+        if sent.is_err() {
             self.close(client);
         }
     }
@@ -266,8 +266,8 @@ impl Service {
         self.state.client_gone(id);
     }
 
-    /// Records the end of a rank's watch connection, which it holds as long as it lives, for other
-    /// ranks.
+    /// Records for other ranks that a rank has left: its watch connection, which stays open as long as
+    /// the rank lives, has ended.
     fn note_end(&mut self, (rank, purpose): (Rank, Purpose)) {
         if purpose == Purpose::Watch {
             let request = StoreRequest::Set { key: gone_key(rank), value: Vec::new() };

@@ -71,7 +71,7 @@ pub enum StoreRequest {
 }
 
 impl StoreRequest {
-    /// Whether the answer does not depend on requests of other clients.
+    /// Whether the reply does not depend on requests of other clients.
     pub(super) fn is_answered_at_once(&self) -> bool {
         match self {
             Self::Set { .. } | Self::SetOnce { .. } | Self::Peek { .. } | Self::Add { .. } => true,
@@ -97,19 +97,19 @@ pub enum Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum StoreRefusal {
     /// The key or value is too long, the request has too many keys, or the barrier has no clients.
-    #[error("the request is out of bounds")]
+    #[error("the request exceeds a limit of the store")]
     Bounds,
     /// The store is full.
     #[error("the store is full")]
     Full,
     /// The client sent a second request before the reply to the first.
-    #[error("the reply to an earlier request is still due")]
+    #[error("the previous request is not answered yet")]
     Busy,
     /// The key is not a counter.
     #[error("the value is not a counter")]
     NotACounter,
     /// Ranks used different counts for one barrier.
-    #[error("others wait at this barrier for another count")]
+    #[error("other clients wait at this barrier with a different count")]
     OtherCount,
 }
 
@@ -119,7 +119,7 @@ pub struct State {
     values: BTreeMap<String, Vec<u8>>,
     bytes: usize,
     waiting: HashMap<ClientId, Waiting>,
-    /// Who waits for a key that is not set.
+    /// Clients that wait for each key that is not set.
     by_key: BTreeMap<String, BTreeSet<ClientId>>,
     barriers: BTreeMap<String, (u32, BTreeSet<ClientId>)>,
 }
@@ -232,7 +232,7 @@ impl State {
             self.waiting.insert(client, Waiting::Barrier(key));
             return Vec::new();
         }
-        let (_, clients) = self.barriers.remove(&key).expect("it was looked up above");
+        let (_, clients) = self.barriers.remove(&key).expect("`entry` has inserted it");
         for client in &clients {
             self.waiting.remove(client);
         }
@@ -310,13 +310,13 @@ mod tests {
 
     /// Runs requests of clients; each line shows the replies, with their clients.
     #[track_caller]
-    fn check(story: &[(u64, StoreRequest, &str)]) {
+    fn check(steps: &[(u64, StoreRequest, &str)]) {
         let mut state = State::default();
-        for (client, request, expect) in story {
-            let told = state.step(ClientId(*client), request.clone());
-            let told: Vec<_> =
-                told.iter().map(|(id, reply)| format!("{}: {}", id.0, show(reply))).collect();
-            assert_eq!(told.join(", "), *expect, "after {request:?} of {client}");
+        for (client, request, expect) in steps {
+            let replies = state.step(ClientId(*client), request.clone());
+            let replies: Vec<_> =
+                replies.iter().map(|(id, reply)| format!("{}: {}", id.0, show(reply))).collect();
+            assert_eq!(replies.join(", "), *expect, "after {request:?} of {client}");
         }
     }
 
@@ -359,23 +359,24 @@ mod tests {
     fn store_barrier_opens_for_all_and_is_reusable() {
         check(&[
             (1, barrier(2), ""),
-            (2, barrier(3), "2: others wait at this barrier for another count"),
+            (2, barrier(3), "2: other clients wait at this barrier with a different count"),
             (2, barrier(2), "1: Done, 2: Done"),
             (2, barrier(1), "2: Done"),
-            (2, barrier(0), "2: the request is out of bounds"),
+            (2, barrier(0), "2: the request exceeds a limit of the store"),
         ]);
     }
 
     #[test]
     fn store_rejects_requests_out_of_bounds() {
         let mut state = State::default();
-        let mut ask = |request| show(&state.step(ClientId(1), request)[0].1);
-        assert_eq!(ask(set(&"k".repeat(257), "")), "the request is out of bounds");
-        assert_eq!(ask(set("k", &"v".repeat(VALUE_BYTES_MAX + 1))), "the request is out of bounds");
-        let full = (0..).map(|i| ask(set(&format!("{i}"), &"v".repeat(VALUE_BYTES_MAX))));
+        let refusal = StoreRefusal::Bounds.to_string();
+        let mut reply_to = |request| show(&state.step(ClientId(1), request)[0].1);
+        assert_eq!(reply_to(set(&"k".repeat(257), "")), refusal);
+        assert_eq!(reply_to(set("k", &"v".repeat(VALUE_BYTES_MAX + 1))), refusal);
+        let full = (0..).map(|i| reply_to(set(&format!("{i}"), &"v".repeat(VALUE_BYTES_MAX))));
         let stored = full.take_while(|reply| reply == "Done").count();
         assert!(stored * VALUE_BYTES_MAX < BYTES_MAX && BYTES_MAX < (stored + 2) * VALUE_BYTES_MAX);
-        assert_eq!(ask(wait(&["missing"; WAITED_KEYS_MAX + 1])), "the request is out of bounds");
+        assert_eq!(reply_to(wait(&["missing"; WAITED_KEYS_MAX + 1])), refusal);
     }
 
     #[test]

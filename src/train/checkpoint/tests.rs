@@ -1,11 +1,11 @@
 use super::*;
 
-/// A run of a GPT that knows two letters, saved by a build that wrote format 1.
+/// Checkpoint of a GPT with a vocabulary of two letters, in format 1.
 const OF_FORMAT_1: &[u8] = include_bytes!("../../../tests/vectors/checkpoint-format-1.safetensors");
 
 const SAMPLES: SampleRange = SampleRange { lanes: 4, batch_size: 2, seed: 5 };
 
-/// The bytes of a checkpoint of two kilobytes after step 300.
+/// Bytes of a checkpoint of two kilobytes after step 300.
 fn saved() -> Vec<u8> {
     let dir = std::env::temp_dir().join(format!("remuda-checkpoint-{}", std::process::id()));
     let path = dir.join(format!("{:?}.safetensors", std::thread::current().id()));
@@ -14,29 +14,30 @@ fn saved() -> Vec<u8> {
     let table = identity.parameters(1 << 20).expect("a small model");
     let flat = |from: f32| (0..table.len()).map(|at| from + at as f32).collect::<Vec<_>>();
     let moments = Moments { first: flat(0.5), second: flat(0.25) };
-    save(&path, &table, &identity, (300, SAMPLES), (&flat(-3.0), &moments)).expect("it is saved");
-    let bytes = fs::read(&path).expect("it is there");
-    fs::remove_file(&path).expect("it is there");
+    save(&path, &table, &identity, (300, SAMPLES), (&flat(-3.0), &moments))
+        .expect("saving succeeds");
+    let bytes = fs::read(&path).expect("the file exists");
+    fs::remove_file(&path).expect("the file exists");
     let _ = fs::remove_dir(&dir);
     bytes
 }
 
 #[test]
-fn checkpoint_is_found_as_it_was_saved() {
-    let (step, model, samples) = inspect_bytes(&saved()).expect("it is whole");
+fn checkpoint_is_read_as_saved() {
+    let (step, model, samples) = inspect_bytes(&saved()).expect("the checkpoint is valid");
     assert_eq!((step, samples), (300, Some(SAMPLES)));
     assert_eq!(model.to_string(), "mlp inputs=3 layers=1 width=2 classes=2 teacher=5");
 }
 
-/// Nothing in a file may decide how a run goes on without being covered by its digest.
+/// The digest covers everything in a file that affects the resumed run.
 #[test]
-fn no_flipped_bit_of_a_checkpoint_is_accepted() {
-    let whole = saved();
-    for at in 0..whole.len() {
-        // Every single bit, and patterns that turn a digit into another.
+fn checkpoint_with_a_flipped_bit_is_rejected() {
+    let valid = saved();
+    for at in 0..valid.len() {
+        // Every single bit, and patterns that change one digit into another.
         let masks = (0..8).map(|bit| 1u8 << bit).chain([0x03, 0x05, 0x09, 0x55, 0xaa, 0xff]);
         for mask in masks {
-            let mut flipped = whole.clone();
+            let mut flipped = valid.clone();
             flipped[at] ^= mask;
             assert!(inspect_bytes(&flipped).is_err(), "byte {at}, mask {mask:#04x}");
         }
@@ -44,29 +45,29 @@ fn no_flipped_bit_of_a_checkpoint_is_accepted() {
 }
 
 #[test]
-fn cut_or_longer_checkpoint_is_refused() {
-    let whole = saved();
-    for length in 0..whole.len() {
-        assert!(inspect_bytes(&whole[..length]).is_err(), "{length} bytes");
+fn checkpoint_of_wrong_length_is_rejected() {
+    let valid = saved();
+    for length in 0..valid.len() {
+        assert!(inspect_bytes(&valid[..length]).is_err(), "{length} bytes");
     }
-    let longer = [whole.as_slice(), &[0]].concat();
+    let longer = [valid.as_slice(), &[0]].concat();
     assert!(inspect_bytes(&longer).is_err());
 }
 
 #[test]
-fn digest_of_another_checkpoint_is_refused() {
-    let (whole, mut other) = (saved(), saved());
-    let digest = header(&whole).expect("it is whole").sha256;
-    let place = place_of(&whole, &digest).expect("it is in the header");
+fn checkpoint_with_a_foreign_digest_is_rejected() {
+    let (valid, mut other) = (saved(), saved());
+    let digest = header(&valid).expect("the checkpoint is valid").sha256;
+    let range = place_of(&valid, &digest).expect("the header contains the digest");
     let end = other.len() - 1;
     other[end] ^= 1;
-    other[place.clone()].copy_from_slice(&whole[place]);
+    other[range.clone()].copy_from_slice(&valid[range]);
     assert!(inspect_bytes(&other).is_err());
 }
 
 #[test]
-fn checkpoint_of_format_1_is_still_read() {
-    let (step, model, samples) = inspect_bytes(OF_FORMAT_1).expect("it is whole");
+fn checkpoint_of_format_1_is_read() {
+    let (step, model, samples) = inspect_bytes(OF_FORMAT_1).expect("the checkpoint is valid");
     assert!(model.to_string().starts_with("gpt "), "{model}");
     assert_eq!(step, 2);
     assert_eq!(samples, Some(SampleRange { lanes: 1, batch_size: 2, seed: 5 }));
@@ -76,28 +77,28 @@ fn checkpoint_of_format_1_is_still_read() {
 }
 
 #[test]
-fn large_file_that_is_no_checkpoint_is_not_read_whole() {
+fn checkpoint_reader_stops_early_in_other_files() {
     let path = std::env::temp_dir().join(format!("remuda-no-checkpoint-{}", std::process::id()));
     let file = File::create(&path).expect("a file");
-    file.set_len(1 << 36).expect("it has holes");
-    let refused = inspect(&path).expect_err("it holds zeros");
-    fs::remove_file(&path).expect("it is ours");
+    file.set_len(1 << 36).expect("a sparse file");
+    let refused = inspect(&path).expect_err("the file contains zeros");
+    fs::remove_file(&path).expect("the test has created it");
     assert!(matches!(refused, CheckpointError::Malformed { .. }), "{refused}");
-    let refused = inspect(Path::new("/dev/zero")).expect_err("it is a device");
+    let refused = inspect(Path::new("/dev/zero")).expect_err("a device is not a checkpoint");
     assert!(refused.to_string().ends_with("it is not a regular file: it is a device"), "{refused}");
 }
 
 #[test]
-fn earlier_checkpoints_are_tried_newest_first() {
+fn checkpoints_are_tried_newest_first() {
     let paths = || ["c", "b", "a"].map(PathBuf::from).to_vec();
     let malformed =
         |path: &Path| CheckpointError::Malformed { path: path.to_owned(), reason: String::new() };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let read = |path: &Path| if path == Path::new("c") { Err(malformed(path)) } else { Ok(7) };
     let found =
-        first_whole(paths(), read, |error| told.push(error.to_string())).expect("b is whole");
+        first_whole(paths(), read, |error| reported.push(error.to_string())).expect("b is valid");
     assert_eq!(found, (PathBuf::from("b"), 7));
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     let none = first_whole(paths(), |path| Err::<(), _>(malformed(path)), |_| ());
     assert!(matches!(none, Err(CheckpointError::Malformed { path, .. }) if path == Path::new("c")));
 }

@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use crate::train::model::{Init, ParameterTable};
 
-/// The sizes of a GPT.
+/// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GptConfig {
-    /// Different tokens.
+    /// Number of different tokens.
     pub vocabulary: usize,
-    /// Tokens that the model can look back on, the current one included.
+    /// Context length: tokens that the model sees, including the current one.
     pub block: usize,
-    /// Blocks of attention and network.
+    /// Number of blocks, each of attention and MLP.
     pub layers: usize,
-    /// Attention heads of a block; they divide the width.
+    /// Number of attention heads of a block; a divisor of the width.
     pub heads: usize,
-    /// Features of a token.
+    /// Hidden size: features of a token.
     pub width: usize,
 }
 

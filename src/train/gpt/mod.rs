@@ -1,5 +1,5 @@
-//! Small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU
-//! network, a final norm, and a head that shares the token embedding. No biases, no dropout.
+//! Small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU MLP,
+//! a final norm, and a head that shares the token embedding. No biases, no dropout.
 //!
 //! A micro-batch is divided into tiles of whole sequences. The forward pass runs a tile through the
 //! whole model; the backward pass runs all tiles through one block, sums its weight gradients,
@@ -23,23 +23,23 @@ use tile::{Context, Tile, TileShape};
 /// Sequences of equal length: input tokens and the target after each token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sequences {
-    /// Tokens in each sequence.
+    /// Number of tokens of each sequence.
     pub length: usize,
-    /// The tokens, one sequence after the other.
+    /// Input tokens, one sequence after the other.
     pub inputs: Vec<u8>,
-    /// Successor of every token.
+    /// Target of every input token: its successor.
     pub targets: Vec<u8>,
 }
 
-/// The model and its work space.
+/// GPT model with its work space.
 #[derive(Debug)]
 pub struct Gpt<F> {
     config: GptConfig,
     table: ParameterTable,
     ranges: Ranges,
     threads: Threads,
-    /// The blocks' parameters with every matrix transposed: forward reads a weight by its inputs,
-    /// backward by its outputs, and packing it anew for every tile costs more than turning it once.
+    /// Parameters of the blocks with every matrix transposed. The forward pass reads weights by inputs, the
+    /// backward pass by outputs; transposing once is faster than packing again for each tile.
     turned: Vec<F>,
     tiles: Vec<Tile<F>>,
 }
@@ -48,8 +48,8 @@ impl<F: ModelFloat> Gpt<F> {
     /// Creates a model of this configuration. Work space is allocated for the first batch.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
-        let turned = vec![F::ZERO; table.len()];
-        Self { config, table, ranges, threads, turned, tiles: Vec::new() }
+        let transposed = vec![F::ZERO; table.len()];
+        Self { config, table, ranges, threads, turned: transposed, tiles: Vec::new() }
     }
 
     /// Returns the configuration.
@@ -102,14 +102,15 @@ impl<F: ModelFloat> Gpt<F> {
         let mut matrices = Vec::new();
         let mut rest = &mut self.turned[..];
         for parameter in &self.table {
-            let (turned, after) = rest.split_at_mut(parameter.range.len());
+            let (transposed, after) = rest.split_at_mut(parameter.range.len());
             rest = after;
             if let &[_, cols] = &parameter.shape[..] {
-                matrices.push((&params[parameter.range.clone()], cols, turned));
+                matrices.push((&params[parameter.range.clone()], cols, transposed));
             }
         }
-        self.threads
-            .run(matrices, |(matrix, cols, turned)| kernels::transpose(matrix, cols, turned));
+        self.threads.run(matrices, |(matrix, cols, transposed)| {
+            kernels::transpose(matrix, cols, transposed)
+        });
     }
 
     fn forward(&mut self, params: &[F], batch: &Sequences) -> F {
@@ -137,9 +138,9 @@ impl<F: ModelFloat> Gpt<F> {
         let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
         let head = WeightGradient { weight, inputs: self.config.width, tiles };
         weight_gradients(self.threads, &mut [head]);
-        let gain = self.ranges.final_norm.clone();
-        sum_tiles(gradients.range(gain.clone()), self.tiles.iter().map(Tile::final_gain_gradient));
-        gradients.ready(gain);
+        let norm = self.ranges.final_norm.clone();
+        sum_tiles(gradients.range(norm.clone()), self.tiles.iter().map(Tile::final_gain_gradient));
+        gradients.ready(norm);
     }
 
     fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
@@ -273,9 +274,9 @@ impl BlockRanges {
     fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
         let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
         let (qkv, rest) = rest.split_at_mut(self.qkv.len());
-        let (mix, rest) = rest.split_at_mut(self.mix.len());
-        let (network_norm, rest) = rest.split_at_mut(self.network_norm.len());
+        let (proj, rest) = rest.split_at_mut(self.mix.len());
+        let (mlp_norm, rest) = rest.split_at_mut(self.network_norm.len());
         let (up, down) = rest.split_at_mut(self.up.len());
-        BlockParts { attention_norm, qkv, mix, network_norm, up, down }
+        BlockParts { attention_norm, qkv, mix: proj, network_norm: mlp_norm, up, down }
     }
 }

@@ -22,9 +22,9 @@ impl<'a, F> Context<'a, F> {
         config: &'a GptConfig,
         ranges: &'a Ranges,
         params: &'a [F],
-        turned: &'a [F],
+        transposed: &'a [F],
     ) -> Self {
-        Self { config, ranges, params, turned }
+        Self { config, ranges, params, turned: transposed }
     }
 
     fn block(&self, layer: usize) -> BlockParts<&'a [F]> {
@@ -89,11 +89,11 @@ struct Norm<F> {
 /// Gradients inside a block; all blocks use the same buffers.
 #[derive(Debug)]
 struct Backward<F> {
-    /// Gradient of the block's output, later of its input.
+    /// Gradient of the residual stream: at the block's input, after its backward pass.
     stream: Vec<F>,
-    /// Gradient of the residual stream between attention and network.
+    /// Gradient of the residual stream between attention and MLP.
     middle: Vec<F>,
-    /// Gradient of the block's output, when `stream` is already that of its input.
+    /// Gradient of the block's output.
     output: Vec<F>,
     normed: Vec<F>,
     qkv: Vec<F>,
@@ -110,14 +110,14 @@ impl<F: ModelFloat> Norm<F> {
         Self { normal: zeros(tokens * width), scale: zeros(tokens), y: zeros(tokens * width) }
     }
 
-    fn forward(&mut self, x: &[F], gain: &[F]) {
-        kernels::layer_norm(x, gain, &mut self.normal, &mut self.scale, &mut self.y);
+    fn forward(&mut self, x: &[F], weight: &[F]) {
+        kernels::layer_norm(x, weight, &mut self.normal, &mut self.scale, &mut self.y);
     }
 
-    /// Backward pass: `dx = dskip + ∂(dy)`; `dgain` is overwritten.
-    fn backward(&self, dy: &[F], dskip: &[F], gain: &[F], dx: &mut [F], dgain: &mut [F]) {
-        dgain.fill(F::ZERO);
-        kernels::layer_norm_backward(dy, dskip, gain, &self.normal, &self.scale, dx, dgain);
+    /// Backward pass: `dx = dskip + ∂(dy)`; `dweight` is overwritten.
+    fn backward(&self, dy: &[F], dskip: &[F], weight: &[F], dx: &mut [F], dweight: &mut [F]) {
+        dweight.fill(F::ZERO);
+        kernels::layer_norm_backward(dy, dskip, weight, &self.normal, &self.scale, dx, dweight);
     }
 }
 
@@ -199,47 +199,47 @@ impl<F: ModelFloat> Tile<F> {
         }
     }
 
-    /// Attention layer: `stream += mix(attention(norm(stream)))`.
+    /// Attention layer: `residual += proj(attention(norm(residual)))`.
     fn attend(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, turned) = (model.block(layer), model.turned_block(layer));
+        let (weights, transposed) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         state.attention_norm.forward(&self.stream, weights.attention_norm);
         multiply(
             MatrixMut::new(&mut state.qkv, tokens, 3 * width),
             Matrix::new(&state.attention_norm.y, tokens, width),
-            Matrix::new(turned.qkv, width, 3 * width),
+            Matrix::new(transposed.qkv, width, 3 * width),
         );
         let rows = self.shape.length * width;
         let squares = model.config.heads * self.shape.length * self.shape.length;
         let sequences =
             state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact_mut(squares));
-        for ((qkv, chances), mixed) in sequences.zip(state.mixed.chunks_exact_mut(rows)) {
-            self.attention.forward(qkv, chances, mixed);
+        for ((qkv, probs), output) in sequences.zip(state.mixed.chunks_exact_mut(rows)) {
+            self.attention.forward(qkv, probs, output);
         }
         multiply_add(
             MatrixMut::new(&mut self.stream, tokens, width),
             Matrix::new(&state.mixed, tokens, width),
-            Matrix::new(turned.mix, width, width),
+            Matrix::new(transposed.mix, width, width),
         );
     }
 
-    /// Feed-forward layer: `stream += down(gelu(up(norm(stream))))`.
+    /// MLP layer: `residual += down(gelu(up(norm(residual))))`.
     fn transform(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, turned) = (model.block(layer), model.turned_block(layer));
+        let (weights, transposed) = (model.block(layer), model.turned_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         state.network_norm.forward(&self.stream, weights.network_norm);
         multiply(
             MatrixMut::new(&mut state.hidden, tokens, 4 * width),
             Matrix::new(&state.network_norm.y, tokens, width),
-            Matrix::new(turned.up, width, 4 * width),
+            Matrix::new(transposed.up, width, 4 * width),
         );
         kernels::gelu(&mut state.hidden, &mut state.activated);
         multiply_add(
             MatrixMut::new(&mut self.stream, tokens, width),
             Matrix::new(&state.activated, tokens, 4 * width),
-            Matrix::new(turned.down, 4 * width, width),
+            Matrix::new(transposed.down, 4 * width, width),
         );
     }
 
@@ -263,15 +263,16 @@ impl<F: ModelFloat> Tile<F> {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         let tokens = self.shape.tokens();
         let table = &model.params[model.ranges.token_embedding.clone()];
-        let Backward { stream, middle, normed, network_gain, .. } = &mut self.backward;
+        let Backward { stream: residual, middle, normed, network_gain: mlp_norm_weight, .. } =
+            &mut self.backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(&self.logits, tokens, vocabulary),
             Matrix::new(table, vocabulary, width),
         );
         middle.fill(F::ZERO);
-        let gain = &model.params[model.ranges.final_norm.clone()];
-        self.final_norm.backward(normed, middle, gain, stream, network_gain);
+        let weight = &model.params[model.ranges.final_norm.clone()];
+        self.final_norm.backward(normed, middle, weight, residual, mlp_norm_weight);
     }
 
     /// Computes the gradient of a block's input from that of its output, and keeps the values that
@@ -287,7 +288,8 @@ impl<F: ModelFloat> Tile<F> {
         let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
-        let Backward { output, middle, normed, hidden, network_gain, .. } = &mut self.backward;
+        let Backward { output, middle, normed, hidden, network_gain: mlp_norm_weight, .. } =
+            &mut self.backward;
         multiply(
             MatrixMut::new(hidden, tokens, 4 * width),
             Matrix::new(output, tokens, width),
@@ -299,7 +301,7 @@ impl<F: ModelFloat> Tile<F> {
             Matrix::new(hidden, tokens, 4 * width),
             Matrix::new(weights.up, 4 * width, width),
         );
-        state.network_norm.backward(normed, output, weights.network_norm, middle, network_gain);
+        state.network_norm.backward(normed, output, weights.network_norm, middle, mlp_norm_weight);
     }
 
     fn attend_backward(&mut self, model: &Context<'_, F>, layer: usize) {
@@ -317,10 +319,17 @@ impl<F: ModelFloat> Tile<F> {
         let saved = state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact(squares));
         let gradients =
             backward.mixed.chunks_exact(rows).zip(backward.qkv.chunks_exact_mut(3 * rows));
-        for ((qkv, chances), (dmixed, dqkv)) in saved.zip(gradients) {
-            self.attention.backward(qkv, chances, dmixed, dqkv, &mut backward.chances);
+        for ((qkv, probs), (doutput, dqkv)) in saved.zip(gradients) {
+            self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.chances);
         }
-        let Backward { stream, middle, normed, qkv, attention_gain, .. } = backward;
+        let Backward {
+            stream: residual,
+            middle,
+            normed,
+            qkv,
+            attention_gain: attention_norm_weight,
+            ..
+        } = backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(qkv, tokens, 3 * width),
@@ -330,8 +339,8 @@ impl<F: ModelFloat> Tile<F> {
             normed,
             middle,
             weights.attention_norm,
-            stream,
-            attention_gain,
+            residual,
+            attention_norm_weight,
         );
     }
 
@@ -362,7 +371,7 @@ impl<F: ModelFloat> Tile<F> {
         (&self.backward.output, &self.blocks[layer].activated)
     }
 
-    // Part of this tile in the gradients of the gains, valid until the next block.
+    // Part of this tile in the gradients of the norm weights, valid until the next block.
 
     pub(super) fn attention_gain_gradient(&self) -> &[F] {
         &self.backward.attention_gain
@@ -396,9 +405,9 @@ impl<F: ModelFloat> Backward<F> {
     }
     #[cfg(test)]
     fn len(&self) -> usize {
-        let Self { stream, middle, output, normed, qkv, mixed, hidden, chances, .. } = self;
-        let rows = [stream, middle, output, normed, qkv, mixed, hidden, chances];
-        let gains = self.attention_gain.len() + self.network_gain.len();
-        gains + rows.map(Vec::len).iter().sum::<usize>()
+        let Self { middle, output, normed, qkv, hidden, .. } = self;
+        let rows = [&self.stream, middle, output, normed, qkv, &self.mixed, hidden, &self.chances];
+        let norms = self.attention_gain.len() + self.network_gain.len();
+        norms + rows.map(Vec::len).iter().sum::<usize>()
     }
 }

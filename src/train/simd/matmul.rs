@@ -39,12 +39,12 @@ impl Shape {
 }
 
 impl<'a, F> Matrix<'a, F> {
-    /// A matrix in row-major order without gaps.
+    /// Creates a matrix in row-major order without gaps.
     pub(in crate::train) fn new(data: &'a [F], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
+    /// Creates a matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
     /// If the matrix reaches beyond `data`.
@@ -59,7 +59,7 @@ impl<'a, F> Matrix<'a, F> {
         Self { data, shape }
     }
 
-    /// The transpose; no element is moved.
+    /// Returns the transpose; no element is moved.
     #[must_use]
     pub(in crate::train) fn t(self) -> Self {
         let Shape { rows, cols, row_stride, col_stride } = self.shape;
@@ -70,12 +70,12 @@ impl<'a, F> Matrix<'a, F> {
 }
 
 impl<'a, F> MatrixMut<'a, F> {
-    /// A matrix in row-major order without gaps.
+    /// Creates a matrix in row-major order without gaps.
     pub(in crate::train) fn new(data: &'a mut [F], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// A matrix of contiguous rows that begin every `row_stride` elements of `data`.
+    /// Creates a matrix of contiguous rows that begin every `row_stride` elements of `data`.
     ///
     /// # Panics
     /// If the matrix reaches beyond `data`, or if rows overlap.
