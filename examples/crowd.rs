@@ -18,7 +18,7 @@ use remuda::os::fds;
 use remuda::os::tasks::Tasks;
 use remuda::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use remuda::secure::{JobKey, derive_job_id};
-use remuda::transport::dial::{Attached, Dialer, News};
+use remuda::transport::dial::{AttachedMember, Dialer, MemberEvent};
 use remuda::transport::{LinkReader, LinkWriter};
 use remuda::wire::{self, AgentHello, Decoder, FromAgent, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let first = Dialer {
         address: "127.0.0.1".to_owned(),
         port: port + 1,
-        from: None,
+        local_addr: None,
         node: NodeRank(0),
         job: derive_job_id(&key, port),
         key,
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(&plan),
         outline: plan::outline(&plan),
-        fresh: Epoch(0),
-        uncharged: 0,
+        next_epoch: Epoch(0),
+        free_restarts: 0,
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
@@ -83,29 +83,33 @@ async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
             (LinkReader::new(launcher_end.try_clone()?)?, LinkWriter::new(launcher_end)?);
         let agent_end = (LinkReader::new(agent_end.try_clone()?)?, LinkWriter::new(agent_end)?);
         let attached = joined??.attach(launcher_end, &mut tasks);
-        agents.spawn(play(agent_end, attached, tasks));
+        agents.spawn(simulate_agent(agent_end, attached, tasks));
     }
-    tell("joined", start);
+    print_elapsed("joined", start);
     while let Some(agent) = agents.join_next().await {
         agent?;
     }
-    tell("over", start);
+    print_elapsed("over", start);
     Ok(())
 }
 
 #[expect(clippy::disallowed_macros, reason = "this is a program of its own")]
-fn tell(event: &str, start: Instant) {
+fn print_elapsed(event: &str, start: Instant) {
     println!("{event} {:.6}", (clock::now() - start).as_secs_f64());
 }
 
 /// Simulates an agent: answers the launcher's messages, then waits for the end of the job.
-async fn play(link: (LinkReader, LinkWriter), mut attached: Attached, _tasks: Tasks) {
-    obey(link).await;
-    attached.agent_ended(Some(WorkerExit::Code(0)));
-    while !matches!(attached.next().await, None | Some(News::Over(_))) {}
+async fn simulate_agent(
+    link: (LinkReader, LinkWriter),
+    mut attached: AttachedMember,
+    _tasks: Tasks,
+) {
+    answer_launcher(link).await;
+    attached.report_agent_exit(Some(WorkerExit::Code(0)));
+    while !matches!(attached.next().await, None | Some(MemberEvent::JobEnded(_))) {}
 }
 
-async fn obey((reader, writer): (LinkReader, LinkWriter)) {
+async fn answer_launcher((reader, writer): (LinkReader, LinkWriter)) {
     let mut decoder = Decoder::default();
     loop {
         while let Ok(Some(message)) = decoder.message() {
@@ -137,19 +141,21 @@ fn answer(message: ToAgent) -> Vec<u8> {
         })),
         ToAgent::Start(request) => {
             let ranks = request.workers.iter().map(|worker| worker.rank);
-            let mut bytes: Vec<u8> = ranks.flat_map(|rank| life_of(rank, at_us)).collect();
-            bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
+            let mut bytes: Vec<u8> = ranks.flat_map(|rank| worker_messages(rank, at_us)).collect();
+            bytes.extend(frame(&FromAgent::Idle { unkillable: Vec::new() }));
             bytes
         }
-        ToAgent::Beat { at_us: asked_us } => frame(&FromAgent::Clock { asked_us, clock_us: at_us }),
+        ToAgent::Heartbeat { at_us: asked_us } => {
+            frame(&FromAgent::Clock { sent_us: asked_us, clock_us: at_us })
+        }
         _ => Vec::new(),
     }
 }
 
-fn life_of(rank: Rank, at_us: u64) -> Vec<u8> {
+fn worker_messages(rank: Rank, at_us: u64) -> Vec<u8> {
     let exit = WorkerExit::Code(0);
     let started = frame(&FromAgent::Started { rank, pid: 1, at_us });
-    let exited = FromAgent::Exited { rank, exit, at_us, sent: Vec::new(), oom_kills: 0 };
+    let exited = FromAgent::Exited { rank, exit, at_us, signals_sent: Vec::new(), oom_kills: 0 };
     [started, frame(&exited)].concat()
 }
 

@@ -19,13 +19,13 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("fork-chain") => {
             start_chain();
-            say("ready");
+            print_word("ready");
             sleep(FOR_EVER);
         }
         Some("leave-fork-chain") => start_chain(),
         Some("zombie") => {
             make_zombie();
-            say("ready");
+            print_word("ready");
             sleep(FOR_EVER);
         }
         Some("leave-early") => return leave_early(),
@@ -53,19 +53,19 @@ fn flood_of_notes() -> ExitCode {
                 break;
             }
             if first == 20_001 {
-                say("flooding");
+                print_word("flooding");
             }
         }
     });
     let result = flood.join();
-    say("flooded");
+    print_word("flooded");
     let _ = std::io::stdin().read_line(&mut String::new());
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Every rank reduces once; then rank 0 exits, and the others continue.
 fn leave_early() -> ExitCode {
-    told(Group::from_env().and_then(|group| {
+    exit_code(Group::from_env().and_then(|group| {
         sum(&group)?;
         if group.rank() != 0 {
             sum(&group)?;
@@ -76,7 +76,7 @@ fn leave_early() -> ExitCode {
 
 /// Rank 1 aborts the group, and exits only later.
 fn give_up() -> ExitCode {
-    told(Group::from_env().and_then(|group| {
+    exit_code(Group::from_env().and_then(|group| {
         sum(&group)?;
         if group.rank() == 1 {
             group.abort("the loss is not a number");
@@ -89,9 +89,9 @@ fn give_up() -> ExitCode {
 /// Every rank reduces without end, with a short time limit.
 fn sum_for_ever() -> ExitCode {
     let options = InitOptions { timeout: Duration::from_secs(3), ..InitOptions::default() };
-    told(Group::init(&options).and_then(|group| {
+    exit_code(Group::init(&options).and_then(|group| {
         sum(&group)?;
-        say("summing");
+        print_word("summing");
         loop {
             sum(&group)?;
             sleep(Duration::from_millis(10));
@@ -103,7 +103,7 @@ fn sum(group: &Group) -> Result<(), CollectiveError> {
     group.all_reduce(&mut [1.0f32], ReduceOp::Sum)
 }
 
-fn told(result: Result<(), Error>) -> ExitCode {
+fn exit_code(result: Result<(), Error>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -137,7 +137,7 @@ fn make_zombie() {
     }
 }
 
-fn say(word: &str) {
+fn print_word(word: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{word}").and_then(|()| stdout.flush());
 }

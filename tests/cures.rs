@@ -75,7 +75,7 @@ fn each_rank_has_its_own_log() {
 }
 
 /// A PATH that contains only a shell.
-fn with_a_shell_alone(launch: Launch) -> Launch {
+fn with_only_a_shell(launch: Launch) -> Launch {
     let bin = launch.dir().join("bin");
     fs::create_dir_all(&bin).expect("a directory");
     std::os::unix::fs::symlink("/bin/sh", bin.join("sh")).expect("a link");
@@ -84,7 +84,7 @@ fn with_a_shell_alone(launch: Launch) -> Launch {
 
 #[test]
 fn binding_needs_no_other_program() {
-    let launch = with_a_shell_alone(workers(1)).option("--bind_cores_to_rank");
+    let launch = with_only_a_shell(workers(1)).option("--bind_cores_to_rank");
     let outcome = launch.sh("echo bound; command -v numactl || exit 9").end().code(9);
     assert_eq!(outcome.stdout_text(), "bound\n");
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use golden::Golden;
 use proptest::prelude::*;
 use remuda::base::Findings;
-use remuda::pool::{self, EnvFile, loads_code, read_env, shadowed};
+use remuda::pool::{self, EnvFile, loads_code_warning, read_env, shadowed};
 use remuda::report::diagnostic::{Paint, show_findings};
 
 /// The findings, then the variables.
@@ -106,7 +106,8 @@ fn shadowed_variable_warning_has_line_of_other_file() {
 #[test]
 fn variables_that_load_code_are_warned_about() {
     let (file, mut findings) = read_env(".deepspeed_env", b"LD_PRELOAD=./x.so\nPATH=/x\nA=1\n");
-    let found = file.variables.iter().filter_map(|found| loads_code(&found.name, found.span));
+    let found =
+        file.variables.iter().filter_map(|found| loads_code_warning(&found.name, found.span));
     findings.diagnostics.extend(found);
     assert_eq!(
         show_findings(&findings, Paint::Plain),

@@ -36,26 +36,29 @@ fn check(name: &str, options: &[&str], script: &str, expect: (&str, &str, i32)) 
     assert_eq!((stdout.as_str(), stderr.as_str(), code), (expect.0, expect.1, Some(expect.2)));
 }
 
-const RULE: &str = "---------------";
+const SEPARATOR: &str = "---------------";
 
 #[test]
 fn equal_output_of_hosts_is_printed_once() {
-    let expect = format!("{RULE}\nn[1-4] (4)\n{RULE}\nhello\n");
+    let expect = format!("{SEPARATOR}\nn[1-4] (4)\n{SEPARATOR}\nhello\n");
     check("alike", &[], "echo hello", (&expect, "", 0));
-    let expect = format!("{RULE}\nn[1,3-4] (3)\n{RULE}\na\n{RULE}\nn2\n{RULE}\nb\n");
+    let expect =
+        format!("{SEPARATOR}\nn[1,3-4] (3)\n{SEPARATOR}\na\n{SEPARATOR}\nn2\n{SEPARATOR}\nb\n");
     check("differ", &[], "[ $RANK = 1 ] && echo b || echo a", (&expect, "", 0));
-    let expect = format!("{RULE}\nn[2-3] (2)\n{RULE}\nx\n");
+    let expect = format!("{SEPARATOR}\nn[2-3] (2)\n{SEPARATOR}\nx\n");
     check("chosen", &["-i", "n2@n3:0"], "echo x", (&expect, "", 0));
     check("silent", &[], ":", ("", "", 0));
 }
 
 #[test]
 fn failed_host_is_listed_and_stops_no_other_host() {
-    let out = format!("{RULE}\nn[1,4] (2)\n{RULE}\nend\n");
+    let out = format!("{SEPARATOR}\nn[1,4] (2)\n{SEPARATOR}\nend\n");
     let err = "error: n[2-3] (2): exited with code 3\n";
     let script = "case $RANK in [12]) exit 3;; esac; sleep 0.3; echo end";
     check("fails", &[], script, (&out, err, 3));
-    let err = format!("{RULE}\nn[1-4] (4)\n{RULE}\nno\nerror: n[1-4] (4): exited with code 5\n");
+    let err = format!(
+        "{SEPARATOR}\nn[1-4] (4)\n{SEPARATOR}\nno\nerror: n[1-4] (4): exited with code 5\n"
+    );
     check("all", &[], "echo no >&2; exit 5", ("", &err, 5));
 }
 
@@ -80,7 +83,7 @@ fn arguments_are_passed_byte_for_byte() {
         .collect();
     let (stdout, _, code) = run("bytes", &["-i", "n1"], &words);
     let expect = "<a b>\n<$HOME>\n<>\n<'\">\n<-x>\n<-->\n<*>\n<n\nl>\n";
-    assert_eq!((stdout, code), (format!("{RULE}\nn1\n{RULE}\n{expect}"), Some(0)));
+    assert_eq!((stdout, code), (format!("{SEPARATOR}\nn1\n{SEPARATOR}\n{expect}"), Some(0)));
 }
 
 /// As in ssh and pdsh: no program has such a name.

@@ -24,13 +24,13 @@ const ROLE: &str = "REMUDA_TEST_ROLE";
 #[test]
 fn worker() {
     if env_vars::get(ROLE).is_some() {
-        let line = told().unwrap_or_else(|error| error.to_string());
+        let line = nccl_line().unwrap_or_else(|error| error.to_string());
         writeln!(std::io::stdout(), "{line}").expect("the test reads the output of workers");
     }
 }
 
 /// Line about the NCCL of this rank and the id that it has received.
-fn told() -> Result<String, Error> {
+fn nccl_line() -> Result<String, Error> {
     let library = match NcclLibrary::open() {
         Ok(library) => library,
         Err(error) => return Ok(format!("told: {error}")),

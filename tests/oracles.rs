@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use proof::{Random, has, proof_cases};
-use remuda::pool::nodeset::{fold, fold_before_suffix, fold_set, read_list};
+use remuda::pool::nodeset::{fold, fold_set, fold_without_suffix, read_list};
 
 #[path = "support/proof.rs"]
 mod proof;
@@ -237,7 +237,7 @@ fn check_pdsh(cases: &[(&str, &[String])]) {
 fn check_folds(cases: &[(&str, &[String])]) {
     let folded: Vec<(String, &[String])> = cases
         .iter()
-        .map(|(_, names)| (fold_before_suffix(names.iter().map(String::as_str)), *names))
+        .map(|(_, names)| (fold_without_suffix(names.iter().map(String::as_str)), *names))
         .collect();
     let cases: Vec<(&str, &[String])> =
         folded.iter().map(|(list, names)| (list.as_str(), *names)).collect();

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use remuda::base::{HostName, Severity, Slot};
-use remuda::pool::{self, Filter, Pool, Selection, SelectorArgs, Which, select};
+use remuda::pool::{self, Filter, Pool, Selection, SelectorArgs, SlotFilter, select};
 use remuda::report::diagnostic::{Paint, show_all};
 
 /// Three hosts with 4, 4 and 2 slots.
@@ -389,7 +389,7 @@ proptest! {
     fn filter_built_in_code_selects_the_same(pool in some_pool()) {
         let (host, slots) = pool.nodes()[0].clone();
         let mut filter = Filter::default();
-        filter.insert(host.clone(), Which::Slots(slots[..1].iter().copied().collect()));
+        filter.insert(host.clone(), SlotFilter::Slots(slots[..1].iter().copied().collect()));
         let by_text = select(&pool, &include(&format!("{host}:{}", slots[0]))).expect("one slot");
         prop_assert_eq!(Selection::Include(filter).apply(&pool), by_text.pool);
     }

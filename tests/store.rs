@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use remuda::base::{Epoch, JobId, Rank, clock};
-use remuda::runtime::store::{Client, ClientError, Server, ServerOptions, StoreIdentity, gone_key};
+use remuda::runtime::store::{
+    Client, ClientError, Server, ServerOptions, StoreIdentity, departed_key,
+};
 use remuda::secure::{HandshakeError, JobKey, Preamble, Purpose, Role, derive_rank_key, dial};
 
 const WORLD: u32 = 4;
@@ -43,7 +45,13 @@ fn soon() -> Instant {
 
 fn identity(rank: u32) -> StoreIdentity {
     let key = derive_rank_key(&secret(), Epoch(3), Rank(rank));
-    StoreIdentity { job: JobId("j1".into()), epoch: Epoch(3), rank: Rank(rank), key, at: None }
+    StoreIdentity {
+        job: JobId("j1".into()),
+        epoch: Epoch(3),
+        rank: Rank(rank),
+        key,
+        advertised_ip: None,
+    }
 }
 
 fn connect(address: SocketAddr, identity: &StoreIdentity) -> Result<Client, ClientError> {
@@ -151,9 +159,9 @@ fn store_has_a_key_for_every_rank_that_left() {
     let address = fixture.server.address();
     let mut stays = connect(address, &identity(0)).unwrap();
     let leaves = Client::connect(address, &identity(1), Purpose::Watch, soon()).unwrap();
-    assert_eq!(stays.peek(&gone_key(Rank(1)), soon()).unwrap(), None);
+    assert_eq!(stays.peek(&departed_key(Rank(1)), soon()).unwrap(), None);
     drop(leaves);
-    assert_eq!(stays.wait(vec![gone_key(Rank(1))], soon()).unwrap(), [b""]);
+    assert_eq!(stays.wait(vec![departed_key(Rank(1))], soon()).unwrap(), [b""]);
 }
 
 #[track_caller]

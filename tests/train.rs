@@ -47,7 +47,7 @@ fn options(model: ModelOptions) -> TrainOptions {
         start: None,
         metrics: None,
         plot: None,
-        may_begin: false,
+        may_start_fresh: false,
         bucket_bytes: None,
     }
 }

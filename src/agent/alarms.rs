@@ -6,21 +6,21 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     /// Send a heartbeat, and check the heartbeats of launcher and shim.
-    Beat,
+    Heartbeat,
     /// Stop waiting for the streams of the worker with this index, which has exited.
-    Held(usize),
+    HeldStream(usize),
     /// Terminate the processes that this worker left behind, unless they are busy.
     Linger(usize),
     /// Kill the processes that this worker left behind: their grace period is over.
-    Sweep(usize),
+    KillLeftovers(usize),
     /// Kill all workers: the grace period after the loss of the launcher is over.
-    Orphaned,
+    KillWorkers,
     /// Check whether workers that import torch have connected to each other.
-    Group,
+    GroupCheck,
     /// Check whether the shim, which was asked to kill everything, is stopped.
-    Killing,
+    KillCheck,
     /// Kill and reap the processes that the shim left when it exited.
-    Bury,
+    Reap,
 }
 
 /// The timers: at most one time for each purpose.
@@ -42,10 +42,12 @@ impl Timers {
     /// Removes the timers of the workers of this epoch, which have exited.
     pub(super) fn forget_workers(&mut self) {
         let is_of_workers = |timer: &Timer| match timer {
-            Timer::Held(_) | Timer::Linger(_) | Timer::Sweep(_) | Timer::Group | Timer::Killing => {
-                true
-            }
-            Timer::Beat | Timer::Orphaned | Timer::Bury => false,
+            Timer::HeldStream(_)
+            | Timer::Linger(_)
+            | Timer::KillLeftovers(_)
+            | Timer::GroupCheck
+            | Timer::KillCheck => true,
+            Timer::Heartbeat | Timer::KillWorkers | Timer::Reap => false,
         };
         self.0.retain(|(_, timer)| !is_of_workers(timer));
     }

@@ -6,16 +6,16 @@ use std::path::Path;
 use crate::base::{Status, env_vars};
 use crate::inventory;
 use crate::os::affinity::{self, MemoryPolicy};
-use crate::plan::{CoreShare, MemoryFrom, share_cores};
-use crate::report::summary::reason;
-use crate::wire::{CoreWish, Problem};
+use crate::plan::{CoreShare, NumaMemory, share_cores};
+use crate::report::summary::show_io_error;
+use crate::wire::{CoreRequest, Problem};
 
 /// Directory in which the kernel describes the hardware of the machine.
 const SYSTEM: &str = "/sys/devices/system";
 
 /// Returns the shares in the order of local ranks, and notes for the user.
-pub(super) fn share(
-    request: &CoreWish,
+pub(super) fn assign_cores(
+    request: &CoreRequest,
     env: &BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<(Vec<CoreShare>, Vec<String>), Problem> {
     if env.contains_key(env_vars::KMP_AFFINITY.as_bytes()) {
@@ -24,7 +24,8 @@ pub(super) fn share(
             .help("`unset KMP_AFFINITY`, or leave --bind_cores_to_rank out"));
     }
     let usable = affinity::processors(None).map_err(|error| {
-        let message = format!("cannot read the list of usable processors: {}", reason(&error));
+        let message =
+            format!("cannot read the list of usable processors: {}", show_io_error(&error));
         Problem::new(Status::OsLimit, message)
     })?;
     let topology = inventory::topology(Path::new(SYSTEM));
@@ -44,10 +45,10 @@ fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
     let mut notes = Vec::new();
     for share in shares {
         let Some(memory) = &share.memory else { continue };
-        if let Err(error) = policy(memory).try_out() {
+        if let Err(error) = memory_policy(memory).check_allowed() {
             notes = vec![format!(
                 "memory cannot be bound: {}; workers are bound to processors only",
-                reason(&error)
+                show_io_error(&error)
             )];
             share.memory = None;
         }
@@ -56,10 +57,10 @@ fn drop_denied_memory(shares: &mut [CoreShare]) -> Vec<String> {
 }
 
 /// Converts the memory share to the kernel's policy.
-pub(super) fn policy(memory: &MemoryFrom) -> MemoryPolicy {
+pub(super) fn memory_policy(memory: &NumaMemory) -> MemoryPolicy {
     match memory {
-        MemoryFrom::Only(nodes) => MemoryPolicy::only(nodes),
-        MemoryFrom::Rather(node) => MemoryPolicy::rather(*node),
+        NumaMemory::Bind(nodes) => MemoryPolicy::bind(nodes),
+        NumaMemory::Prefer(node) => MemoryPolicy::prefer(*node),
     }
 }
 
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn denied_memory_binding_is_a_note() {
         let bound = |memory| CoreShare { cpus: vec![0], memory };
-        let mut shares = [bound(Some(MemoryFrom::Only(vec![8000]))), bound(None)];
+        let mut shares = [bound(Some(NumaMemory::Bind(vec![8000]))), bound(None)];
         let notes = drop_denied_memory(&mut shares);
         let [note] = &notes[..] else { panic!("{notes:?}") };
         assert!(note.starts_with("memory cannot be bound: "), "{note}");

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use crate::base::{JobId, Slot, Status, UserName, clock, env_vars};
 use crate::inventory;
 use crate::os::shared_file::{self, Lock, SharedFile};
-use crate::report::{neutral, summary};
-use crate::wire::{ClaimWish, Problem};
+use crate::report::{escape_control, summary};
+use crate::wire::{GpuLockRequest, Problem};
 
 /// Time allowed for a job that has just exited to release its locks.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of bytes read from a file, which any user may have written.
 const RECORD_BYTES_MAX: usize = 512;
@@ -31,12 +31,12 @@ const RECORD_BYTES_MAX: usize = 512;
 #[derive(Default)]
 pub(super) struct GpuLocks {
     /// Held as long as any worker may run.
-    pub(super) held: Vec<OwnedFd>,
+    pub(super) locks: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
 }
 
 /// Locks the GPUs of these slots, all or none. Slots without a GPU need no lock.
-pub(super) fn claim(job: &JobId, request: &ClaimWish) -> Result<GpuLocks, Vec<Problem>> {
+pub(super) fn lock_gpus(job: &JobId, request: &GpuLockRequest) -> Result<GpuLocks, Vec<Problem>> {
     let mut locks = GpuLocks::default();
     let gpus = inventory::gpu_uuids();
     let wanted: Vec<_> =
@@ -44,16 +44,16 @@ pub(super) fn claim(job: &JobId, request: &ClaimWish) -> Result<GpuLocks, Vec<Pr
     let Some(dir) = shared_file::directory().filter(|_| !wanted.is_empty()) else {
         return Ok(locks);
     };
-    let own = Holder::this(job);
-    let deadline = clock::now() + PATIENCE;
+    let own = GpuLockHolder::of_this_process(job);
+    let deadline = clock::now() + RELEASE_LIMIT;
     let mut problems = Vec::new();
     for (slot, uuid) in wanted {
-        match claim_one(&dir, uuid, &own, request.share, deadline) {
-            Ok(Claim::Held(file)) => locks.held.push(file.into_fd()),
-            Ok(Claim::PassedBy) => {}
-            Ok(Claim::Taken(holder)) => problems.push(taken(slot, uuid, holder)),
+        match lock_gpu(&dir, uuid, &own, request.share, deadline) {
+            Ok(LockAttempt::Locked(file)) => locks.locks.push(file.into_fd()),
+            Ok(LockAttempt::Skipped) => {}
+            Ok(LockAttempt::InUse(holder)) => problems.push(in_use_problem(slot, uuid, holder)),
             Err(error) => {
-                let reason = summary::reason(&error);
+                let reason = summary::show_io_error(&error);
                 locks.notes.push(format!("GPU {uuid} is used without a lock: {reason}"));
             }
         }
@@ -61,7 +61,7 @@ pub(super) fn claim(job: &JobId, request: &ClaimWish) -> Result<GpuLocks, Vec<Pr
     if problems.is_empty() { Ok(locks) } else { Err(problems) }
 }
 
-fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
+fn in_use_problem(slot: Slot, uuid: &str, holder: Option<GpuLockHolder>) -> Problem {
     let holder = holder.map_or_else(|| "another process".to_owned(), |holder| holder.to_string());
     let message = format!("slot {slot} (GPU {uuid}) is used by {holder}");
     Problem::new(Status::Unreachable, message)
@@ -69,38 +69,42 @@ fn taken(slot: Slot, uuid: &str, holder: Option<Holder>) -> Problem {
 }
 
 /// Result of one attempt to lock a GPU.
-enum Claim {
-    Held(SharedFile),
+enum LockAttempt {
+    Locked(SharedFile),
     /// Another process holds the lock exclusively, and the job may share: it runs without a lock.
-    PassedBy,
+    Skipped,
     /// Another job holds the lock; the record of its owner may be unreadable.
-    Taken(Option<Holder>),
+    InUse(Option<GpuLockHolder>),
 }
 
-fn claim_one(
+fn lock_gpu(
     dir: &Path,
     uuid: &str,
-    own: &Holder,
+    own: &GpuLockHolder,
     share: bool,
     deadline: Instant,
-) -> io::Result<Claim> {
+) -> io::Result<LockAttempt> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if !uuid.chars().all(is_plain) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its UUID is malformed"));
     }
     let file = SharedFile::open(&dir.join(format!("remuda-{uuid}")))?;
     loop {
-        if try_claim(&file, own, share)? {
-            return Ok(Claim::Held(file));
+        if try_lock_gpu(&file, own, share)? {
+            return Ok(LockAttempt::Locked(file));
         }
         if deadline <= clock::now() {
-            return Ok(if share { Claim::PassedBy } else { Claim::Taken(Holder::of(&file)) });
+            return Ok(if share {
+                LockAttempt::Skipped
+            } else {
+                LockAttempt::InUse(GpuLockHolder::of(&file))
+            });
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
+fn try_lock_gpu(file: &SharedFile, own: &GpuLockHolder, share: bool) -> io::Result<bool> {
     if file.try_lock(Lock::Exclusive)? {
         // If the owner cannot be written, the lock is held nevertheless.
         let _ = file.replace(own.record().as_bytes());
@@ -111,7 +115,7 @@ fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
     if !file.try_lock(Lock::Shared)? {
         return Ok(false);
     }
-    if share || Holder::of(file).is_some_and(|holder| holder.is_same_job(own)) {
+    if share || GpuLockHolder::of(file).is_some_and(|holder| holder.is_same_job(own)) {
         return Ok(true);
     }
     file.unlock()?;
@@ -120,7 +124,7 @@ fn try_claim(file: &SharedFile, own: &Holder, share: bool) -> io::Result<bool> {
 
 /// The owner of a lock, as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Holder {
+struct GpuLockHolder {
     job: String,
     pid: u32,
     uid: u32,
@@ -129,8 +133,8 @@ struct Holder {
     since_s: u64,
 }
 
-impl Holder {
-    fn this(job: &JobId) -> Self {
+impl GpuLockHolder {
+    fn of_this_process(job: &JobId) -> Self {
         Self {
             job: job.to_string(),
             pid: rustix::process::getpid().as_raw_pid() as u32,
@@ -168,13 +172,13 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for GpuLockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { job, pid, uid, user, since_s } = self;
         let user = user.as_ref().map_or_else(|| format!("uid {uid}"), ToString::to_string);
-        let job = neutral(job);
+        let job = escape_control(job);
         let age = clock::wall().saturating_sub(Duration::from_secs(*since_s));
-        let age = summary::duration(Duration::from_secs(age.as_secs()));
+        let age = summary::show_duration(Duration::from_secs(age.as_secs()));
         write!(f, "job {job} of {user} (agent pid {pid}, for {age})")
     }
 }
@@ -194,23 +198,23 @@ mod tests {
         dir
     }
 
-    fn try_now(dir: &Path, job: &str, share: bool) -> Claim {
-        let own = Holder::this(&JobId(job.to_owned()));
-        claim_one(dir, UUID, &own, share, clock::now()).expect("the directory is writable")
+    fn try_lock_now(dir: &Path, job: &str, share: bool) -> LockAttempt {
+        let own = GpuLockHolder::of_this_process(&JobId(job.to_owned()));
+        lock_gpu(dir, UUID, &own, share, clock::now()).expect("the directory is writable")
     }
 
     fn hold(dir: &Path, job: &str, share: bool) -> SharedFile {
-        match try_now(dir, job, share) {
-            Claim::Held(file) => file,
-            Claim::PassedBy | Claim::Taken(_) => panic!("{job} cannot lock it"),
+        match try_lock_now(dir, job, share) {
+            LockAttempt::Locked(file) => file,
+            LockAttempt::Skipped | LockAttempt::InUse(_) => panic!("{job} cannot lock it"),
         }
     }
 
     #[track_caller]
     fn refused(dir: &Path, job: &str) -> Option<String> {
-        match try_now(dir, job, false) {
-            Claim::Taken(holder) => holder.map(|holder| holder.job),
-            Claim::Held(_) | Claim::PassedBy => panic!("{job} could lock it"),
+        match try_lock_now(dir, job, false) {
+            LockAttempt::InUse(holder) => holder.map(|holder| holder.job),
+            LockAttempt::Locked(_) | LockAttempt::Skipped => panic!("{job} could lock it"),
         }
     }
 
@@ -235,7 +239,7 @@ mod tests {
         let first = hold(&dir, "one", false);
         let sharer = hold(&dir, "two", true);
         drop(first);
-        assert!(matches!(try_now(&dir, "three", false), Claim::Taken(_)));
+        assert!(matches!(try_lock_now(&dir, "three", false), LockAttempt::InUse(_)));
         drop(sharer);
         drop(hold(&dir, "three", false));
         std::fs::remove_dir_all(dir).expect("writable");
@@ -248,22 +252,22 @@ mod tests {
         assert!(foreign.try_lock(Lock::Exclusive).expect("flock works"));
         foreign.replace(b"\x1b]0;owned\x07 remuda 1 one\n").expect("writable");
         assert_eq!(refused(&dir, "one"), None, "the record is unreadable");
-        assert!(matches!(try_now(&dir, "one", true), Claim::PassedBy));
+        assert!(matches!(try_lock_now(&dir, "one", true), LockAttempt::Skipped));
         std::fs::remove_dir_all(dir).expect("writable");
     }
 
     #[test]
     fn gpu_lock_record_is_parsed_strictly() {
-        let own = Holder::this(&JobId("abcd2345".to_owned()));
-        assert_eq!(Holder::parse(&own.record()), Some(own));
+        let own = GpuLockHolder::of_this_process(&JobId("abcd2345".to_owned()));
+        assert_eq!(GpuLockHolder::parse(&own.record()), Some(own));
         for text in ["", "remuda 1 \n", "remuda 1 a b c d e\n", "remuda 2 a 1 2 3 ada\n", "\n"] {
-            assert_eq!(Holder::parse(text), None, "for {text:?}");
+            assert_eq!(GpuLockHolder::parse(text), None, "for {text:?}");
         }
     }
 
     #[test]
     fn gpu_uuid_with_a_path_is_refused() {
-        let own = Holder::this(&JobId("one".to_owned()));
-        assert!(claim_one(Path::new("/tmp"), "../x", &own, false, clock::now()).is_err());
+        let own = GpuLockHolder::of_this_process(&JobId("one".to_owned()));
+        assert!(lock_gpu(Path::new("/tmp"), "../x", &own, false, clock::now()).is_err());
     }
 }

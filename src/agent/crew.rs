@@ -16,7 +16,7 @@ use crate::base::{Rank, WorkerExit};
 use crate::os::family::Stat;
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
-use crate::wire::{FailedStart, FromAgent, OpenFailure, Stream, WorkerStart};
+use crate::wire::{FailedStart, FromAgent, Stream, WorkerStart, WorkerStartStep};
 
 /// The event that a stream has reached its end.
 pub(super) struct StreamEnded {
@@ -46,14 +46,14 @@ struct Worker {
     pid: Option<Pid>,
     /// Sender of the frames for its rank socket.
     frames: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    lives: bool,
+    is_alive: bool,
     linger: Linger,
     /// Streams that have not ended, each with the notification that cancels the wait for its end.
     streams: BTreeMap<Stream, Arc<Notify>>,
     /// Sender of its standard input; input may arrive before the worker is forked.
     stdin: Option<mpsc::UnboundedSender<Vec<u8>>>,
     /// Receiver of its standard input, until there is a pipe to write to.
-    pieces: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    stdin_receiver: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
     /// The kernel's count of OOM kills when the worker was started.
     oom_kills: u64,
 }
@@ -63,7 +63,7 @@ pub(super) enum Linger {
     /// No: the worker is running, was signalled, or failed.
     No,
     /// Not yet: the worker exited with 0 by itself, so they may get time.
-    May,
+    Allowed,
     /// Yes, until this instant.
     Until(Instant),
 }
@@ -76,18 +76,18 @@ impl WorkerTable {
     }
 
     /// Switches to the outbox of another epoch.
-    pub(super) fn speak(&mut self, outbox: Arc<Outbox>) {
+    pub(super) fn set_outbox(&mut self, outbox: Arc<Outbox>) {
         self.outbox = outbox;
     }
 
     /// Empties the table for another epoch. Output that is in transit stays in transit.
-    pub(super) fn renew(&mut self, outbox: Arc<Outbox>) {
+    pub(super) fn reset(&mut self, outbox: Arc<Outbox>) {
         self.workers.clear();
         self.outbox = outbox;
     }
 
     /// Adds the workers that are about to be started.
-    pub(super) fn engage(&mut self, starts: &[WorkerStart]) {
+    pub(super) fn add_workers(&mut self, starts: &[WorkerStart]) {
         let oom_kills = oom_kills();
         self.workers = starts.iter().map(|start| Worker::new(start, oom_kills)).collect();
     }
@@ -98,26 +98,26 @@ impl WorkerTable {
     }
 
     /// Indices of the workers that are alive.
-    pub(super) fn living(&self) -> Vec<usize> {
-        (0..self.workers.len()).filter(|index| self.workers[*index].lives).collect()
+    pub(super) fn live_indices(&self) -> Vec<usize> {
+        (0..self.workers.len()).filter(|index| self.workers[*index].is_alive).collect()
     }
 
     /// Pids of the workers that are alive.
-    pub(super) fn living_pids(&self) -> impl Iterator<Item = Pid> {
-        self.workers.iter().filter(|worker| worker.lives).filter_map(|worker| worker.pid)
+    pub(super) fn live_pids(&self) -> impl Iterator<Item = Pid> {
+        self.workers.iter().filter(|worker| worker.is_alive).filter_map(|worker| worker.pid)
     }
 
     /// Ranks of the workers that are alive and stopped by a signal or a debugger.
     pub(super) fn suspended(&self) -> Vec<Rank> {
         let is_suspended = |worker: &&Worker| {
-            let stat = worker.pid.filter(|_| worker.lives).and_then(Stat::of);
+            let stat = worker.pid.filter(|_| worker.is_alive).and_then(Stat::of);
             stat.is_some_and(|stat| stat.is_suspended())
         };
         self.workers.iter().filter(is_suspended).map(|worker| worker.rank).collect()
     }
 
     /// Indices of all workers.
-    pub(super) fn places(&self) -> std::ops::Range<usize> {
+    pub(super) fn indices(&self) -> std::ops::Range<usize> {
         0..self.workers.len()
     }
 
@@ -154,7 +154,7 @@ impl WorkerTable {
 
     /// Records that a worker was forked. Its descriptors are stdout, stderr, rank socket, and stdin
     /// if it has one.
-    pub(super) fn forked(
+    pub(super) fn record_fork(
         &mut self,
         index: usize,
         (pid, at_us): (u32, u64),
@@ -172,13 +172,13 @@ impl WorkerTable {
             let _ = frames.send(welcomes.frame(rank));
             worker.frames = Some(frames);
             if let Ok(copy) = socket.try_clone() {
-                tasks.spawn(rank_link::tell(copy, receiver));
+                tasks.spawn(rank_link::write_frames(copy, receiver));
             }
             note_reader =
                 NoteReader::new(socket, rank, Arc::clone(&self.outbox)).ok().map(Arc::new);
         }
         if let Some(reader) = note_reader.clone() {
-            tasks.spawn(async move { reader.listen().await });
+            tasks.spawn(async move { reader.forward_notes().await });
         }
         for (stream, pipe) in [Stream::Stdout, Stream::Stderr].into_iter().zip(pipes) {
             if let Some(pipe) = pipe {
@@ -187,7 +187,7 @@ impl WorkerTable {
         }
         let worker = &mut self.workers[index];
         worker.pid = Pid::from_raw(pid as i32);
-        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.pieces.take()) {
+        if let (Some(pipe), Some(pieces)) = (fds.next(), worker.stdin_receiver.take()) {
             tasks.spawn(output::write_stdin(pipe, rank, pieces, Arc::clone(&self.outbox)));
         }
         self.outbox.send(&FromAgent::Started { rank, pid, at_us });
@@ -205,8 +205,7 @@ impl WorkerTable {
         let worker = &mut self.workers[index];
         worker.streams.insert(stream, Arc::clone(&cancel));
         let (outbox, window) = (Arc::clone(&self.outbox), Arc::clone(&self.window));
-        let forward =
-            Forward { rank: worker.rank, stream, outbox, window, ear: note_reader, let_go: cancel };
+        let forward = Forward { rank: worker.rank, stream, outbox, window, note_reader, cancel };
         let on_end = Arc::clone(&self.on_stream_end);
         tasks.spawn(async move {
             // A read error counts as the end of the stream.
@@ -216,18 +215,24 @@ impl WorkerTable {
     }
 
     /// Reports that a worker failed before it executed its program.
-    pub(super) fn failed(&mut self, index: usize, step: OpenFailure, errno: i32) {
-        self.workers[index].lives = false;
+    pub(super) fn record_start_failure(&mut self, index: usize, step: WorkerStartStep, errno: i32) {
+        self.workers[index].is_alive = false;
         let rank = self.workers[index].rank;
         self.outbox.send(&FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
     /// Records and reports the exit of a worker; `sent` are the signals that it was sent.
-    pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
+    pub(super) fn record_exit(
+        &mut self,
+        index: usize,
+        exit: WorkerExit,
+        at_us: u64,
+        sent: Vec<i32>,
+    ) {
         let worker = &mut self.workers[index];
-        worker.lives = false;
+        worker.is_alive = false;
         if exit.is_success() && sent.is_empty() {
-            worker.linger = Linger::May;
+            worker.linger = Linger::Allowed;
         }
         worker.stdin = None;
         worker.frames = None;
@@ -237,17 +242,17 @@ impl WorkerTable {
         } else {
             ToWorker::PeerGone { rank }
         };
-        self.tell(&message);
+        self.broadcast(&message);
         let oom_kills = match exit {
             WorkerExit::Signal { signal: libc::SIGKILL, .. } => oom_kills().saturating_sub(before),
             _ => 0,
         };
-        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills });
+        self.outbox.send(&FromAgent::Exited { rank, exit, at_us, signals_sent: sent, oom_kills });
     }
 
     /// Sends a message to every worker that is alive. Operations that need a worker that has exited
     /// then fail at once instead of at their deadline.
-    pub(super) fn tell(&self, message: &ToWorker) {
+    pub(super) fn broadcast(&self, message: &ToWorker) {
         let frame = contract::encode_frame(message);
         for frames in self.workers.iter().filter_map(|worker| worker.frames.as_ref()) {
             let _ = frames.send(frame.clone());
@@ -255,23 +260,23 @@ impl WorkerTable {
     }
 
     /// Records and reports that a stream has ended.
-    pub(super) fn stream_ended(&mut self, ended: &StreamEnded) {
+    pub(super) fn record_stream_end(&mut self, ended: &StreamEnded) {
         let worker = &mut self.workers[ended.worker];
         worker.streams.remove(&ended.stream);
-        let (rank, is_held_open) = (worker.rank, ended.end == StreamEnd::Held);
-        let end = FromAgent::OutputEnd { rank, stream: ended.stream, held: is_held_open };
+        let (rank, is_held_open) = (worker.rank, ended.end == StreamEnd::HeldOpen);
+        let end = FromAgent::OutputEnd { rank, stream: ended.stream, is_held_open };
         self.outbox.send(&end);
     }
 
     /// Stops waiting for the end of streams that other processes hold open after the worker's exit.
-    pub(super) fn let_go(&self, index: usize) {
+    pub(super) fn cancel_streams(&self, index: usize) {
         for stream in self.workers[index].streams.values() {
             stream.notify_one();
         }
     }
 
     /// Queues standard input for a worker; empty bytes mean the end of the input.
-    pub(super) fn feed(&mut self, rank: Rank, bytes: Vec<u8>) {
+    pub(super) fn send_stdin(&mut self, rank: Rank, bytes: Vec<u8>) {
         let Some(worker) = self.workers.iter_mut().find(|worker| worker.rank == rank) else {
             return;
         };
@@ -290,11 +295,11 @@ impl Worker {
             rank: start.rank,
             pid: None,
             frames: None,
-            lives: true,
+            is_alive: true,
             linger: Linger::No,
             streams: BTreeMap::new(),
             stdin: Some(stdin),
-            pieces: Some(pieces),
+            stdin_receiver: Some(pieces),
             oom_kills,
         }
     }

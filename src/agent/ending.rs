@@ -20,32 +20,34 @@ const LINGER_TIME: Duration = Duration::from_secs(1);
 /// longer.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 /// Interval of the checks of such a process.
-const LINGER_PAUSE: Duration = Duration::from_millis(100);
+const LINGER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for the end of a stream that another process holds open after its worker exited.
 const HELD_STREAM_LIMIT: Duration = Duration::from_secs(1);
 
 impl Agent {
     /// Handles a message of the shim.
-    pub(super) fn hear_shim(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
+    pub(super) fn on_shim_message(&mut self, message: FromShim, fds: Vec<OwnedFd>) {
         tracing::debug!(?message, "shim");
-        self.shim_heartbeat.received(clock::now(), message == FromShim::Pong);
+        self.shim_heartbeat.on_message(clock::now(), message == FromShim::Pong);
         match message {
             FromShim::Forked { worker, pid, at_us } => {
                 if let AgentPhase::Started { welcomes, .. } = &self.phase {
                     let index = worker as usize;
-                    self.crew.forked(index, (pid, at_us), fds, welcomes, &mut self.tasks);
+                    self.workers.record_fork(index, (pid, at_us), fds, welcomes, &mut self.tasks);
                 }
             }
             FromShim::Failed { worker, step, errno } => {
-                self.crew.failed(worker as usize, step, errno);
+                self.workers.record_start_failure(worker as usize, step, errno);
             }
-            FromShim::Ended { worker, exit, at_us, sent } => {
-                self.ended(worker as usize, exit, at_us, sent);
+            FromShim::Exited { worker, exit, at_us, signals_sent: sent } => {
+                self.on_worker_exit(worker as usize, exit, at_us, sent);
             }
-            FromShim::Leftovers { worker } => self.left_behind(worker as usize),
-            FromShim::Swept { worker, processes } => self.swept(worker as usize, processes),
-            FromShim::Empty { undead: unkillable } => {
-                self.undead = Some(unkillable);
+            FromShim::Leftovers { worker } => self.on_leftovers(worker as usize),
+            FromShim::LeftoversSignalled { worker, processes } => {
+                self.on_leftovers_signalled(worker as usize, processes)
+            }
+            FromShim::Empty { unkillable } => {
+                self.unkillable = Some(unkillable);
                 self.report_if_idle();
             }
             FromShim::Pong => {}
@@ -53,17 +55,23 @@ impl Agent {
     }
 
     /// Handles the exit of a worker.
-    pub(super) fn ended(&mut self, index: usize, exit: WorkerExit, at_us: u64, sent: Vec<i32>) {
-        if self.crew.is_streaming(index) {
-            self.alarms.set(clock::now() + HELD_STREAM_LIMIT, Timer::Held(index));
+    pub(super) fn on_worker_exit(
+        &mut self,
+        index: usize,
+        exit: WorkerExit,
+        at_us: u64,
+        sent: Vec<i32>,
+    ) {
+        if self.workers.is_streaming(index) {
+            self.timers.set(clock::now() + HELD_STREAM_LIMIT, Timer::HeldStream(index));
         }
         self.send_error_file(index, exit);
-        self.crew.ended(index, exit, at_us, sent);
+        self.workers.record_exit(index, exit, at_us, sent);
     }
 
     /// Sends the failure that a worker recorded, before its exit is reported.
     fn send_error_file(&self, index: usize, exit: WorkerExit) {
-        let rank = self.crew.rank(index);
+        let rank = self.workers.rank(index);
         let written = self.error_files.as_ref().and_then(|files| files.take(rank));
         if let Some(WrittenError { bytes, at_us }) = written.filter(|_| !exit.is_success()) {
             self.outbox.send(&FromAgent::ErrorFile { rank, at_us, bytes });
@@ -72,44 +80,44 @@ impl Agent {
 
     /// Gives processes that a successful worker left behind time to exit by themselves; all others
     /// are terminated at once.
-    fn left_behind(&mut self, index: usize) {
+    fn on_leftovers(&mut self, index: usize) {
         let now = clock::now();
-        let at = match self.crew.linger_mut(index) {
-            linger @ Linger::May => {
+        let at = match self.workers.linger_mut(index) {
+            linger @ Linger::Allowed => {
                 *linger = Linger::Until(now + LINGER_MAX);
                 now + LINGER_TIME
             }
-            Linger::Until(end) if now < *end => now + LINGER_PAUSE,
-            Linger::No | Linger::Until(_) => return self.sweep(index, false),
+            Linger::Until(end) if now < *end => now + LINGER_CHECK_INTERVAL,
+            Linger::No | Linger::Until(_) => return self.terminate_leftovers(index, false),
         };
-        self.alarms.set(at, Timer::Linger(index));
-        if self.crew.is_streaming(index) {
+        self.timers.set(at, Timer::Linger(index));
+        if self.workers.is_streaming(index) {
             // Output that they write when they are terminated is read, too.
-            self.alarms.set(at + HELD_STREAM_LIMIT, Timer::Held(index));
+            self.timers.set(at + HELD_STREAM_LIMIT, Timer::HeldStream(index));
         }
     }
 
     /// Makes the shim terminate the processes that a worker left behind.
-    pub(super) fn sweep(&self, index: usize, unless_busy: bool) {
-        self.tell_shim(&ToShim::Sweep { worker: index as u32, spares_busy: unless_busy });
+    pub(super) fn terminate_leftovers(&self, index: usize, unless_busy: bool) {
+        self.send_to_shim(&ToShim::TerminateLeftovers { worker: index as u32, unless_busy });
     }
 
     /// Reports the leftovers that were sent SIGTERM, if there were any.
-    fn swept(&mut self, index: usize, processes: Vec<Leftover>) {
+    fn on_leftovers_signalled(&mut self, index: usize, processes: Vec<Leftover>) {
         if processes.is_empty() {
             return;
         }
-        self.alarms.set(clock::now() + self.terms.grace, Timer::Sweep(index));
-        let rank = self.crew.rank(index);
+        self.timers.set(clock::now() + self.terms.grace, Timer::KillLeftovers(index));
+        let rank = self.workers.rank(index);
         self.outbox.send(&FromAgent::Leftovers { rank, processes });
     }
 
     /// Sends the last message of the epoch once no process of the job is left here and all its
     /// output was sent.
     pub(super) fn report_if_idle(&mut self) {
-        let is_streaming = self.crew.places().any(|index| self.crew.is_streaming(index));
-        if let (false, Some(unkillable)) = (is_streaming, &self.undead) {
-            self.outbox.send(&FromAgent::Idle { undead: unkillable.clone() });
+        let is_streaming = self.workers.indices().any(|index| self.workers.is_streaming(index));
+        if let (false, Some(unkillable)) = (is_streaming, &self.unkillable) {
+            self.outbox.send(&FromAgent::Idle { unkillable: unkillable.clone() });
         }
     }
 }

@@ -106,7 +106,7 @@ fn read(path: &Path) -> io::Result<WrittenError> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
-    if let Some(kind) = input_file::other_kind(&metadata) {
+    if let Some(kind) = input_file::irregular_kind(&metadata) {
         return Err(input_file::not_regular(kind));
     }
     let mut bytes = Vec::new();
@@ -114,7 +114,7 @@ fn read(path: &Path) -> io::Result<WrittenError> {
     let seconds = Duration::from_secs(metadata.mtime().try_into().unwrap_or_default());
     let written =
         seconds + Duration::from_nanos(metadata.mtime_nsec().try_into().unwrap_or_default());
-    let at_us = at_us(recorded_at(written, &bytes), clock::wall(), clock::machine_us());
+    let at_us = to_machine_us(recorded_at(written, &bytes), clock::wall(), clock::machine_us());
     Ok(WrittenError { bytes, at_us })
 }
 
@@ -126,7 +126,7 @@ fn recorded_at(written: Duration, bytes: &[u8]) -> Duration {
 }
 
 /// Converts a time of the wall clock to the clock of the machine.
-fn at_us(recorded: Duration, now: Duration, now_us: u64) -> u64 {
+fn to_machine_us(recorded: Duration, now: Duration, now_us: u64) -> u64 {
     let age = now.saturating_sub(recorded);
     now_us.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(u64::MAX))
 }
@@ -168,9 +168,9 @@ mod tests {
         assert_eq!(recorded_at(seconds(100), JSON), seconds(100));
         assert_eq!(recorded_at(seconds(107), JSON), Duration::from_millis(100_999));
         assert_eq!(recorded_at(seconds(107), b"no JSON"), seconds(107));
-        assert_eq!(at_us(seconds(100), seconds(103), 10_000_000), 7_000_000);
-        assert_eq!(at_us(seconds(104), seconds(103), 10_000_000), 10_000_000);
-        assert_eq!(at_us(seconds(1), seconds(103), 10_000_000), 0);
+        assert_eq!(to_machine_us(seconds(100), seconds(103), 10_000_000), 7_000_000);
+        assert_eq!(to_machine_us(seconds(104), seconds(103), 10_000_000), 10_000_000);
+        assert_eq!(to_machine_us(seconds(1), seconds(103), 10_000_000), 0);
     }
 
     #[test]

@@ -14,10 +14,10 @@ use crate::os::account::{self, Bounds};
 use crate::os::ports::PortClaim;
 use crate::os::shared_libraries::library_directories;
 use crate::os::{asked, interfaces};
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
 use crate::wire::{
     Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
-    GpuReport, GpusReport, Interface, LibraryReport, Limit, Machine, Network, PortWish, Problem,
+    GpuReport, GpusReport, Interface, LibraryReport, Limit, Machine, Network, PortRequest, Problem,
     Python, Token,
 };
 
@@ -25,7 +25,7 @@ use crate::wire::{
 const PYTHON_LIMIT: Duration = Duration::from_secs(30);
 
 /// Python program that prints the version, then each directory of packages.
-const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
+const PYTHON_SCRIPT: &str = "import site, sys, sysconfig\n\
     print('.'.join(map(str, sys.version_info[:3])))\n\
     for name in ('purelib', 'platlib'): print(sysconfig.get_path(name))\n\
     print(site.getusersitepackages())";
@@ -34,18 +34,18 @@ const ASK_PYTHON: &str = "import site, sys, sysconfig\n\
 pub(super) struct HeldReport {
     pub(super) report: Examination,
     /// Listeners for the connectivity test, each with the token that peers must have.
-    pub(super) doors: Vec<(TcpListener, Token)>,
+    pub(super) listeners: Vec<(TcpListener, Token)>,
     pub(super) port: Option<PortClaim>,
 }
 
 /// Collects everything that was requested. May take long.
-pub(super) fn examine(request: &Examine) -> HeldReport {
+pub(super) fn collect_facts(request: &Examine) -> HeldReport {
     let cwd = Path::new(OsStr::from_bytes(&request.cwd));
-    let site = Site { cwd, elsewhere: request.elsewhere };
+    let site = Site { cwd, spans_machines: request.spans_machines };
     // Must run before the limit of open files is raised.
     let compute = compute();
-    let (python, packages) = ask_python(request, cwd);
-    let (network, listeners, port) = open_doors(request);
+    let (python, packages) = query_python(request, cwd);
+    let (network, listeners, port) = open_probe_listeners(request);
     let environment = env_vars::all();
     let find_program = |program: &Vec<u8>| {
         prepare::find_program(site, ("program", program), &environment).map(|_| ())
@@ -65,7 +65,7 @@ pub(super) fn examine(request: &Examine) -> HeldReport {
         },
         network,
     };
-    HeldReport { report, doors: listeners, port }
+    HeldReport { report, listeners, port }
 }
 
 fn machine() -> Machine {
@@ -98,21 +98,21 @@ fn compute() -> Compute {
 
 /// Returns the size and free space of `/dev/shm`, or why it cannot be used.
 pub fn shared_memory(dir: &Path) -> Result<FileSystemSpace, String> {
-    let found = rustix::fs::statvfs(dir).map_err(|error| reason(&error.into()))?;
+    let found = rustix::fs::statvfs(dir).map_err(|error| show_io_error(&error.into()))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
-        .map_err(|error| reason(&error.into()))?;
+        .map_err(|error| show_io_error(&error.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
     Ok(FileSystemSpace { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
 }
 
 /// Returns the version of the Python, and the directories of its packages.
-fn ask_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
+fn query_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>) {
     let python =
         request.program.as_ref().filter(|_| request.is_python && request.depth == Depth::Full);
     let Some(python) = python else { return (None, Vec::new()) };
     let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
     let python = OsStr::from_bytes(python);
-    match asked::output_of(python, &["-c", ASK_PYTHON], cwd, PYTHON_LIMIT) {
+    match asked::output_of(python, &["-c", PYTHON_SCRIPT], cwd, PYTHON_LIMIT) {
         Ok(output) => {
             let mut lines = output.lines();
             let version = lines.next().unwrap_or_default().to_owned();
@@ -143,16 +143,17 @@ fn gpus() -> GpusReport {
     if files == 0 {
         return GpusReport::default();
     }
-    let known = GpusReport { files, xids: inventory::xids(), ..GpusReport::default() };
+    let known =
+        GpusReport { device_files: files, xids: inventory::xids(), ..GpusReport::default() };
     match inventory::gpu_states() {
-        Err(why) => GpusReport { silent: Some(why), ..known },
+        Err(why) => GpusReport { nvml_error: Some(why), ..known },
         Ok(found) => {
             let known = GpusReport { driver: found.driver, cuda: found.cuda, ..known };
             match found.devices {
                 Ok(devices) => {
                     GpusReport { devices: devices.into_iter().map(gpu).collect(), ..known }
                 }
-                Err(why) => GpusReport { silent: Some(why), ..known },
+                Err(why) => GpusReport { nvml_error: Some(why), ..known },
             }
         }
     }
@@ -175,8 +176,11 @@ fn gpu(state: GpuState) -> GpuReport {
 }
 
 /// Opens the listener of the connectivity test and that of the port of rank 0.
-fn open_doors(request: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
-    let address = listen::address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
+fn open_probe_listeners(
+    request: &Examine,
+) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
+    let address =
+        listen::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
     let mut listeners = Vec::new();
     let mut open = |address: SocketAddr| {
         let listener = TcpListener::bind(address);
@@ -194,18 +198,18 @@ fn open_doors(request: &Examine) -> (Network, Vec<(TcpListener, Token)>, Option<
         open(SocketAddr::new(ip, port))
     });
     let own = listener.as_ref().ok().map(SocketAddr::ip);
-    let network = Network { interfaces: nics(own), adapters: adapters(), door: listener, master };
+    let network = Network { interfaces: nics(own), adapters: adapters(), listener, master };
     (network, listeners, port_claim)
 }
 
 fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
-    Problem::new(Status::OsLimit, format!("cannot listen on {address}: {}", reason(error)))
+    Problem::new(Status::OsLimit, format!("cannot listen on {address}: {}", show_io_error(error)))
 }
 
 /// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
-fn master_port(request: PortWish) -> Result<(u16, PortClaim), Problem> {
+fn master_port(request: PortRequest) -> Result<(u16, PortClaim), Problem> {
     let mut claim = listen::claim_port(request)?;
-    claim.let_go();
+    claim.release_socket();
     Ok((claim.port(), claim))
 }
 
@@ -215,7 +219,7 @@ fn nics(own: Option<IpAddr>) -> Vec<Interface> {
         |name: &str| addresses.iter().any(|(nic, address)| nic == name && Some(*address) == own);
     let nics = inventory::nics(Path::new("/sys/class/net")).into_iter();
     let interface = |nic: inventory::Nic| Interface {
-        has_door: has_listener(&nic.name),
+        has_listener: has_listener(&nic.name),
         name: nic.name,
         speed_mbit: nic.speed_mbit,
         mtu: nic.mtu,

@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use crate::base::{Epoch, JobId, Status, clock, env_vars};
-use crate::os::calls::source_to;
+use crate::os::calls::source_address;
 use crate::os::ports::PortClaim;
-use crate::report::print_error_now;
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
+use crate::report::try_print_error;
 use crate::runtime::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;
-use crate::wire::{MasterEndpoint, PortWish, Prepare, Problem};
+use crate::wire::{MasterEndpoint, PortRequest, Prepare, Problem};
 
 /// The address, the claimed port and the store that node 0 provides to the workers.
 pub(super) struct Listening {
@@ -34,13 +34,13 @@ impl Listening {
     }
 
     /// Releases the port, because rank 0 is about to be started.
-    pub(super) fn let_go_of_port(&mut self) {
-        self.port.let_go();
+    pub(super) fn release_port(&mut self) {
+        self.port.release_socket();
     }
 }
 
 /// Finds the address and the port, and starts the store; `None` on nodes other than the first.
-pub(super) fn arrange(
+pub(super) fn open_listeners(
     job: &JobId,
     epoch: Epoch,
     prepare: &Prepare,
@@ -48,7 +48,7 @@ pub(super) fn arrange(
     let Some(listen) = &prepare.listen else {
         return Ok(None);
     };
-    let (addr, ip) = address(listen.addr.as_deref(), &listen.others)?;
+    let (addr, ip) = listen_address(listen.addr.as_deref(), &listen.others)?;
     let port = claim_port(listen.port)?;
     // Bound while the port is claimed, so that the store does not get that port.
     let at = SocketAddr::new(ip, listen.store_port);
@@ -58,7 +58,10 @@ pub(super) fn arrange(
 
 /// Returns the address at which the other nodes connect to this node: as the user gave it, and as
 /// an IP address.
-pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String, IpAddr), Problem> {
+pub(super) fn listen_address(
+    given: Option<&str>,
+    others: &[String],
+) -> Result<(String, IpAddr), Problem> {
     if let Some(address) = given {
         return Ok((address.to_owned(), own_address(address)?));
     }
@@ -68,22 +71,22 @@ pub(super) fn address(given: Option<&str>, others: &[String]) -> Result<(String,
 }
 
 /// Claims the port of rank 0.
-pub(super) fn claim_port(request: PortWish) -> Result<PortClaim, Problem> {
+pub(super) fn claim_port(request: PortRequest) -> Result<PortClaim, Problem> {
     match request {
-        PortWish::Exactly(port) => PortClaim::new(port).map_err(|error| {
+        PortRequest::Exact(port) => PortClaim::new(port).map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::AddrInUse => "is taken".to_owned(),
                 io::ErrorKind::PermissionDenied => {
                     "needs root, as do all ports below 1024".to_owned()
                 }
-                _ => format!("cannot be used: {}", reason(&error)),
+                _ => format!("cannot be used: {}", show_io_error(&error)),
             };
             Problem::new(Status::Config, format!("master port {port} {why}"))
                 .help("choose another port with `--master_port`")
         }),
-        PortWish::Rather(port) => {
+        PortRequest::Preferred(port) => {
             PortClaim::new(port).or_else(|_| PortClaim::any()).map_err(|error| {
-                let message = format!("no free port for rank 0: {}", reason(&error));
+                let message = format!("no free port for rank 0: {}", show_io_error(&error));
                 Problem::new(Status::OsLimit, message)
             })
         }
@@ -117,7 +120,7 @@ fn own_address(text: &str) -> Result<IpAddr, Problem> {
 /// Returns the address to which the ssh client connected, because the other nodes can connect to it
 /// too. If it is the node's own loopback, returns the source address of packets to another node.
 fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAddr, Problem> {
-    let (client, server) = ssh_connection.map_or((None, None), ends_of_connection);
+    let (client, server) = ssh_connection.map_or((None, None), parse_ssh_connection);
     match server {
         Some(server) if others.is_empty() || !server.is_loopback() => return Ok(server),
         None if others.is_empty() => return Ok(Ipv4Addr::LOCALHOST.into()),
@@ -134,7 +137,7 @@ fn find_address(ssh_connection: Option<&str>, others: &[String]) -> Result<IpAdd
 }
 
 /// Returns client and server of `SSH_CONNECTION`, which is `CLIENT PORT SERVER PORT`.
-fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
+fn parse_ssh_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let address = |index: usize| {
         let address: IpAddr = words.get(index)?.parse().ok()?;
@@ -147,7 +150,7 @@ fn ends_of_connection(text: &str) -> (Option<IpAddr>, Option<IpAddr>) {
 fn source_address_to(host: &str) -> Option<IpAddr> {
     const DISCARD: u16 = 9;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    (bare, DISCARD).to_socket_addrs().ok()?.find_map(source_to)
+    (bare, DISCARD).to_socket_addrs().ok()?.find_map(source_address)
 }
 
 /// Starts the store on this address.
@@ -167,7 +170,7 @@ fn serve_store(
     };
     Server::bind(at, options).map_err(|error| {
         let at = if at.port() == 0 { at.ip().to_string() } else { at.to_string() };
-        let message = format!("the store cannot listen on {at}: {}", reason(&error));
+        let message = format!("the store cannot listen on {at}: {}", show_io_error(&error));
         Problem::new(Status::OsLimit, message)
     })
 }
@@ -180,7 +183,7 @@ fn on_refused() -> OnRefused {
         let now = clock::now();
         if printed_at.get().is_none_or(|at| at + PAUSE <= now) {
             printed_at.set(Some(now));
-            print_error_now(&format!(
+            try_print_error(&format!(
                 "remuda agent: the store rejected a connection from {address}: {why}\n"
             ));
         }

@@ -35,5 +35,5 @@ mod starting;
 mod window;
 
 pub use exam::shared_memory;
-pub use prepare::{OWN_EXECUTABLE, lacks};
+pub use prepare::{OWN_EXECUTABLE, find_missing};
 pub use serve::{AgentOrigin, main};

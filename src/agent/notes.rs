@@ -17,8 +17,8 @@ const PEERS_LOST_MAX: usize = 16;
 /// The throttle of one worker.
 #[derive(Debug, Default)]
 pub(super) struct NoteThrottle {
-    ready: bool,
-    lost: BTreeSet<Rank>,
+    is_ready: bool,
+    peers_lost: BTreeSet<Rank>,
     /// The newest step that is not yet forwarded.
     step: Option<WorkerNote>,
     step_at: Option<Instant>,
@@ -28,13 +28,14 @@ impl NoteThrottle {
     /// Takes a note; returns it if it must be forwarded at once.
     pub(super) fn push(&mut self, note: &Note) -> Option<WorkerNote> {
         match *note {
-            Note::Ready if self.ready => None,
+            Note::Ready if self.is_ready => None,
             Note::Ready => {
-                self.ready = true;
+                self.is_ready = true;
                 Some(WorkerNote::Ready)
             }
-            Note::PeerLost { rank } => (self.lost.len() < PEERS_LOST_MAX && self.lost.insert(rank))
-                .then_some(WorkerNote::PeerLost(rank)),
+            Note::PeerLost { rank } => (self.peers_lost.len() < PEERS_LOST_MAX
+                && self.peers_lost.insert(rank))
+            .then_some(WorkerNote::PeerLost(rank)),
             Note::Step { step, steps, loss, tokens_per_s } => {
                 self.step = Some(WorkerNote::Step { step, steps, loss, tokens_per_s });
                 None

@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// Returns an outbox for the same link in another epoch.
-    pub(super) fn of(&self, epoch: Epoch) -> Self {
+    pub(super) fn for_epoch(&self, epoch: Epoch) -> Self {
         let (writer, is_closed) = (Arc::clone(&self.writer), Arc::clone(&self.is_closed));
         Self { writer, queue: self.queue.clone(), is_closed, epoch }
     }
@@ -74,7 +74,7 @@ impl Outbox {
 
     /// Sends one message and waits until the link has accepted it: for messages that a worker
     /// causes.
-    pub(super) async fn send_slowly(&self, message: &FromAgent) {
+    pub(super) async fn send_and_wait(&self, message: &FromAgent) {
         let frame = wire::encode(self.epoch, message);
         let _ = self.writer.lock().await.write_all(&frame, &[]).await;
     }
@@ -113,7 +113,7 @@ impl Outbox {
 }
 
 /// Fewer bytes than this are copied, which takes fewer system calls.
-const MOVED_BYTES_MIN: usize = 16 * 1024;
+const MOVE_BYTES_MIN: usize = 16 * 1024;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub(super) enum StreamEnd {
     Closed,
     /// A process other than the worker still holds a write end; what the worker wrote has been
     /// read.
-    Held,
+    HeldOpen,
 }
 
 /// One stream of one worker that is being forwarded.
@@ -133,23 +133,23 @@ pub(super) struct Forward {
     /// Limit of the bytes in transit.
     pub(super) window: Arc<OutputWindow>,
     /// Reader of the worker's notes, which are sent before output that was written after them.
-    pub(super) ear: Option<Arc<NoteReader>>,
+    pub(super) note_reader: Option<Arc<NoteReader>>,
     /// Notified some time after the worker has exited: the stream is then read without waiting.
-    pub(super) let_go: Arc<Notify>,
+    pub(super) cancel: Arc<Notify>,
 }
 
 impl Forward {
     /// Forwards until the stream ends.
     pub(super) async fn run(&self, pipe: OwnedFd) -> io::Result<StreamEnd> {
-        let pipe = watch::watch(pipe, Interest::READABLE)?;
+        let pipe = watch::register(pipe, Interest::READABLE)?;
         let mut buffer = Vec::new();
         loop {
             let mut ready = tokio::select! {
                 biased;
-                () = self.let_go.notified() => return self.read_rest(&pipe, &mut buffer).await,
+                () = self.cancel.notified() => return self.read_rest(&pipe, &mut buffer).await,
                 ready = pipe.readable() => ready?,
             };
-            match self.pass_on(pipe.get_ref(), &mut buffer).await {
+            match self.forward_piece(pipe.get_ref(), &mut buffer).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(_) => {}
                 // Everything has been read, or the wake-up was spurious.
@@ -166,26 +166,26 @@ impl Forward {
         pipe: &AsyncFd<OwnedFd>,
         buffer: &mut Vec<u8>,
     ) -> io::Result<StreamEnd> {
-        let mut left = fds::pipe_bytes(pipe)?;
+        let mut left = fds::pipe_capacity(pipe)?;
         while 0 < left {
-            match self.pass_on(pipe.get_ref(), buffer).await {
+            match self.forward_piece(pipe.get_ref(), buffer).await {
                 Ok(0) => return Ok(StreamEnd::Closed),
                 Ok(length) => left = left.saturating_sub(length),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(StreamEnd::Held)
+        Ok(StreamEnd::HeldOpen)
     }
 
     /// Waits until bytes may be sent, and sends the content of the pipe, up to that limit. Returns
     /// the number of bytes; 0 at the end of the stream.
-    async fn pass_on(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    async fn forward_piece(&self, pipe: &OwnedFd, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let grant = self.window.reserve(OUTPUT_BYTES_MAX).await;
         let room = grant.as_ref().map_or(OUTPUT_BYTES_MAX, Grant::bytes);
-        let waiting = fds::waiting_bytes(pipe)?.min(room);
+        let waiting = fds::readable_bytes(pipe)?.min(room);
         let is_open = grant.is_some();
-        if is_open && MOVED_BYTES_MIN <= waiting {
+        if is_open && MOVE_BYTES_MIN <= waiting {
             self.spend(grant, waiting).await;
             // The end of the link is detected by the task that reads it.
             let _ = self.outbox.move_output(self.rank, self.stream, pipe, waiting).await;
@@ -207,7 +207,7 @@ impl Forward {
         if let Some(grant) = grant {
             grant.spend(bytes);
         }
-        if let Some(reader) = &self.ear {
+        if let Some(reader) = &self.note_reader {
             reader.catch_up().await;
         }
     }
@@ -240,7 +240,7 @@ pub(super) async fn write_stdin(
         {
             writer = None;
         }
-        outbox.send_slowly(&FromAgent::StdinTaken { rank, bytes: piece.len() as u64 }).await;
+        outbox.send_and_wait(&FromAgent::StdinConsumed { rank, bytes: piece.len() as u64 }).await;
     }
 }
 

@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use crate::base::{JobId, NodeRank, Status, clock};
 use crate::os::names;
-use crate::report::summary::duration;
+use crate::report::summary::show_duration;
 use crate::wire::{Prepare, Problem};
 
 /// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time allowed for the exit of the other agent, in addition to the lease and the grace period.
-const ENDING: Duration = Duration::from_secs(5);
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(5);
 
 /// The lock of a node, held until agent and shim have both released it.
 pub(super) type InstanceLock = OwnedFd;
 
 /// Takes the lock as soon as no other agent holds it. Blocks.
-pub(super) fn take(
+pub(super) fn acquire(
     job: &JobId,
     node: NodeRank,
     prepare: &Prepare,
 ) -> Result<InstanceLock, Problem> {
     let name = format!("agent/{job}/{node}");
     let millis = u64::from(prepare.lease_ms) + u64::from(prepare.grace_ms);
-    let limit = Duration::from_millis(millis) + ENDING;
+    let limit = Duration::from_millis(millis) + SHUTDOWN_MARGIN;
     let deadline = clock::now() + limit;
     loop {
         match names::claim(&name) {
@@ -36,7 +36,7 @@ pub(super) fn take(
                 return Err(Problem::new(Status::OsLimit, message));
             }
             Err(_) if deadline < clock::now() => {
-                let limit = duration(limit);
+                let limit = show_duration(limit);
                 let message = format!("another agent of this job is still running after {limit}");
                 return Err(Problem::new(Status::LeaseLost, message));
             }

@@ -15,11 +15,11 @@ use super::listen::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
-use crate::os::input_file::{is_pipe, not_regular, open, other_kind};
+use crate::os::input_file::{irregular_kind, is_pipe, not_regular, open};
 use crate::os::{fds, fork, sourced};
 use crate::plan::CoreShare;
-use crate::report::summary::reason;
-use crate::wire::{FileState, FileWish, Prepare, Problem};
+use crate::report::summary::show_io_error;
+use crate::wire::{FileState, Prepare, Problem, RequiredFile};
 
 /// Descriptors that an agent needs in addition to those of its workers.
 const OWN_FDS: u64 = 32;
@@ -46,7 +46,7 @@ pub(super) struct Prepared {
     /// The binding of each worker, in the order of local ranks; empty if workers are not bound.
     pub(super) shares: Vec<CoreShare>,
     /// Locks of GPUs.
-    pub(super) claims: Vec<OwnedFd>,
+    pub(super) gpu_locks: Vec<OwnedFd>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
@@ -60,54 +60,57 @@ pub(super) struct Site<'a> {
     /// The directory of relative names.
     pub(super) cwd: &'a Path,
     /// Whether the files are also searched on other machines, or were named on another one.
-    pub(super) elsewhere: bool,
+    pub(super) spans_machines: bool,
 }
 
 impl Site<'_> {
     /// Adds where a file was expected, unless its path already shows that.
-    fn explain(self, problem: Problem, file: &Path) -> Problem {
+    fn with_search_help(self, problem: Problem, file: &Path) -> Problem {
         let directory =
             (!file.is_absolute()).then(|| format!("searched in `{}`", self.cwd.display()));
         let every_node =
-            self.elsewhere.then(|| "the same path must exist on every node".to_owned());
+            self.spans_machines.then(|| "the same path must exist on every node".to_owned());
         let help: Vec<String> = directory.into_iter().chain(every_node).collect();
         if help.is_empty() { problem } else { problem.help(help.join("; ")) }
     }
 }
 
 /// Runs all checks and returns all problems at once.
-pub(super) fn examine(
+pub(super) fn run_preflight(
     job: &JobId,
     epoch: Epoch,
     prepare: &Prepare,
 ) -> Result<Prepared, Vec<Problem>> {
     let cwd = Path::new(OsStr::from_bytes(&prepare.cwd));
-    let site = Site { cwd, elsewhere: prepare.elsewhere };
+    let site = Site { cwd, spans_machines: prepare.spans_machines };
     let mut problems = Vec::new();
     problems.extend(check_fds(prepare.fds).err());
     let (path, env) = match check_cwd(site) {
-        Ok(()) => look_there(site, prepare, &mut problems),
+        Ok(()) => check_files(site, prepare, &mut problems),
         // If the directory is missing, files in it and relative to it are missing too.
         Err(problem) => {
             problems.push(problem);
             (None, env_vars::all())
         }
     };
-    let shares =
-        prepare.cores.as_ref().map_or(Ok(Default::default()), |request| bind::share(request, &env));
-    let shares = note(&mut problems, shares);
+    let shares = prepare
+        .cores
+        .as_ref()
+        .map_or(Ok(Default::default()), |request| bind::assign_cores(request, &env));
+    let shares = take_or_note(&mut problems, shares);
     // The node that has rank 0 listens.
-    let listening = listen::arrange(job, epoch, prepare).map_err(Problem::of_job);
-    let listening = note(&mut problems, listening);
-    let locks = prepare.claim.as_ref().map(|request| claims::claim(job, request)).transpose();
+    let listening = listen::open_listeners(job, epoch, prepare).map_err(Problem::of_job);
+    let listening = take_or_note(&mut problems, listening);
+    let locks =
+        prepare.gpu_locks.as_ref().map(|request| claims::lock_gpus(job, request)).transpose();
     let locks = locks.map_err(|in_use| problems.extend(in_use)).ok();
     match (path, listening, shares, locks) {
         (Some(path), Some(listening), Some((shares, mut notes)), Some(locks))
             if problems.is_empty() =>
         {
-            let GpuLocks { held: locks, notes: lock_notes } = locks.unwrap_or_default();
+            let GpuLocks { locks, notes: lock_notes } = locks.unwrap_or_default();
             notes.extend(lock_notes);
-            Ok(Prepared { path, listening, env, shares, claims: locks, notes })
+            Ok(Prepared { path, listening, env, shares, gpu_locks: locks, notes })
         }
         _ => Err(problems),
     }
@@ -115,23 +118,25 @@ pub(super) fn examine(
 
 /// Checks the files of an existing working directory: script, environment, and the program of the
 /// workers.
-fn look_there(
+fn check_files(
     site: Site<'_>,
     prepare: &Prepare,
     problems: &mut Vec<Problem>,
 ) -> (Option<CString>, Environment) {
     problems.extend(check_script(site, prepare.script.as_deref()).err());
-    problems.extend(prepare.files.iter().filter_map(|file| check_wish(site.cwd, file).err()));
-    let env = note(problems, environment(site, prepare)).unwrap_or_else(env_vars::all);
+    problems
+        .extend(prepare.files.iter().filter_map(|file| check_required_file(site.cwd, file).err()));
+    let env =
+        take_or_note(problems, worker_environment(site, prepare)).unwrap_or_else(env_vars::all);
     let what = if prepare.script.is_some() { "interpreter" } else { "program" };
-    let path = note(problems, find_program(site, (what, &prepare.program), &env));
+    let path = take_or_note(problems, find_program(site, (what, &prepare.program), &env));
     (path, env)
 }
 
 /// Returns the problems of this machine if the launcher is on another one: a missing working
 /// directory, or else a missing script and a missing program that runs it.
-pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
-    let site = Site { cwd, elsewhere: true };
+pub fn find_missing(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem> {
+    let site = Site { cwd, spans_machines: true };
     if let Err(problem) = check_cwd(site) {
         return vec![problem];
     }
@@ -145,7 +150,7 @@ pub fn lacks(cwd: &Path, script: Option<&OsStr>, program: &OsStr) -> Vec<Problem
 }
 
 /// Returns the value, or appends the problem to the list.
-fn note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T> {
+fn take_or_note<T>(problems: &mut Vec<Problem>, result: Result<T, Problem>) -> Option<T> {
     result.map_err(|problem| problems.push(problem)).ok()
 }
 
@@ -155,8 +160,9 @@ pub(super) fn check_cwd(site: Site<'_>) -> Result<(), Problem> {
         Ok(metadata) if metadata.is_dir() => Ok(()),
         Ok(_) => Err(Problem::new(Status::NoInput, format!("`{shown}` is not a directory"))),
         Err(error) => {
-            let message = format!("cannot use the working directory `{shown}`: {}", reason(&error));
-            Err(site.explain(Problem::new(Status::NoInput, message), site.cwd))
+            let message =
+                format!("cannot use the working directory `{shown}`: {}", show_io_error(&error));
+            Err(site.with_search_help(Problem::new(Status::NoInput, message), site.cwd))
         }
     }
 }
@@ -183,7 +189,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             let help = "give a script in it, or put a `__main__.py` there";
             Err(problem("it is a directory").help(help))
         }
-        Ok(metadata) => match other_kind(&metadata) {
+        Ok(metadata) => match irregular_kind(&metadata) {
             None | Some("a directory") => Ok(()),
             Some(kind) => {
                 let problem = problem(&format!("it is not a regular file: it is {kind}"));
@@ -191,7 +197,7 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             }
         },
         Err(error) => {
-            let problem = problem(&reason(&error));
+            let problem = problem(&show_io_error(&error));
             Err(if let Some(hint) = script_hint(cwd, script) {
                 problem.help(hint)
             } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
@@ -200,30 +206,30 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
-                site.explain(problem, Path::new(script))
+                site.with_search_help(problem, Path::new(script))
             })
         }
     }
 }
 
 /// Checks that a file is in the state that the workers need.
-fn check_wish(cwd: &Path, required: &FileWish) -> Result<(), Problem> {
+fn check_required_file(cwd: &Path, required: &RequiredFile) -> Result<(), Problem> {
     let path = Path::new(OsStr::from_bytes(&required.path));
     let (shown, file) = (path.display(), cwd.join(path));
     match &required.state {
         FileState::Readable => readable(&file).map_err(|error| {
-            let message = format!("cannot read `{shown}`: {}", reason(&error));
+            let message = format!("cannot read `{shown}`: {}", show_io_error(&error));
             Problem {
-                blame: required.blame,
+                scope: required.scope,
                 ..Problem::new(Status::NoInput, message).help(&required.help)
             }
         }),
-        FileState::Without(suffix) => match newest_with(&file, suffix) {
+        FileState::NoFilesWithSuffix(suffix) => match last_with_suffix(&file, suffix) {
             None => Ok(()),
             Some(newest) => {
                 let message = format!("`{shown}` is in use: it contains `{}`", newest.display());
                 let problem = Problem::new(Status::Config, message).help(&required.help);
-                Err(Problem { blame: required.blame, ..problem })
+                Err(Problem { scope: required.scope, ..problem })
             }
         },
     }
@@ -237,7 +243,7 @@ fn readable(path: &Path) -> io::Result<()> {
 
 /// Returns the last entry by name with this file name extension. An unreadable directory is not
 /// reported here.
-fn newest_with(dir: &Path, suffix: &str) -> Option<PathBuf> {
+fn last_with_suffix(dir: &Path, suffix: &str) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(dir).ok()?.flatten().map(|entry| PathBuf::from(entry.file_name()));
     names.filter(|name| name.extension().is_some_and(|extension| extension == suffix)).max()
@@ -257,19 +263,21 @@ fn is_module(script: &OsStr) -> bool {
 }
 
 /// Returns the agent's environment, or the environment after the venv script.
-fn environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem> {
+fn worker_environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, Problem> {
     let Some(script) = prepare.venv_script.as_deref().map(OsStr::from_bytes) else {
         return Ok(env_vars::all());
     };
     let shown = script.display();
     let path = site.cwd.join(script);
-    let found = std::fs::metadata(&path).and_then(|found| match other_kind(&found) {
+    let found = std::fs::metadata(&path).and_then(|found| match irregular_kind(&found) {
         Some(kind) => Err(not_regular(kind)),
         None => Ok(()),
     });
     if let Err(error) = found {
-        let message = format!("cannot read venv script `{shown}`: {}", reason(&error));
-        return Err(site.explain(Problem::new(Status::NoInput, message), Path::new(script)));
+        let message = format!("cannot read venv script `{shown}`: {}", show_io_error(&error));
+        return Err(
+            site.with_search_help(Problem::new(Status::NoInput, message), Path::new(script))
+        );
     }
     sourced::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
         Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
@@ -303,13 +311,13 @@ pub(super) fn find_program(
             } else if shown.contains([' ', '$']) && !shown.contains('\'') {
                 problem.help(format!("if it is a shell command: `-- sh -c '{shown}'`"))
             } else if is_path {
-                site.explain(problem, Path::new(OsStr::from_bytes(program)))
+                site.with_search_help(problem, Path::new(OsStr::from_bytes(program)))
             } else {
-                problem.help(not_in_path(path.as_deref()))
+                problem.help(not_in_path_help(path.as_deref()))
             }
         }
         kind => {
-            let message = format!("{what} `{shown}` cannot be executed: {}", reason(&error));
+            let message = format!("{what} `{shown}` cannot be executed: {}", show_io_error(&error));
             let problem = Problem::new(Status::NotExecutable, message);
             if kind == io::ErrorKind::PermissionDenied && cwd.join(&shown).is_file() {
                 problem.help(format!("`chmod +x {}`", quoted(&shown)))
@@ -322,7 +330,7 @@ pub(super) fn find_program(
 
 /// Help for a program that is not in PATH. The PATH of an ssh login is often shorter than the one
 /// that the user sees.
-fn not_in_path(path: Option<&OsStr>) -> String {
+fn not_in_path_help(path: Option<&OsStr>) -> String {
     const SHOWN_BYTES_MAX: usize = 256;
     let help = "give its full path";
     match path.filter(|path| path.len() <= SHOWN_BYTES_MAX) {

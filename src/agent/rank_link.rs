@@ -62,7 +62,7 @@ impl Welcomes {
 }
 
 /// Writes frames to a worker until all senders are dropped; the first frame is its welcome.
-pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
+pub(super) async fn write_frames(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Vec<u8>>) {
     let Ok(writer) = LinkWriter::new(socket) else {
         return;
     };
@@ -80,42 +80,42 @@ pub(super) async fn tell(socket: OwnedFd, mut frames: mpsc::UnboundedReceiver<Ve
 pub(super) struct NoteReader {
     rank: Rank,
     reader: LinkReader,
-    heard: Mutex<Heard>,
+    state: Mutex<NoteState>,
     outbox: Arc<Outbox>,
 }
 
 /// Parser and throttle of the notes.
-struct Heard {
+struct NoteState {
     frames: FrameReader,
-    sieve: NoteThrottle,
+    throttle: NoteThrottle,
     /// Set after an invalid frame: notes of this worker are no longer read.
-    is_deaf: bool,
+    has_failed: bool,
 }
 
 impl NoteReader {
     /// Creates the reader of a worker's notes. Must be called inside a runtime.
     pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
         let (frames, throttle) = (FrameReader::from_worker(), NoteThrottle::default());
-        let state = Mutex::new(Heard { frames, sieve: throttle, is_deaf: false });
-        Ok(Self { rank, reader: LinkReader::new(socket)?, heard: state, outbox })
+        let state = Mutex::new(NoteState { frames, throttle, has_failed: false });
+        Ok(Self { rank, reader: LinkReader::new(socket)?, state, outbox })
     }
 
     /// Forwards notes until the worker exits.
-    pub(super) async fn listen(&self) {
+    pub(super) async fn forward_notes(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         loop {
-            let step_at = self.heard().sieve.step_at(clock::now());
+            let step_at = self.lock_state().throttle.step_at(clock::now());
             let read = tokio::select! {
                 read = self.reader.read(&mut buffer) => read,
                 () = sleep_until(step_at) => {
-                    self.pass_on(self.take_step()).await;
+                    self.send_notes(self.take_step()).await;
                     continue;
                 }
             };
             // What was read is parsed before another task can continue reading.
-            self.pass_on(self.take(&buffer)).await;
-            if !matches!(read, Ok(1..)) || self.heard().is_deaf {
-                return self.pass_on(self.take_step()).await;
+            self.send_notes(self.parse_notes(&buffer)).await;
+            if !matches!(read, Ok(1..)) || self.lock_state().has_failed {
+                return self.send_notes(self.take_step()).await;
             }
             if buffer.len() == READ_BYTES {
                 // A worker that sends too many notes waits; other workers do not.
@@ -128,16 +128,16 @@ impl NoteReader {
     /// Forwards all notes that were written until now, including the newest step.
     pub(super) async fn catch_up(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
-        // The end of the socket, and errors, are handled by `listen`.
-        let _ = self.reader.read_now(&mut buffer);
-        self.pass_on(self.take(&buffer)).await;
-        self.pass_on(self.take_step()).await;
+        // The end of the socket, and errors, are handled by `forward_notes`.
+        let _ = self.reader.try_read(&mut buffer);
+        self.send_notes(self.parse_notes(&buffer)).await;
+        self.send_notes(self.take_step()).await;
     }
 
     /// Parses bytes that were read, and returns the notes to forward at once.
-    fn take(&self, bytes: &[u8]) -> Vec<WorkerNote> {
-        let mut state = self.heard();
-        let Heard { frames, sieve: throttle, is_deaf: has_failed } = &mut *state;
+    fn parse_notes(&self, bytes: &[u8]) -> Vec<WorkerNote> {
+        let mut state = self.lock_state();
+        let NoteState { frames, throttle, has_failed } = &mut *state;
         let mut urgent = Vec::new();
         if *has_failed || bytes.is_empty() {
             return urgent;
@@ -156,17 +156,17 @@ impl NoteReader {
     }
 
     fn take_step(&self) -> Vec<WorkerNote> {
-        self.heard().sieve.take_step(clock::now()).into_iter().collect()
+        self.lock_state().throttle.take_step(clock::now()).into_iter().collect()
     }
 
-    async fn pass_on(&self, notes: Vec<WorkerNote>) {
+    async fn send_notes(&self, notes: Vec<WorkerNote>) {
         for note in notes {
-            self.outbox.send_slowly(&FromAgent::Note { rank: self.rank, note }).await;
+            self.outbox.send_and_wait(&FromAgent::Note { rank: self.rank, note }).await;
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().expect("no thread panics while it holds the lock")
+    fn lock_state(&self) -> MutexGuard<'_, NoteState> {
+        self.state.lock().expect("no thread panics while it holds the lock")
     }
 }
 

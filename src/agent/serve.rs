@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 use super::alarms::{Timer, Timers};
 use super::crew::{StreamEnded, WorkerTable};
 use super::error_files::ErrorFiles;
-use super::group_watch::{GroupWatch, Sighting};
-use super::launcher::{FIRST_BEAT, LauncherLink, Terms, next_message};
+use super::group_watch::{GroupCheck, GroupWatch};
+use super::launcher::{INITIAL_HEARTBEAT_INTERVAL, LauncherLink, Terms, next_message};
 use super::output::Outbox;
 use super::place::InstanceLock;
 use super::prepare::Prepared;
 use super::shim::{FromShim, Shim, ToShim};
 use super::shim_heartbeat::ShimHeartbeat;
-use super::shim_lost::{ShimState, next_packet};
-use super::starting::{AgentPhase, our_hello};
+use super::shim_lost::{ShimState, next_shim_message};
+use super::starting::{AgentPhase, agent_hello};
 use super::{doors, exam};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::family;
@@ -36,7 +36,7 @@ use crate::wire::{
 
 /// Time limit for the exit of a helper process that was killed. A process that is blocked by its
 /// file system is not waited for any longer.
-const ASKED_END_LIMIT: Duration = Duration::from_millis(500);
+const HELPER_KILL_LIMIT: Duration = Duration::from_millis(500);
 
 /// What started this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ pub enum AgentOrigin {
 
 /// The process `remuda agent`: serves the link on its standard input and output until it ends.
 pub fn main(origin: AgentOrigin) -> Status {
-    fds::never_wait_for_stderr();
-    report::explain_panics("remuda agent");
+    fds::make_stderr_nonblocking();
+    report::install_panic_hook("remuda agent");
     family::set_name(c"remuda-agent");
-    signals::hear_of_children();
+    signals::reset_sigchld();
     family::become_subreaper();
     signals::block_requests();
     // Fork before any thread is started.
@@ -62,7 +62,7 @@ pub fn main(origin: AgentOrigin) -> Status {
     let Ok((shim, (input, output))) = started else {
         return Status::OsLimit;
     };
-    if origin != AgentOrigin::Launcher && arrive(origin, &output).is_err() {
+    if origin != AgentOrigin::Launcher && begin_link(origin, &output).is_err() {
         return Status::Io;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
@@ -82,9 +82,9 @@ pub fn main(origin: AgentOrigin) -> Status {
 }
 
 /// After a start by a shell: leaves its directory, and announces that the link begins.
-fn arrive(origin: AgentOrigin, output: &OwnedFd) -> io::Result<()> {
+fn begin_link(origin: AgentOrigin, output: &OwnedFd) -> io::Result<()> {
     rustix::process::chdir("/")?;
-    ssh::announce(output)?;
+    ssh::announce_ready(output)?;
     if origin == AgentOrigin::Pushed {
         ssh::prune_cache(clock::wall());
     }
@@ -101,33 +101,33 @@ async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status
     });
     let mut agent = Agent {
         launcher: Some(LauncherLink::new(LinkReader::new(input)?)),
-        crew: WorkerTable::new(Arc::clone(&outbox), on_stream_end),
+        workers: WorkerTable::new(Arc::clone(&outbox), on_stream_end),
         outbox,
         tasks,
-        shim: ShimState::Lives(shim.watch()?),
+        shim: ShimState::Alive(shim.watch()?),
         shim_heartbeat: ShimHeartbeat::default(),
-        phase: AgentPhase::Greeting,
-        terms: Terms { lease: None, beat: FIRST_BEAT, grace: Duration::ZERO },
+        phase: AgentPhase::Waiting,
+        terms: Terms { lease: None, heartbeat: INITIAL_HEARTBEAT_INTERVAL, grace: Duration::ZERO },
         job: JobId(String::new()),
-        claims: Vec::new(),
+        gpu_locks: Vec::new(),
         port: None,
         node: NodeRank(0),
-        place: None,
-        shim_has_place: false,
+        instance_lock: None,
+        shim_has_lock: false,
         roster: None,
         error_files: None,
-        undead: None,
+        unkillable: None,
         group_watch: None,
         failure: None,
-        alarms: Timers::default(),
-        told: event_sender,
-        inner: event_receiver,
+        timers: Timers::default(),
+        event_sender,
+        event_receiver,
     };
-    agent.alarms.set(clock::now() + FIRST_BEAT, Timer::Beat);
-    while agent.turn().await {}
-    agent.dismiss_shim();
+    agent.timers.set(clock::now() + INITIAL_HEARTBEAT_INTERVAL, Timer::Heartbeat);
+    while agent.handle_next_event().await {}
+    agent.stop_shim();
     // Kills a script or an interpreter that was still running when the job ended.
-    family::kill_descendants(ASKED_END_LIMIT, |_, _| {});
+    family::kill_descendants(HELPER_KILL_LIMIT, |_, _| {});
     Ok(agent.failure.unwrap_or(Status::Success))
 }
 
@@ -144,139 +144,145 @@ pub(super) struct Agent {
     pub(super) job: JobId,
     pub(super) node: NodeRank,
     /// The lock of this node, held since the first preflight checks.
-    pub(super) place: Option<InstanceLock>,
+    pub(super) instance_lock: Option<InstanceLock>,
     /// Whether the shim holds the lock too.
-    pub(super) shim_has_place: bool,
+    pub(super) shim_has_lock: bool,
     /// The nodes of the epoch, from the message that lists them until the start.
     pub(super) roster: Option<NodeRoster>,
-    pub(super) crew: WorkerTable,
+    pub(super) workers: WorkerTable,
     /// The port of rank 0, claimed while `remuda doctor` checks it.
     pub(super) port: Option<PortClaim>,
     /// Locks of GPUs, of this epoch and of earlier ones.
-    pub(super) claims: Vec<OwnedFd>,
+    pub(super) gpu_locks: Vec<OwnedFd>,
     /// Directory of the workers' error files, created at the first start.
     pub(super) error_files: Option<ErrorFiles>,
     /// The processes that could not be killed; `Some` once no other process of the job is left.
-    pub(super) undead: Option<Vec<Leftover>>,
+    pub(super) unkillable: Option<Vec<Leftover>>,
     /// The check whether the workers connect to each other, until it is decided.
     pub(super) group_watch: Option<GroupWatch>,
     /// The agent's exit status if it is not success.
     pub(super) failure: Option<Status>,
-    pub(super) alarms: Timers,
-    pub(super) told: mpsc::UnboundedSender<InternalEvent>,
-    pub(super) inner: mpsc::UnboundedReceiver<InternalEvent>,
+    pub(super) timers: Timers,
+    pub(super) event_sender: mpsc::UnboundedSender<InternalEvent>,
+    pub(super) event_receiver: mpsc::UnboundedReceiver<InternalEvent>,
 }
 
 /// An event from one of the agent's own tasks.
 pub(super) enum InternalEvent {
     StreamEnded(StreamEnded),
-    Examined(Box<ExaminationDone>),
-    Reported(Box<exam::HeldReport>),
+    PreflightDone(Box<PreflightDone>),
+    ExaminationDone(Box<exam::HeldReport>),
     /// Result of a check in this epoch: which libraries the workers have mapped, and their sockets.
-    GroupSeen(Epoch, Sighting),
+    GroupChecked(Epoch, GroupCheck),
 }
 
 /// The event that the preflight checks are finished, with their result.
-pub(super) struct ExaminationDone {
+pub(super) struct PreflightDone {
     pub(super) prepare: Prepare,
-    pub(super) place: Option<InstanceLock>,
+    pub(super) instance_lock: Option<InstanceLock>,
     pub(super) result: Result<Prepared, Vec<Problem>>,
 }
 
 /// One event of the agent's loop.
-enum Turn {
-    Told(ToAgent),
+enum AgentEvent {
+    Message(ToAgent),
     LauncherGone,
-    NotUnderstood(FrameError),
-    Shim(FromShim, Vec<OwnedFd>),
-    ShimDied,
-    Inner(InternalEvent),
-    Alarm,
+    ProtocolError(FrameError),
+    ShimMessage(FromShim, Vec<OwnedFd>),
+    ShimExited,
+    Internal(InternalEvent),
+    TimerDue,
 }
 
 impl Agent {
     /// Waits for one event and handles it; false when the agent is to exit.
-    async fn turn(&mut self) -> bool {
-        match self.next().await {
-            Turn::Told(ToAgent::Bye) => return false,
-            Turn::Told(message) => self.obey(message),
-            Turn::LauncherGone => self.launcher_gone(),
-            Turn::NotUnderstood(why) => self.not_understood(&why.to_string()),
-            Turn::Shim(message, fds) => self.hear_shim(message, fds),
-            Turn::ShimDied => self.shim_died(),
-            Turn::Inner(InternalEvent::StreamEnded(ended)) => {
-                self.crew.stream_ended(&ended);
+    async fn handle_next_event(&mut self) -> bool {
+        match self.next_event().await {
+            AgentEvent::Message(ToAgent::Bye) => return false,
+            AgentEvent::Message(message) => self.on_launcher_message(message),
+            AgentEvent::LauncherGone => self.on_launcher_lost(),
+            AgentEvent::ProtocolError(why) => self.on_protocol_error(&why.to_string()),
+            AgentEvent::ShimMessage(message, fds) => self.on_shim_message(message, fds),
+            AgentEvent::ShimExited => self.on_shim_exit(),
+            AgentEvent::Internal(InternalEvent::StreamEnded(ended)) => {
+                self.workers.record_stream_end(&ended);
                 self.report_if_idle();
             }
-            Turn::Inner(InternalEvent::Examined(done)) => self.examined(*done),
-            Turn::Inner(InternalEvent::Reported(found)) => self.report(*found),
-            Turn::Inner(InternalEvent::GroupSeen(epoch, check)) => self.group_seen(epoch, check),
-            Turn::Alarm => self.ring(),
+            AgentEvent::Internal(InternalEvent::PreflightDone(done)) => {
+                self.on_preflight_done(*done)
+            }
+            AgentEvent::Internal(InternalEvent::ExaminationDone(found)) => self.send_report(*found),
+            AgentEvent::Internal(InternalEvent::GroupChecked(epoch, check)) => {
+                self.on_group_checked(epoch, check)
+            }
+            AgentEvent::TimerDue => self.run_due_timers(),
         }
-        self.launcher.is_some() || self.undead.is_none() && !self.crew.is_empty()
+        self.launcher.is_some() || self.unkillable.is_none() && !self.workers.is_empty()
     }
 
-    async fn next(&mut self) -> Turn {
-        let wake = tokio::time::sleep_until(self.alarms.next().into());
+    async fn next_event(&mut self) -> AgentEvent {
+        let wake = tokio::time::sleep_until(self.timers.next().into());
         tokio::select! {
             message = next_message(self.launcher.as_mut()) => match message {
-                Ok(Some(message)) => Turn::Told(message),
-                Ok(None) => Turn::LauncherGone,
-                Err(why) => Turn::NotUnderstood(why),
+                Ok(Some(message)) => AgentEvent::Message(message),
+                Ok(None) => AgentEvent::LauncherGone,
+                Err(why) => AgentEvent::ProtocolError(why),
             },
-            packet = next_packet(&self.shim) => match packet {
-                Some((message, fds)) => Turn::Shim(message, fds),
-                None => Turn::ShimDied,
+            packet = next_shim_message(&self.shim) => match packet {
+                Some((message, fds)) => AgentEvent::ShimMessage(message, fds),
+                None => AgentEvent::ShimExited,
             },
-            Some(inner) = self.inner.recv() => Turn::Inner(inner),
-            () = wake => Turn::Alarm,
-            never = self.tasks.watch() => match never {},
+            Some(inner) = self.event_receiver.recv() => AgentEvent::Internal(inner),
+            () = wake => AgentEvent::TimerDue,
+            never = self.tasks.propagate_panics() => match never {},
         }
     }
 
     /// Handles a message of the launcher.
-    fn obey(&mut self, message: ToAgent) {
+    fn on_launcher_message(&mut self, message: ToAgent) {
         let Some(launcher) = &mut self.launcher else {
             return;
         };
-        launcher.heard = clock::now();
+        launcher.last_message_at = clock::now();
         match message {
             ToAgent::Hello(hello) => {
                 let epoch = launcher.decoder.epoch().expect("a decoded frame has an epoch");
-                self.outbox = Arc::new(self.outbox.of(epoch));
-                self.crew.speak(Arc::clone(&self.outbox));
+                self.outbox = Arc::new(self.outbox.for_epoch(epoch));
+                self.workers.set_outbox(Arc::clone(&self.outbox));
                 self.job = JobId(hello.job);
                 self.node = hello.node;
-                self.outbox.send(&FromAgent::Hello(our_hello()));
+                self.outbox.send(&FromAgent::Hello(agent_hello()));
             }
-            ToAgent::Prepare(prepare) => self.prepare(*prepare),
+            ToAgent::Prepare(prepare) => self.start_preflight(*prepare),
             ToAgent::Roster(bytes) => match NodeRoster::unpack(&bytes) {
                 Ok(roster) => self.roster = Some(roster),
-                Err(why) => self.not_understood(&why.to_string()),
+                Err(why) => self.on_protocol_error(&why.to_string()),
             },
-            ToAgent::Start(start) => self.start(&start),
+            ToAgent::Start(start) => self.start_workers(&start),
             ToAgent::Signal(signal) => self.signal_workers(signal),
             ToAgent::Kill => self.kill_workers(),
-            ToAgent::Stdin { rank, bytes } => self.crew.feed(rank, bytes),
-            ToAgent::PeerGone(rank) => self.crew.tell(&ToWorker::PeerGone { rank }),
+            ToAgent::Stdin { rank, bytes } => self.workers.send_stdin(rank, bytes),
+            ToAgent::PeerGone(rank) => self.workers.broadcast(&ToWorker::PeerGone { rank }),
             ToAgent::Consumed(bytes) => {
-                if !self.crew.acknowledge(bytes) {
-                    self.not_understood("acknowledged more output than was sent");
+                if !self.workers.acknowledge(bytes) {
+                    self.on_protocol_error("acknowledged more output than was sent");
                 }
             }
-            ToAgent::Beat { at_us } => {
+            ToAgent::Heartbeat { at_us } => {
                 let clock_us = clock::machine_us();
-                self.outbox.send(&FromAgent::Clock { asked_us: at_us, clock_us });
+                self.outbox.send(&FromAgent::Clock { sent_us: at_us, clock_us });
             }
-            ToAgent::Look => self.outbox.send(&FromAgent::Suspended(self.crew.suspended())),
+            ToAgent::ReportSuspended => {
+                self.outbox.send(&FromAgent::Suspended(self.workers.suspended()))
+            }
             ToAgent::Bye => {}
-            ToAgent::Renew => self.renew(),
-            ToAgent::Skip(epoch) => self.skip(epoch),
-            ToAgent::Examine(request) => self.examine(*request),
-            ToAgent::Dial(listeners) => {
+            ToAgent::NextEpoch => self.begin_next_epoch(),
+            ToAgent::SkipToEpoch(epoch) => self.skip_to_epoch(epoch),
+            ToAgent::Examine(request) => self.start_examination(*request),
+            ToAgent::Probe(listeners) => {
                 let outbox = Arc::clone(&self.outbox);
                 self.tasks.spawn(async move {
-                    outbox.send(&FromAgent::Dialed(doors::knock_at(listeners).await));
+                    outbox.send(&FromAgent::Probed(doors::probe_all(listeners).await));
                 });
             }
             ToAgent::Pause => {
@@ -293,43 +299,44 @@ impl Agent {
 
     /// Collects the facts on its own thread, because file systems, drivers and interpreters may be
     /// slow.
-    fn examine(&mut self, request: Examine) {
-        let events = self.told.clone();
+    fn start_examination(&mut self, request: Examine) {
+        let events = self.event_sender.clone();
         self.tasks.spawn_blocking(move || {
-            let _ = events.send(InternalEvent::Reported(Box::new(exam::examine(&request))));
+            let _ = events
+                .send(InternalEvent::ExaminationDone(Box::new(exam::collect_facts(&request))));
         });
     }
 
     /// Sends the report once the listeners that it names accept connections.
-    fn report(&mut self, found: exam::HeldReport) {
-        for (listener, token) in found.doors {
-            self.tasks.spawn(doors::wait_at(listener, token));
+    fn send_report(&mut self, found: exam::HeldReport) {
+        for (listener, token) in found.listeners {
+            self.tasks.spawn(doors::serve_probes(listener, token));
         }
         self.port = found.port;
         self.outbox.send(&FromAgent::Examined(Box::new(found.report)));
     }
 
     /// Sends a message to the shim, unless it has exited.
-    pub(super) fn tell_shim(&self, message: &ToShim) {
-        if let ShimState::Lives(shim) = &self.shim {
+    pub(super) fn send_to_shim(&self, message: &ToShim) {
+        if let ShimState::Alive(shim) = &self.shim {
             shim.send(message);
         }
     }
 
     /// Handles every timer that is due.
-    fn ring(&mut self) {
-        while let Some((at, timer)) = self.alarms.due(clock::now()) {
+    fn run_due_timers(&mut self) {
+        while let Some((at, timer)) = self.timers.due(clock::now()) {
             match timer {
-                Timer::Beat => self.beat(at),
-                Timer::Held(worker) => self.crew.let_go(worker),
-                Timer::Linger(worker) => self.sweep(worker, true),
-                Timer::Sweep(worker) => {
-                    self.tell_shim(&ToShim::KillLeftovers { worker: worker as u32 });
+                Timer::Heartbeat => self.on_heartbeat_due(at),
+                Timer::HeldStream(worker) => self.workers.cancel_streams(worker),
+                Timer::Linger(worker) => self.terminate_leftovers(worker, true),
+                Timer::KillLeftovers(worker) => {
+                    self.send_to_shim(&ToShim::KillLeftovers { worker: worker as u32 });
                 }
-                Timer::Orphaned => self.kill_workers(),
-                Timer::Killing => self.watch_kill(),
-                Timer::Bury => self.bury(),
-                Timer::Group => self.look_for_group(),
+                Timer::KillWorkers => self.kill_workers(),
+                Timer::KillCheck => self.check_kill(),
+                Timer::Reap => self.reap_orphans(),
+                Timer::GroupCheck => self.check_group(),
             }
         }
     }

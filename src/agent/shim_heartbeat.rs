@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum time of a running shim for one pass of its loop: the slowest one kills everything, see
 /// [`crate::os::family::KILL_LIMIT`].
-const TURN_MAX: Duration = Duration::from_secs(10);
+const STEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the agent does next with the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ struct Ping {
 
 impl ShimHeartbeat {
     /// Records a message of the shim; `is_pong` if it is the answer to the ping.
-    pub(super) fn received(&mut self, now: Instant, is_pong: bool) {
+    pub(super) fn on_message(&mut self, now: Instant, is_pong: bool) {
         match &mut self.pending {
             Some(_) if is_pong => self.pending = None,
             Some(ping) => ping.since = now,
@@ -52,7 +52,7 @@ impl ShimHeartbeat {
     /// Decides at a heartbeat of the agent. `late`: the time for which the agent itself did not
     /// run. `is_suspended`: whether the kernel lists the shim as stopped; a running one may need
     /// time for its pass.
-    pub(super) fn beat(
+    pub(super) fn tick(
         &mut self,
         now: Instant,
         late: Duration,
@@ -68,7 +68,7 @@ impl ShimHeartbeat {
             // The shim was stopped again before it could answer.
             (true, true) => Duration::ZERO,
             (true, false) => lease,
-            (false, _) => lease + TURN_MAX,
+            (false, _) => lease + STEP_LIMIT,
         };
         if now - ping.since <= limit {
             return ShimAction::Wait;
@@ -83,7 +83,7 @@ impl ShimHeartbeat {
     }
 
     /// Records that the agent killed a stopped shim that was asked to kill its workers.
-    pub(super) fn killed(&mut self) {
+    pub(super) fn record_kill(&mut self) {
         self.was_killed = true;
     }
 
@@ -105,47 +105,47 @@ mod tests {
     #[test]
     fn stopped_shim_is_continued_once_then_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
-        assert_eq!(heartbeat.beat(start, NONE, LEASE, true), ShimAction::Ping);
-        assert_eq!(heartbeat.beat(start + LEASE, NONE, LEASE, true), ShimAction::Wait);
+        assert_eq!(heartbeat.tick(start, NONE, LEASE, true), ShimAction::Ping);
+        assert_eq!(heartbeat.tick(start + LEASE, NONE, LEASE, true), ShimAction::Wait);
         let late = start + LEASE + BEAT;
-        assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
-        heartbeat.received(late, true);
+        assert_eq!(heartbeat.tick(late, NONE, LEASE, true), ShimAction::Continue);
+        heartbeat.on_message(late, true);
         // The shim answers, and is stopped once more.
-        assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Ping);
+        assert_eq!(heartbeat.tick(late + BEAT, NONE, LEASE, true), ShimAction::Ping);
         let again = late + BEAT + LEASE;
-        assert_eq!(heartbeat.beat(again, NONE, LEASE, true), ShimAction::Wait);
+        assert_eq!(heartbeat.tick(again, NONE, LEASE, true), ShimAction::Wait);
         assert!(!heartbeat.was_killed());
-        assert_eq!(heartbeat.beat(again + BEAT, NONE, LEASE, true), ShimAction::Kill);
+        assert_eq!(heartbeat.tick(again + BEAT, NONE, LEASE, true), ShimAction::Kill);
         assert!(heartbeat.was_killed());
     }
 
     #[test]
     fn shim_stopped_again_at_once_is_killed() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
-        heartbeat.beat(start, NONE, LEASE, true);
+        heartbeat.tick(start, NONE, LEASE, true);
         let late = start + LEASE + BEAT;
-        assert_eq!(heartbeat.beat(late, NONE, LEASE, true), ShimAction::Continue);
-        assert_eq!(heartbeat.beat(late + BEAT, NONE, LEASE, true), ShimAction::Kill);
+        assert_eq!(heartbeat.tick(late, NONE, LEASE, true), ShimAction::Continue);
+        assert_eq!(heartbeat.tick(late + BEAT, NONE, LEASE, true), ShimAction::Kill);
     }
 
     #[test]
     fn busy_shim_gets_time_to_answer() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
         let lease = Duration::from_millis(100);
-        heartbeat.beat(start, NONE, lease, false);
-        assert_eq!(heartbeat.beat(start + TURN_MAX, NONE, lease, false), ShimAction::Wait);
-        heartbeat.received(start + TURN_MAX, false);
-        let later = start + TURN_MAX + TURN_MAX;
-        assert_eq!(heartbeat.beat(later, NONE, lease, false), ShimAction::Wait);
-        heartbeat.received(later, true);
-        assert_eq!(heartbeat.beat(later, NONE, lease, false), ShimAction::Ping);
+        heartbeat.tick(start, NONE, lease, false);
+        assert_eq!(heartbeat.tick(start + STEP_LIMIT, NONE, lease, false), ShimAction::Wait);
+        heartbeat.on_message(start + STEP_LIMIT, false);
+        let later = start + STEP_LIMIT + STEP_LIMIT;
+        assert_eq!(heartbeat.tick(later, NONE, lease, false), ShimAction::Wait);
+        heartbeat.on_message(later, true);
+        assert_eq!(heartbeat.tick(later, NONE, lease, false), ShimAction::Ping);
     }
 
     #[test]
     fn shim_timeout_excludes_time_agent_was_stopped() {
         let (mut heartbeat, start) = (ShimHeartbeat::default(), clock::now());
-        heartbeat.beat(start, NONE, LEASE, false);
+        heartbeat.tick(start, NONE, LEASE, false);
         let hour = Duration::from_secs(3600);
-        assert_eq!(heartbeat.beat(start + BEAT + hour, hour, LEASE, true), ShimAction::Wait);
+        assert_eq!(heartbeat.tick(start + BEAT + hour, hour, LEASE, true), ShimAction::Wait);
     }
 }

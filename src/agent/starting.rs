@@ -13,7 +13,7 @@ use super::listen::Listening;
 use super::place::{self, InstanceLock};
 use super::prepare::{self, OWN_EXECUTABLE, OWN_NAME, Prepared};
 use super::rank_link::Welcomes;
-use super::serve::{Agent, ExaminationDone, InternalEvent};
+use super::serve::{Agent, InternalEvent, PreflightDone};
 use super::shim::ShimWorker;
 use super::shim_lost::ShimState;
 use crate::base::{Epoch, clock, env_vars};
@@ -25,9 +25,9 @@ use crate::wire::{self, AgentHello, FromAgent, Prepare, PreparedNode, Start, Wor
 /// Progress of the job on this node.
 pub(super) enum AgentPhase {
     /// No check was requested in this epoch, or the checks failed.
-    Greeting,
+    Waiting,
     /// The preflight checks are running.
-    Examining,
+    Preflight,
     /// The preflight checks have passed.
     Ready(Box<(Prepare, Prepared)>),
     /// The workers were started. The listeners of node 0 stay open as long as a worker may run.
@@ -37,18 +37,18 @@ pub(super) enum AgentPhase {
 impl Agent {
     /// Begins the next epoch. It is a protocol error if workers of the current epoch are still
     /// running.
-    pub(super) fn renew(&mut self) {
-        if self.undead.take().is_none() {
-            self.not_understood("new epoch while workers of the previous one are running");
+    pub(super) fn begin_next_epoch(&mut self) {
+        if self.unkillable.take().is_none() {
+            self.on_protocol_error("new epoch while workers of the previous one are running");
             return;
         }
         self.begin_epoch(self.outbox.epoch().next());
     }
 
     /// Skips to a later epoch. It is a protocol error if workers of the current epoch were started.
-    pub(super) fn skip(&mut self, epoch: Epoch) {
-        if !self.crew.is_empty() || epoch <= self.outbox.epoch() {
-            self.not_understood("skipped an epoch that has begun");
+    pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
+        if !self.workers.is_empty() || epoch <= self.outbox.epoch() {
+            self.on_protocol_error("skipped an epoch that has begun");
             return;
         }
         self.begin_epoch(epoch);
@@ -58,41 +58,41 @@ impl Agent {
         let Some(launcher) = &mut self.launcher else {
             return;
         };
-        launcher.decoder.renew(epoch);
-        self.outbox = Arc::new(self.outbox.of(epoch));
-        self.crew.renew(Arc::clone(&self.outbox));
-        self.alarms.forget_workers();
-        self.phase = AgentPhase::Greeting;
+        launcher.decoder.begin_epoch(epoch);
+        self.outbox = Arc::new(self.outbox.for_epoch(epoch));
+        self.workers.reset(Arc::clone(&self.outbox));
+        self.timers.forget_workers();
+        self.phase = AgentPhase::Waiting;
     }
 
     /// Runs the preflight checks on their own thread, so that heartbeats continue: file systems and
     /// resolvers may be slow.
-    pub(super) fn prepare(&mut self, prepare: Prepare) {
-        self.phase = AgentPhase::Examining;
+    pub(super) fn start_preflight(&mut self, prepare: Prepare) {
+        self.phase = AgentPhase::Preflight;
         let lease = millis(prepare.lease_ms);
-        let (beat, grace) = (millis(prepare.beat_ms), millis(prepare.grace_ms));
-        self.terms = Terms { lease: Some(lease), beat, grace };
-        self.alarms.set(clock::now() + beat, Timer::Beat);
+        let (beat, grace) = (millis(prepare.heartbeat_ms), millis(prepare.grace_ms));
+        self.terms = Terms { lease: Some(lease), heartbeat: beat, grace };
+        self.timers.set(clock::now() + beat, Timer::Heartbeat);
         let (job, node, epoch) = (self.job.clone(), self.node, self.outbox.epoch());
-        let (events, lock) = (self.told.clone(), self.place.take());
+        let (events, lock) = (self.event_sender.clone(), self.instance_lock.take());
         self.tasks.spawn_blocking(move || {
-            let lock = lock.map_or_else(|| place::take(&job, node, &prepare), Ok);
+            let lock = lock.map_or_else(|| place::acquire(&job, node, &prepare), Ok);
             let (lock, result) = match lock {
-                Ok(lock) => (Some(lock), prepare::examine(&job, epoch, &prepare)),
+                Ok(lock) => (Some(lock), prepare::run_preflight(&job, epoch, &prepare)),
                 Err(problem) => (None, Err(vec![problem])),
             };
-            let done = ExaminationDone { prepare, place: lock, result };
-            let _ = events.send(InternalEvent::Examined(Box::new(done)));
+            let done = PreflightDone { prepare, instance_lock: lock, result };
+            let _ = events.send(InternalEvent::PreflightDone(Box::new(done)));
         });
     }
 
     /// Handles the result of the preflight checks.
-    pub(super) fn examined(&mut self, done: ExaminationDone) {
-        let ExaminationDone { prepare, place: lock, result } = done;
-        self.keep_place(lock);
+    pub(super) fn on_preflight_done(&mut self, done: PreflightDone) {
+        let PreflightDone { prepare, instance_lock: lock, result } = done;
+        self.keep_instance_lock(lock);
         let answer = match result {
             Ok(mut prepared) => {
-                self.hold(std::mem::take(&mut prepared.claims));
+                self.hold_gpu_locks(std::mem::take(&mut prepared.gpu_locks));
                 let listening = prepared.listening.as_ref();
                 let found = PreparedNode {
                     master: listening.map(Listening::master),
@@ -104,7 +104,7 @@ impl Agent {
                 FromAgent::Ready(found)
             }
             Err(problems) => {
-                self.phase = AgentPhase::Greeting;
+                self.phase = AgentPhase::Waiting;
                 FromAgent::Refused(problems)
             }
         };
@@ -113,91 +113,91 @@ impl Agent {
 
     /// Holds the lock of this node, and makes the shim hold it too: a replacement agent then waits
     /// until the workers have exited, even if this agent was killed.
-    fn keep_place(&mut self, lock: Option<InstanceLock>) {
-        self.place = lock;
-        let (Some(lock), false) = (&self.place, self.shim_has_place) else {
+    fn keep_instance_lock(&mut self, lock: Option<InstanceLock>) {
+        self.instance_lock = lock;
+        let (Some(lock), false) = (&self.instance_lock, self.shim_has_lock) else {
             return;
         };
-        if let ShimState::Lives(shim) = &self.shim {
+        if let ShimState::Alive(shim) = &self.shim {
             shim.hold(std::slice::from_ref(lock));
-            self.shim_has_place = true;
+            self.shim_has_lock = true;
         }
     }
 
     /// Holds GPU locks until both the agent and the shim have exited.
-    fn hold(&mut self, locks: Vec<OwnedFd>) {
-        if let ShimState::Lives(shim) = &self.shim {
+    fn hold_gpu_locks(&mut self, locks: Vec<OwnedFd>) {
+        if let ShimState::Alive(shim) = &self.shim {
             shim.hold(&locks);
         }
-        self.claims.extend(locks);
+        self.gpu_locks.extend(locks);
     }
 
     /// Starts the workers; does nothing unless the preflight checks have passed.
-    pub(super) fn start(&mut self, start: &Start) {
-        let phase = std::mem::replace(&mut self.phase, AgentPhase::Greeting);
+    pub(super) fn start_workers(&mut self, start: &Start) {
+        let phase = std::mem::replace(&mut self.phase, AgentPhase::Waiting);
         let AgentPhase::Ready(ready) = phase else {
             self.phase = phase;
             return;
         };
         let Some(roster) = self.roster.take() else {
-            self.not_understood("start request without a list of nodes");
+            self.on_protocol_error("start request without a list of nodes");
             return;
         };
         let (prepare, mut prepared) = *ready;
         if let Some(listening) = &mut prepared.listening {
-            listening.let_go_of_port();
+            listening.release_port();
         }
-        self.crew.open_window(start.window_bytes);
-        self.crew.engage(&start.workers);
-        self.watch_group(start);
+        self.workers.open_window(start.window_bytes);
+        self.workers.add_workers(&start.workers);
+        self.start_group_watch(start);
         self.error_files = self.error_files.take().or_else(ErrorFiles::create);
         let files = self.error_files.as_ref();
         let workers = start.workers.iter();
         let workers: Vec<_> =
-            workers.map(|worker| resolve(worker, &prepare, &prepared, files)).collect();
+            workers.map(|worker| resolve_worker(worker, &prepare, &prepared, files)).collect();
         let (job, epoch) = (self.job.clone(), self.outbox.epoch());
         let welcomes = Welcomes::new(job, epoch, &prepare, start.store, roster);
         let welcomes = Box::new(welcomes);
         self.phase = AgentPhase::Started { welcomes, _listening: prepared.listening };
-        match self.spawn(&workers) {
+        match self.spawn_workers(&workers) {
             // The end of a shim that has just exited is detected by the reader of its socket.
-            Err(error) if is_of_the_dead(&error) => {}
-            Err(error) => self.all_failed(&error),
+            Err(error) if is_disconnected(&error) => {}
+            Err(error) => self.report_all_failed(&error),
             Ok(()) => {}
         }
     }
 
     /// Starts the workers. The shared memory belongs to the workers alone: the agent's own copy of
     /// the descriptor is closed as soon as they have it.
-    fn spawn(&self, workers: &[ShimWorker]) -> io::Result<()> {
-        let ShimState::Lives(shim) = &self.shim else {
+    fn spawn_workers(&self, workers: &[ShimWorker]) -> io::Result<()> {
+        let ShimState::Alive(shim) = &self.shim else {
             return Ok(()); // The exit of the shim was already reported.
         };
         let segment = contract::create_segment(workers.len()).map_err(io::Error::other)?;
         shim.spawn(workers, Some(segment.as_fd()))?;
-        code::unmap_what_was_needed();
+        code::unmap_text_pages();
         Ok(())
     }
 
     /// Reports that no worker could be started.
-    fn all_failed(&mut self, error: &io::Error) {
+    fn report_all_failed(&mut self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(0);
-        for index in self.crew.places() {
-            self.crew.failed(index, wire::OpenFailure::Fork, errno);
+        for index in self.workers.indices() {
+            self.workers.record_start_failure(index, wire::WorkerStartStep::Fork, errno);
         }
-        self.undead = Some(Vec::new());
+        self.unkillable = Some(Vec::new());
         self.report_if_idle();
     }
 }
 
 /// Whether the error means that the other end of a socket was closed; `ConnectionReset` is returned
 /// if that end left packets unread.
-fn is_of_the_dead(error: &io::Error) -> bool {
+fn is_disconnected(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// Returns the first message to the launcher.
-pub(super) fn our_hello() -> AgentHello {
+pub(super) fn agent_hello() -> AgentHello {
     AgentHello {
         version: wire::VERSION,
         build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -207,7 +207,7 @@ pub(super) fn our_hello() -> AgentHello {
 }
 
 /// Resolves a worker for the shim: the agent's environment, required variables, and defaults.
-fn resolve(
+fn resolve_worker(
     worker: &WorkerStart,
     prepare: &Prepare,
     prepared: &Prepared,
@@ -263,7 +263,7 @@ mod tests {
         for _ in 0..2 {
             let error =
                 fds::send_packet(&agent_end, b"workers", &[]).expect_err("the other end is closed");
-            assert!(is_of_the_dead(&error), "{error:?}");
+            assert!(is_disconnected(&error), "{error:?}");
         }
     }
 }

@@ -92,8 +92,7 @@ impl Drop for Grant<'_> {
     fn drop(&mut self) {
         let bytes = self.bytes;
         if 0 < bytes {
-            self.window
-                .change(|credit| credit.on_its_way = credit.on_its_way.saturating_sub(bytes));
+            self.window.change(|credit| credit.in_flight = credit.in_flight.saturating_sub(bytes));
         }
     }
 }
@@ -102,7 +101,7 @@ impl Drop for Grant<'_> {
 #[derive(Debug, Default)]
 struct Credit {
     bytes_max: u64,
-    on_its_way: u64,
+    in_flight: u64,
     is_closed: bool,
     /// Start of the first slot.
     since: Option<Instant>,
@@ -112,22 +111,24 @@ struct Credit {
 
 impl Credit {
     fn reserve(&mut self, now: Instant, wanted: u64) -> Option<u64> {
-        let bound = self.in_last_second(now).clamp(BYTES_MIN.min(self.bytes_max), self.bytes_max);
-        let granted = bound.saturating_sub(self.on_its_way).min(wanted);
+        let bound = self
+            .acknowledged_in_last_second(now)
+            .clamp(BYTES_MIN.min(self.bytes_max), self.bytes_max);
+        let granted = bound.saturating_sub(self.in_flight).min(wanted);
         if granted < GRANT_MIN.min(wanted) {
             return None;
         }
-        self.on_its_way += granted;
+        self.in_flight += granted;
         Some(granted)
     }
 
     /// Returns false, and counts nothing, if that many bytes are not in transit.
     fn acknowledge(&mut self, now: Instant, bytes: u64) -> bool {
-        let Some(left) = self.on_its_way.checked_sub(bytes) else {
+        let Some(left) = self.in_flight.checked_sub(bytes) else {
             return false;
         };
-        self.on_its_way = left;
-        let number = self.number(now);
+        self.in_flight = left;
+        let number = self.slot_number(now);
         let slot = &mut self.slots[number as usize % SLOTS];
         if slot.0 != number {
             *slot = (number, 0);
@@ -138,14 +139,14 @@ impl Credit {
         true
     }
 
-    fn in_last_second(&mut self, now: Instant) -> u64 {
-        let newest = self.number(now);
+    fn acknowledged_in_last_second(&mut self, now: Instant) -> u64 {
+        let newest = self.slot_number(now);
         let recent = self.slots.iter().filter(|(number, _)| newest < number + SLOTS as u64);
         recent.map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the number of the slot at this time.
-    fn number(&mut self, now: Instant) -> u64 {
+    fn slot_number(&mut self, now: Instant) -> u64 {
         let since = *self.since.get_or_insert(now);
         (now.saturating_duration_since(since).as_millis() / SLOT.as_millis()) as u64
     }
@@ -218,11 +219,11 @@ mod tests {
                 if let Some(granted) = credit.reserve(now, wanted) {
                     let recent = arrived.iter().filter(|(at, _)| now <= *at + Duration::from_secs(1));
                     let recent: u64 = recent.map(|(_, bytes)| bytes).sum();
-                    proptest::prop_assert!(granted == 0 || credit.on_its_way <= recent.max(BYTES_MIN));
+                    proptest::prop_assert!(granted == 0 || credit.in_flight <= recent.max(BYTES_MIN));
                 }
-                let acknowledged = acknowledged.min(credit.on_its_way);
+                let acknowledged = acknowledged.min(credit.in_flight);
                 proptest::prop_assert!(credit.acknowledge(now, acknowledged));
-                proptest::prop_assert!(!credit.acknowledge(now, credit.on_its_way + 1));
+                proptest::prop_assert!(!credit.acknowledge(now, credit.in_flight + 1));
                 arrived.push((now, acknowledged));
             }
         }

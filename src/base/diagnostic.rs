@@ -139,16 +139,21 @@ impl Diagnostic {
     /// Sets the change that fixes the text.
     #[must_use]
     pub fn suggest(self, span: Span, replacement: impl Into<String>) -> Self {
-        self.change(span, replacement.into(), Applicability::Certain)
+        self.with_suggestion(span, replacement.into(), Applicability::Certain)
     }
 
     /// Sets a change that the user has to confirm.
     #[must_use]
     pub fn guess(self, span: Span, replacement: impl Into<String>) -> Self {
-        self.change(span, replacement.into(), Applicability::Guess)
+        self.with_suggestion(span, replacement.into(), Applicability::Guess)
     }
 
-    fn change(mut self, span: Span, replacement: String, applicability: Applicability) -> Self {
+    fn with_suggestion(
+        mut self,
+        span: Span,
+        replacement: String,
+        applicability: Applicability,
+    ) -> Self {
         self.suggestion = Some(Suggestion { span, replacement, applicability });
         self
     }
@@ -166,7 +171,11 @@ pub struct Explanation {
 }
 
 /// Creates an [`Explanation`] for a table of codes.
-pub const fn story(code: &'static str, title: &'static str, text: &'static str) -> Explanation {
+pub const fn explanation(
+    code: &'static str,
+    title: &'static str,
+    text: &'static str,
+) -> Explanation {
     Explanation { code, title, text }
 }
 

@@ -11,7 +11,8 @@ pub mod svg;
 pub mod user_name;
 
 pub use diagnostic::{
-    Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion, story,
+    Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion,
+    explanation,
 };
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};

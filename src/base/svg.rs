@@ -37,7 +37,7 @@ impl Canvas {
     }
 
     /// Draws a straight line.
-    pub fn rule(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
+    pub fn line_segment(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
         self.line(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
         ));
@@ -107,7 +107,7 @@ pub fn ticks((low, high): (f64, f64), step: f64) -> impl Iterator<Item = f64> {
 }
 
 /// Label of a tick: at most four decimals, without trailing zeros.
-pub fn short(value: f64) -> String {
+pub fn tick_label(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -119,7 +119,7 @@ mod tests {
     #[track_caller]
     fn check_ticks(low: f64, high: f64, expected: &[&str]) {
         let step = tick_step(low, high);
-        assert_eq!(ticks((low, high), step).map(short).collect::<Vec<_>>(), expected);
+        assert_eq!(ticks((low, high), step).map(tick_label).collect::<Vec<_>>(), expected);
     }
 
     #[test]

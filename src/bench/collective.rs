@@ -70,7 +70,7 @@ impl Collective {
 
     /// Returns the collective with this name, in any common spelling: `all-reduce`, `all_reduce`,
     /// `Allreduce`.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
         let wanted = plain(name);
         Self::ALL.into_iter().find(|collective| plain(collective.name()) == wanted)
@@ -154,9 +154,9 @@ mod tests {
     #[test]
     fn collective_name_accepts_common_spellings() {
         for name in ["all-to-all", "all_to_all", "alltoall", "AllToAll"] {
-            assert_eq!(Collective::of_name(name), Some(Collective::AllToAll), "{name}");
+            assert_eq!(Collective::from_name(name), Some(Collective::AllToAll), "{name}");
         }
-        assert_eq!(Collective::of_name("all"), None);
+        assert_eq!(Collective::from_name("all"), None);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::runtime::{Error, Group, ReduceOp, ReduceOrder};
 
 use super::backend::Backend;
 use super::collective::Collective;
-use super::operands::{Measured, Operands};
-use super::sample::Sample;
+use super::operands::{MeasuredOperation, Operands};
+use super::sample::TestElement;
 
 /// Device of this rank, connected with those of the other ranks.
 pub struct Devices<'a> {
@@ -58,18 +58,18 @@ impl<'a> Devices<'a> {
 }
 
 /// Memory of one measured operation on a device.
-pub(super) struct DeviceOperands<'a, T: Sample> {
+pub(super) struct DeviceOperands<'a, T: TestElement> {
     devices: &'a DeviceGroup,
     host: Operands<'a, T>,
-    numbers: RegisteredSlice<'a, T>,
+    input: RegisteredSlice<'a, T>,
     output: RegisteredSlice<'a, T>,
 }
 
-fn failed(error: DriverError) -> Error {
+fn driver_error(error: DriverError) -> Error {
     Error::Device(format!("the GPU reported an error: {error:?}"))
 }
 
-impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
+impl<'a, T: TestElement + DeviceElement> DeviceOperands<'a, T> {
     /// Allocates device memory for the operation of `host`, which must not use shared memory of the
     /// group.
     pub(super) fn new(
@@ -81,19 +81,19 @@ impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
         let devices = &devices.devices;
         let zeros = |len: usize| {
             // The driver cannot allocate zero bytes.
-            let slice = stream.alloc_zeros::<T>(len.max(1)).map_err(failed)?;
+            let slice = stream.alloc_zeros::<T>(len.max(1)).map_err(driver_error)?;
             let plain = RegisteredSlice::unregistered;
             if is_registered { devices.register(slice) } else { Ok(plain(devices, slice)) }
         };
-        let (numbers, output) = (zeros(host.numbers().len())?, zeros(host.output().len())?);
-        Ok(Self { devices, host, numbers, output })
+        let (numbers, output) = (zeros(host.input().len())?, zeros(host.output().len())?);
+        Ok(Self { devices, host, input: numbers, output })
     }
 
     fn copy_to_device(&mut self) -> Result<(), DriverError> {
-        let stream = self.numbers.stream().clone();
-        let (numbers, output) = (self.host.numbers(), self.host.output());
+        let stream = self.input.stream().clone();
+        let (numbers, output) = (self.host.input(), self.host.output());
         if !numbers.is_empty() {
-            stream.memcpy_htod(numbers, &mut *self.numbers)?;
+            stream.memcpy_htod(numbers, &mut *self.input)?;
         }
         if !output.is_empty() {
             stream.memcpy_htod(output, &mut *self.output)?;
@@ -102,10 +102,10 @@ impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
     }
 
     fn copy_to_host(&mut self) -> Result<(), DriverError> {
-        let stream = self.numbers.stream().clone();
+        let stream = self.input.stream().clone();
         let (numbers, output) = self.host.memory_mut();
         if !numbers.is_empty() {
-            stream.memcpy_dtoh(&self.numbers.slice(..numbers.len()), numbers)?;
+            stream.memcpy_dtoh(&self.input.slice(..numbers.len()), numbers)?;
         }
         if !output.is_empty() {
             stream.memcpy_dtoh(&self.output.slice(..output.len()), output)?;
@@ -114,20 +114,20 @@ impl<'a, T: Sample + DeviceElement> DeviceOperands<'a, T> {
     }
 }
 
-impl<T: Sample + DeviceElement> Measured for DeviceOperands<'_, T> {
+impl<T: TestElement + DeviceElement> MeasuredOperation for DeviceOperands<'_, T> {
     fn fill(&mut self) -> Result<(), Error> {
         self.host.fill()?;
-        self.copy_to_device().map_err(failed)
+        self.copy_to_device().map_err(driver_error)
     }
 
     fn run(&mut self) -> Result<(), Error> {
         let (lens, group) =
-            ((self.host.numbers().len(), self.host.output().len()), self.devices.group());
+            ((self.host.input().len(), self.host.output().len()), self.devices.group());
         let (rank, world) = (group.rank(), group.world_size());
         let (collective, reduce, root) = self.host.call();
         let reduce = reduce.unwrap_or(ReduceOp::Sum);
         let devices = self.devices;
-        let mut numbers = self.numbers.slice_mut(..lens.0);
+        let mut numbers = self.input.slice_mut(..lens.0);
         let mut output = self.output.slice_mut(..lens.1);
         match collective {
             Collective::AllReduce => devices.all_reduce(&mut numbers, reduce)?,
@@ -146,8 +146,8 @@ impl<T: Sample + DeviceElement> Measured for DeviceOperands<'_, T> {
         Ok(())
     }
 
-    fn wrong(&mut self) -> Result<u64, Error> {
-        self.copy_to_host().map_err(failed)?;
-        self.host.wrong()
+    fn count_wrong(&mut self) -> Result<u64, Error> {
+        self.copy_to_host().map_err(driver_error)?;
+        self.host.count_wrong()
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::collective::Collective;
-use super::foreign::read_table;
+use super::foreign::parse_table;
 use super::hosts::BenchNode;
 
 /// Version of the document format.
@@ -98,7 +98,7 @@ pub struct Compared {
 
 /// Results of an earlier run of remuda or of another program, which were read from a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Earlier {
+pub struct EarlierResults {
     /// Path of the file, as on the command line.
     pub file: String,
     /// Number of ranks of the earlier run; `None`: unknown.
@@ -115,10 +115,10 @@ pub enum DocumentError {
     Malformed(#[from] serde_json::Error),
     /// The text is neither a document nor a table.
     #[error("it is neither a result of `remuda bench --json` nor a table of sizes and times")]
-    NoTable,
+    UnknownFormat,
     /// The results are of another collective.
     #[error("it contains results of `{found}`, not of `{wanted}`")]
-    Other {
+    OtherCollective {
         /// Name of the collective in the file.
         found: String,
         /// Collective of this run.
@@ -161,9 +161,9 @@ impl Document {
     }
 }
 
-impl Earlier {
+impl EarlierResults {
     /// Returns the earlier result for the same size, type and reduction.
-    pub fn row_like(&self, bytes: u64, dtype: &str, op: &str) -> Option<&Row> {
+    pub fn matching_row(&self, bytes: u64, dtype: &str, op: &str) -> Option<&Row> {
         self.rows.iter().find(|earlier| {
             // A table of another program may not name the type and reduction.
             let is_same = |earlier: &str, now: &str| earlier.is_empty() || earlier == now;
@@ -179,24 +179,24 @@ impl Earlier {
 
 /// Parses earlier results of a collective, a JSON document or a table. `world` is the number of
 /// ranks to assume where a table does not contain it.
-pub fn read_results(
+pub fn parse_results(
     text: &str,
     file: String,
     collective: Collective,
     world: usize,
-) -> Result<Earlier, DocumentError> {
+) -> Result<EarlierResults, DocumentError> {
     let read = if text.trim_start().starts_with(['{', '[']) {
-        read_document(text, collective)
+        parse_document(text, collective)
     } else {
-        read_table(text, collective, world)
+        parse_table(text, collective, world)
     };
-    read.map(|(world_size, rows)| Earlier { file, world_size, rows })
+    read.map(|(world_size, rows)| EarlierResults { file, world_size, rows })
 }
 
 /// Result of parsing: the number of ranks, if known, and the rows.
-pub(super) type Read = Result<(Option<usize>, Vec<Row>), DocumentError>;
+pub(super) type ParseResult = Result<(Option<usize>, Vec<Row>), DocumentError>;
 
-fn read_document(text: &str, collective: Collective) -> Read {
+fn parse_document(text: &str, collective: Collective) -> ParseResult {
     #[derive(Deserialize)]
     struct Head {
         version: u32,
@@ -221,10 +221,10 @@ fn read_document(text: &str, collective: Collective) -> Read {
 
 /// Checks that results are of the wanted collective; `found` is its name in the file.
 pub(super) fn check_collective(found: &str, wanted: Collective) -> Result<(), DocumentError> {
-    if Collective::of_name(found) == Some(wanted) {
+    if Collective::from_name(found) == Some(wanted) {
         return Ok(());
     }
-    Err(DocumentError::Other { found: found.to_owned(), wanted })
+    Err(DocumentError::OtherCollective { found: found.to_owned(), wanted })
 }
 
 #[cfg(test)]
@@ -256,11 +256,11 @@ mod tests {
     fn bench_document_is_read_back() {
         let document = document();
         let text = document.show();
-        let read = |collective| read_results(&text, "a.json".to_owned(), collective, 9);
+        let read = |collective| parse_results(&text, "a.json".to_owned(), collective, 9);
         let earlier = read(Collective::Broadcast).expect("a document of remuda");
         assert_eq!((earlier.world_size, &earlier.rows), (Some(2), &document.rows));
-        assert!(earlier.row_like(16, "f32", "sum").is_some());
-        assert_eq!(earlier.row_like(16, "f64", "sum"), None);
+        assert!(earlier.matching_row(16, "f32", "sum").is_some());
+        assert_eq!(earlier.matching_row(16, "f64", "sum"), None);
         let error = read(Collective::Reduce).expect_err("another collective").to_string();
         assert_eq!(error, "it contains results of `broadcast`, not of `reduce`");
     }
@@ -269,7 +269,7 @@ mod tests {
     fn bench_document_rejects_other_texts() {
         #[track_caller]
         fn check(text: &str, part: &str) {
-            let read = read_results(text, "a".to_owned(), Collective::AllReduce, 2);
+            let read = parse_results(text, "a".to_owned(), Collective::AllReduce, 2);
             let error = read.expect_err("it is no document").to_string();
             assert!(error.contains(part), "{error}");
         }

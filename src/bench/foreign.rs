@@ -2,7 +2,7 @@
 //! program that prints a size and microseconds in the first two columns. Pure.
 
 use super::collective::Collective;
-use super::document::{DocumentError, Read, Row, check_collective};
+use super::document::{DocumentError, ParseResult, Row, check_collective};
 
 /// Smallest number of columns of nccl-tests: size, count, type, operation, root, then time, two
 /// bandwidths and wrong values, out of place and then in place.
@@ -29,39 +29,42 @@ pub(super) fn nccl_dtype(dtype: &str) -> &str {
 }
 
 /// Name of a type of nccl-tests in remuda.
-fn our_dtype(name: &str) -> &str {
+fn remuda_dtype(name: &str) -> &str {
     DTYPES.iter().find(|(known, _)| *known == name).map_or(name, |(_, dtype)| dtype)
 }
 
 /// Parses a table of a collective. If it does not contain the number of ranks, its own bus
 /// bandwidth is used, or else that for `world` ranks.
-pub(super) fn read_table(text: &str, collective: Collective, world: usize) -> Read {
-    if let Some(found) = text.lines().find_map(collective_of) {
+pub(super) fn parse_table(text: &str, collective: Collective, world: usize) -> ParseResult {
+    if let Some(found) = text.lines().find_map(parse_collective) {
         check_collective(&found, collective)?;
     }
-    let ranks = ranks_of(text);
-    let row = |line: &str| read_row(line, collective, (ranks, world));
+    let ranks = parse_ranks(text);
+    let row = |line: &str| parse_row(line, collective, (ranks, world));
     let rows: Vec<Row> = text.lines().filter_map(row).collect();
-    if rows.is_empty() { Err(DocumentError::NoTable) } else { Ok((ranks, rows)) }
+    if rows.is_empty() { Err(DocumentError::UnknownFormat) } else { Ok((ranks, rows)) }
 }
 
 /// Name of the collective in a line: in a heading of remuda, in the name of a program of nccl-tests
 /// (`all_reduce_perf`), or in a title of the OSU micro-benchmarks.
-fn collective_of(line: &str) -> Option<String> {
+fn parse_collective(line: &str) -> Option<String> {
     if let Some(heading) = line.strip_prefix("# remuda bench ") {
         return heading.split_once(':').map(|(name, _)| name.to_owned());
     }
     if let Some((_, title)) = line.split_once("OSU MPI") {
-        return osu_collective(title.split(" Test").next()?);
+        return parse_osu_title(title.split(" Test").next()?);
     }
     let program = line.split_whitespace().find(|word| word.ends_with("_perf"))?;
     let name = program.rsplit('/').next()?.trim_end_matches("_perf");
-    Some(Collective::of_name(name).map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
+    Some(
+        Collective::from_name(name)
+            .map_or_else(|| name.to_owned(), |known| known.name().to_owned()),
+    )
 }
 
 /// Name of the collective in a title such as `-CUDA Allreduce Latency`; for any other test, such as
 /// bandwidth, the whole title.
-fn osu_collective(title: &str) -> Option<String> {
+fn parse_osu_title(title: &str) -> Option<String> {
     let (_, title) = title.split_once(' ')?;
     let name = match title.strip_suffix("Latency").map(str::trim_end) {
         Some("") => "send-recv",
@@ -69,13 +72,13 @@ fn osu_collective(title: &str) -> Option<String> {
         Some(name) => name,
         None => title,
     };
-    let known = Collective::of_name(name);
+    let known = Collective::from_name(name);
     Some(known.map_or_else(|| name.to_owned(), |known| known.name().to_owned()))
 }
 
 /// Number of ranks in the heading: a number in that of remuda, one line for each rank in that of
 /// nccl-tests.
-fn ranks_of(text: &str) -> Option<usize> {
+fn parse_ranks(text: &str) -> Option<usize> {
     let heading = text.lines().find_map(|line| line.strip_prefix("# remuda bench "));
     if let Some((_, number)) = heading.and_then(|heading| heading.split_once(": ")) {
         return number.split_whitespace().next()?.parse().ok();
@@ -90,7 +93,7 @@ fn ranks_of(text: &str) -> Option<usize> {
     Some(text.lines().filter(is_rank).count()).filter(|ranks| 0 < *ranks)
 }
 
-fn read_row(
+fn parse_row(
     line: &str,
     collective: Collective,
     (ranks, world): (Option<usize>, usize),
@@ -112,7 +115,7 @@ fn read_row(
     Some(Row {
         bytes,
         count: 0,
-        dtype: if is_nccl { our_dtype(cells[2]).to_owned() } else { String::new() },
+        dtype: if is_nccl { remuda_dtype(cells[2]).to_owned() } else { String::new() },
         op: if is_nccl { cells[3].to_owned() } else { String::new() },
         root: None,
         time_us,
@@ -128,7 +131,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, collective: Collective) -> (Option<usize>, Vec<Row>) {
-        read_table(text, collective, 4).expect("there are rows")
+        parse_table(text, collective, 4).expect("there are rows")
     }
 
     #[track_caller]
@@ -181,7 +184,7 @@ mod tests {
     fn table_of_another_collective_is_rejected() {
         #[track_caller]
         fn check(head: &str, collective: Collective, expect: Option<&str>) {
-            let read = read_table(&format!("{head}\n1024 1.8\n"), collective, 4);
+            let read = parse_table(&format!("{head}\n1024 1.8\n"), collective, 4);
             let error = read.err().map(|error| error.to_string());
             let expect = expect
                 .map(|found| format!("it contains results of `{found}`, not of `{collective}`"));
@@ -210,8 +213,8 @@ mod tests {
     #[test]
     fn table_parser_rejects_other_texts() {
         for text in ["", "# size time\n", "12\n", "12 many\n", "0 0\n", "all is well\n"] {
-            let read = read_table(text, Collective::AllReduce, 2);
-            assert!(matches!(read, Err(DocumentError::NoTable)), "{text}");
+            let read = parse_table(text, Collective::AllReduce, 2);
+            assert!(matches!(read, Err(DocumentError::UnknownFormat)), "{text}");
         }
     }
 }

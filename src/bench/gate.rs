@@ -59,7 +59,7 @@ pub fn check_wrong(rows: &[Row]) -> Result<(), Shortfall> {
 }
 
 /// Checks that the largest bus bandwidth of all sizes, and that of every pair, reach the threshold.
-pub fn check_rows(
+pub fn check_threshold(
     rows: &[Row],
     pairs: &[PairRow],
     threshold_gbs: Option<f64>,
@@ -97,13 +97,13 @@ mod tests {
     fn threshold_error_shows_bandwidth_and_limit() {
         let row = |bytes, busbw_gbs| Row { busbw_gbs, ..Row::for_test(bytes, 1.0) };
         let rows = [row(8, 0.1), row(1 << 20, 3.0), row(2 << 20, 2.0)];
-        assert_eq!(check_rows(&rows, &[], None), Ok(()));
-        assert_eq!(check_rows(&rows, &[], Some(3.0)), Ok(()));
-        let slow = check_rows(&rows, &[], Some(5.0)).expect_err("below the threshold");
+        assert_eq!(check_threshold(&rows, &[], None), Ok(()));
+        assert_eq!(check_threshold(&rows, &[], Some(3.0)), Ok(()));
+        let slow = check_threshold(&rows, &[], Some(5.0)).expect_err("below the threshold");
         let expect = "bus bandwidth is at most 3.00 GB/s (at 1M), below --threshold 5";
         assert_eq!(slow.to_string(), expect);
         let pairs = [pair("n1", "n2", 4.0), pair("n1", "n3", 0.5), pair("n2", "n3", 0.9)];
-        let slow = check_rows(&[], &pairs, Some(1.0)).expect_err("below the threshold");
+        let slow = check_threshold(&[], &pairs, Some(1.0)).expect_err("below the threshold");
         assert_eq!(
             slow.to_string(),
             "bandwidth between n1 and n3 is 0.50 GB/s, below --threshold 1 (2 of 3 pairs are below)"

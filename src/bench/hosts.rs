@@ -24,15 +24,15 @@ pub struct BenchNode {
 
 /// Processors that one rank may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Usable {
+struct UsableProcessors {
     /// Processors that the rank may run on, as bits.
     set: Vec<u64>,
     /// Number of processors that it may keep busy, by its quota.
     count: usize,
 }
 
-impl Usable {
-    fn here() -> Self {
+impl UsableProcessors {
+    fn of_this_process() -> Self {
         // On a machine with more processors than the set holds the call fails: the set stays empty.
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let word = |word: usize| {
@@ -46,7 +46,7 @@ impl Usable {
 
 /// Collects all nodes, in order; all ranks call it and receive the same result.
 pub fn gather_hosts(group: &Group) -> Result<Vec<BenchNode>, Error> {
-    let own = Usable::here();
+    let own = UsableProcessors::of_this_process();
     let mut words: Vec<i64> = own.set.iter().map(|word| word.cast_signed()).collect();
     words.push(own.count as i64);
     let mut all = vec![0; words.len() * group.world_size()];
@@ -54,21 +54,21 @@ pub fn gather_hosts(group: &Group) -> Result<Vec<BenchNode>, Error> {
     let of_rank = |rank: &usize| {
         let words = &all[rank * words.len()..][..words.len()];
         let set = words[..WORDS].iter().map(|word| word.cast_unsigned()).collect();
-        Usable { set, count: words[WORDS] as usize }
+        UsableProcessors { set, count: words[WORDS] as usize }
     };
     let placement = group.placement();
     let host = |node: usize| {
         let ranks = placement.ranks_of(node);
-        let usable: Vec<Usable> = ranks.iter().map(of_rank).collect();
+        let usable: Vec<UsableProcessors> = ranks.iter().map(of_rank).collect();
         let name = placement.host_of(ranks[0]).to_owned();
-        BenchNode { name, ranks: ranks.len(), processors: processors_of(&usable) }
+        BenchNode { name, ranks: ranks.len(), processors: count_processors(&usable) }
     };
     Ok((0..placement.nodes()).map(host).collect())
 }
 
 /// Number of processors that the ranks of a node together may use. Ranks may be bound to different
 /// processors; a quota applies to all of them together.
-fn processors_of(ranks: &[Usable]) -> usize {
+fn count_processors(ranks: &[UsableProcessors]) -> usize {
     let size = |set: &[u64]| set.iter().map(|word| word.count_ones() as usize).sum::<usize>();
     let mut union = vec![0; WORDS];
     for rank in ranks {
@@ -91,10 +91,10 @@ mod tests {
         let rank = |(word, count): &(u64, usize)| {
             let mut set = vec![0; WORDS];
             set[1] = *word;
-            Usable { set, count: *count }
+            UsableProcessors { set, count: *count }
         };
-        let ranks: Vec<Usable> = ranks.iter().map(rank).collect();
-        assert_eq!(processors_of(&ranks), expect);
+        let ranks: Vec<UsableProcessors> = ranks.iter().map(rank).collect();
+        assert_eq!(count_processors(&ranks), expect);
     }
 
     #[test]

@@ -24,12 +24,12 @@ mod timing;
 pub use backend::{Backend, OpenBackend};
 pub use collective::{Collective, OperationShape};
 pub use document::{
-    Compared, Document, DocumentError, Earlier, PairRow, Row, VERSION, read_results,
+    Compared, Document, DocumentError, EarlierResults, PairRow, Row, VERSION, parse_results,
 };
-pub use gate::{Shortfall, check_rows, check_wrong};
+pub use gate::{Shortfall, check_threshold, check_wrong};
 pub use hosts::{BenchNode, gather_hosts};
 pub use pairs::{Pairs, measure_pairs};
-pub use picture::{show_heat, show_results};
+pub use picture::{show_heat_map, show_results};
 pub use sizes::{BytesError, Sizes, SizesError, Stride, parse_bytes};
 pub use sweep::{Options, measure};
 pub use table::{Head, show_bytes_short, show_foot, show_pairs, show_ranks, show_row};

@@ -2,11 +2,11 @@
 //! the expected one.
 
 use super::collective::{Collective, OperationShape};
-use super::sample::{DataPattern, PERIOD, Sample};
+use super::sample::{DataPattern, PERIOD, TestElement};
 use crate::runtime::{Buffer, Error, Group, ReduceOp};
 
 /// An operation with its operands, in host or device memory.
-pub(super) trait Measured {
+pub(super) trait MeasuredOperation {
     /// Writes the input of this rank, and zeroes its output.
     fn fill(&mut self) -> Result<(), Error>;
 
@@ -15,11 +15,11 @@ pub(super) trait Measured {
 
     /// Counts the values of this rank that differ from the expected ones, after one run on filled
     /// operands.
-    fn wrong(&mut self) -> Result<u64, Error>;
+    fn count_wrong(&mut self) -> Result<u64, Error>;
 }
 
 /// Memory of the input, which in-place operations overwrite.
-enum Numbers<T: Sample> {
+enum InputMemory<T: TestElement> {
     /// Memory that the ranks of a node share.
     Buffer(Buffer<T>),
     /// Memory of the rank alone.
@@ -27,28 +27,28 @@ enum Numbers<T: Sample> {
 }
 
 /// Operands in host memory.
-pub(super) struct Operands<'a, T: Sample> {
+pub(super) struct Operands<'a, T: TestElement> {
     group: &'a Group,
     collective: Collective,
     shape: OperationShape,
     pattern: DataPattern,
     root: usize,
-    numbers: Numbers<T>,
+    input: InputMemory<T>,
     output: Vec<T>,
 }
 
 /// Allocates a vector of zeros; an error where the memory is not available.
-pub(super) fn zeros<T: Sample>(len: usize) -> Result<Vec<T>, Error> {
+pub(super) fn zeros<T: TestElement>(len: usize) -> Result<Vec<T>, Error> {
     let mut zeros = Vec::new();
     zeros.try_reserve_exact(len).map_err(|_| {
         let bytes = len.saturating_mul(size_of::<T>());
         Error::BadArgument(format!("cannot allocate {bytes} bytes: give a smaller --maxbytes"))
     })?;
-    zeros.resize(len, T::of_whole(0));
+    zeros.resize(len, T::from_integer(0));
     Ok(zeros)
 }
 
-impl<'a, T: Sample> Operands<'a, T> {
+impl<'a, T: TestElement> Operands<'a, T> {
     pub(super) fn new(
         group: &'a Group,
         (collective, shape): (Collective, OperationShape),
@@ -63,19 +63,19 @@ impl<'a, T: Sample> Operands<'a, T> {
         };
         let is_in_place = shape.output == 0;
         let numbers = if is_registered && is_in_place {
-            Numbers::Buffer(group.alloc(input)?)
+            InputMemory::Buffer(group.alloc(input)?)
         } else {
-            Numbers::Own(zeros(input)?)
+            InputMemory::Own(zeros(input)?)
         };
         let pattern = DataPattern { world: group.world_size(), reduce };
         let output = zeros(output)?;
-        Ok(Self { group, collective, shape, pattern, root, numbers, output })
+        Ok(Self { group, collective, shape, pattern, root, input: numbers, output })
     }
 
     /// Input, which in-place operations overwrite.
     #[cfg(feature = "nccl")]
-    pub(super) fn numbers(&self) -> &[T] {
-        self.numbers.as_slice()
+    pub(super) fn input(&self) -> &[T] {
+        self.input.as_slice()
     }
 
     /// Separate output; empty for in-place operations.
@@ -87,7 +87,7 @@ impl<'a, T: Sample> Operands<'a, T> {
     /// Input and output.
     #[cfg(feature = "nccl")]
     pub(super) fn memory_mut(&mut self) -> (&mut [T], &mut [T]) {
-        (self.numbers.as_mut_slice(), &mut self.output)
+        (self.input.as_mut_slice(), &mut self.output)
     }
 
     /// The call: collective, reduction and root.
@@ -97,36 +97,36 @@ impl<'a, T: Sample> Operands<'a, T> {
     }
 
     /// Counts the wrong values in an output that has one part from every rank.
-    fn differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
+    fn count_differing_parts(&self, period_from: impl Fn(usize) -> Vec<T>) -> u64 {
         if self.shape.count == 0 {
             return 0;
         }
         let parts = self.output.chunks(self.shape.count).enumerate();
-        parts.map(|(from, part)| differing(part, &period_from(from))).sum()
+        parts.map(|(from, part)| count_differing(part, &period_from(from))).sum()
     }
 }
 
-impl<T: Sample> Measured for Operands<'_, T> {
+impl<T: TestElement> MeasuredOperation for Operands<'_, T> {
     fn fill(&mut self) -> Result<(), Error> {
         let period = self.pattern.period(self.group.rank(), 0);
-        for part in self.numbers.as_mut_slice().chunks_mut(PERIOD) {
+        for part in self.input.as_mut_slice().chunks_mut(PERIOD) {
             part.copy_from_slice(&period[..part.len()]);
         }
-        self.output.fill(T::of_whole(0));
+        self.output.fill(T::from_integer(0));
         Ok(())
     }
 
     fn run(&mut self) -> Result<(), Error> {
-        let Self { group, root, numbers, output, .. } = self;
+        let Self { group, root, input: numbers, output, .. } = self;
         let (rank, world) = (group.rank(), group.world_size());
         let reduce = self.pattern.reduce.unwrap_or(ReduceOp::Sum);
         match (self.collective, numbers) {
-            (Collective::AllReduce, Numbers::Buffer(data)) => group.all_reduce(data, reduce)?,
-            (Collective::AllReduce, Numbers::Own(data)) => group.all_reduce(data, reduce)?,
-            (Collective::Reduce, Numbers::Buffer(data)) => group.reduce(data, reduce, *root)?,
-            (Collective::Reduce, Numbers::Own(data)) => group.reduce(data, reduce, *root)?,
-            (Collective::Broadcast, Numbers::Buffer(data)) => group.broadcast(data, *root)?,
-            (Collective::Broadcast, Numbers::Own(data)) => group.broadcast(data, *root)?,
+            (Collective::AllReduce, InputMemory::Buffer(data)) => group.all_reduce(data, reduce)?,
+            (Collective::AllReduce, InputMemory::Own(data)) => group.all_reduce(data, reduce)?,
+            (Collective::Reduce, InputMemory::Buffer(data)) => group.reduce(data, reduce, *root)?,
+            (Collective::Reduce, InputMemory::Own(data)) => group.reduce(data, reduce, *root)?,
+            (Collective::Broadcast, InputMemory::Buffer(data)) => group.broadcast(data, *root)?,
+            (Collective::Broadcast, InputMemory::Own(data)) => group.broadcast(data, *root)?,
             (Collective::AllGather, numbers) => group.all_gather(numbers.as_slice(), output)?,
             (Collective::ReduceScatter, numbers) => {
                 group.reduce_scatter(numbers.as_slice(), output, reduce)?;
@@ -142,39 +142,45 @@ impl<T: Sample> Measured for Operands<'_, T> {
         Ok(())
     }
 
-    fn wrong(&mut self) -> Result<u64, Error> {
+    fn count_wrong(&mut self) -> Result<u64, Error> {
         let rank = self.group.rank();
         let is_root = rank == self.root;
         let pattern = self.pattern;
         let world = pattern.world;
         let part = self.shape.count;
         Ok(match self.collective {
-            Collective::AllReduce => differing(self.numbers.as_slice(), &pattern.reduced_period(0)),
+            Collective::AllReduce => {
+                count_differing(self.input.as_slice(), &pattern.reduced_period(0))
+            }
             Collective::Reduce if is_root => {
-                differing(self.numbers.as_slice(), &pattern.reduced_period(0))
+                count_differing(self.input.as_slice(), &pattern.reduced_period(0))
             }
             // The data of all ranks but the root is unchanged.
-            Collective::Reduce => differing(self.numbers.as_slice(), &pattern.period(rank, 0)),
+            Collective::Reduce => count_differing(self.input.as_slice(), &pattern.period(rank, 0)),
             Collective::Broadcast => {
-                differing(self.numbers.as_slice(), &pattern.period(self.root, 0))
+                count_differing(self.input.as_slice(), &pattern.period(self.root, 0))
             }
             Collective::ReduceScatter => {
-                differing(&self.output, &pattern.reduced_period(rank * part))
+                count_differing(&self.output, &pattern.reduced_period(rank * part))
             }
             Collective::Gather if !is_root => 0,
             Collective::AllGather | Collective::Gather => {
-                self.differing_parts(|from| pattern.period(from, 0))
+                self.count_differing_parts(|from| pattern.period(from, 0))
             }
-            Collective::Scatter => differing(&self.output, &pattern.period(self.root, rank * part)),
-            Collective::AllToAll => self.differing_parts(|from| pattern.period(from, rank * part)),
+            Collective::Scatter => {
+                count_differing(&self.output, &pattern.period(self.root, rank * part))
+            }
+            Collective::AllToAll => {
+                self.count_differing_parts(|from| pattern.period(from, rank * part))
+            }
             Collective::SendRecv => {
-                differing(&self.output, &pattern.period((rank + world - 1) % world, 0))
+                count_differing(&self.output, &pattern.period((rank + world - 1) % world, 0))
             }
         })
     }
 }
 
-impl<T: Sample> Numbers<T> {
+impl<T: TestElement> InputMemory<T> {
     fn as_slice(&self) -> &[T] {
         match self {
             Self::Buffer(buffer) => buffer,
@@ -191,7 +197,7 @@ impl<T: Sample> Numbers<T> {
 }
 
 /// Counts the positions at which `numbers` differ from the repeated `period`.
-fn differing<T: Sample>(numbers: &[T], period: &[T]) -> u64 {
+fn count_differing<T: TestElement>(numbers: &[T], period: &[T]) -> u64 {
     let parts = numbers.chunks(PERIOD);
     let differ =
         |part: &[T]| part.iter().zip(period).filter(|(found, expected)| found != expected).count();
@@ -205,7 +211,7 @@ mod tests {
     const OPS: [ReduceOp; 5] =
         [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
-    fn wrong_of<T: Sample>(
+    fn wrong_of<T: TestElement>(
         group: &Group,
         collective: Collective,
         reduce: Option<ReduceOp>,
@@ -217,10 +223,10 @@ mod tests {
             Operands::<T>::new(group, (collective, shape), (reduce, root), is_registered)?;
         operands.fill()?;
         operands.run()?;
-        operands.wrong()
+        operands.count_wrong()
     }
 
-    fn check_all<T: Sample>(group: &Group) -> Result<(), Error> {
+    fn check_all<T: TestElement>(group: &Group) -> Result<(), Error> {
         for collective in Collective::ALL {
             let reduces = collective.reduces();
             let ops = if reduces { OPS.map(Some).to_vec() } else { vec![None] };
@@ -259,7 +265,7 @@ mod tests {
             operands.run()?;
             operands.output[3] += 1.0;
             operands.output[999] = f32::NAN;
-            operands.wrong()
+            operands.count_wrong()
         })?;
         assert_eq!(wrong, [2, 2]);
         Ok(())

@@ -94,7 +94,7 @@ pub fn measure_pairs(group: &Group, options: &Options) -> Result<Pairs, Error> {
     }
     group.all_reduce(&mut seconds, ReduceOp::Sum)?;
     group.all_reduce(&mut iterations, ReduceOp::Sum)?;
-    Ok(Pairs { seconds: slower_of_both(&seconds, names.len()), iterations, names, bytes })
+    Ok(Pairs { seconds: max_of_both_sides(&seconds, names.len()), iterations, names, bytes })
 }
 
 /// Partner of a member in a round; `None`: it pauses.
@@ -108,7 +108,7 @@ fn partner(round: &[(usize, usize)], member: usize) -> Option<usize> {
 
 /// The longer of the times that the two sides of an exchange have measured: the exchange is complete
 /// when it is complete on both sides.
-fn slower_of_both(seconds: &[f64], members: usize) -> Vec<f64> {
+fn max_of_both_sides(seconds: &[f64], members: usize) -> Vec<f64> {
     let at = |left: usize, right: usize| seconds[left * members + right];
     let both = (0..members * members).map(|cell| (cell / members, cell % members));
     both.map(|(left, right)| at(left, right).max(at(right, left))).collect()
@@ -125,7 +125,7 @@ fn time_exchange(
         group.send_recv(&[seconds], peer, &mut theirs, peer)?;
         Ok(seconds.max(theirs[0]))
     };
-    let repeats = Repetitions { warmup: options.warmup.max(1), ..options.repeats() };
+    let repeats = Repetitions { warmup: options.warmup.max(1), ..options.repetitions() };
     // An exchange synchronizes its two ranks, so no barrier is needed.
     repeats.time(|| Ok(group.send_recv(data, peer, received, peer)?), slower, || Ok(()))
 }

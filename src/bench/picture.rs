@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::document::{Document, Earlier, Row};
+use super::document::{Document, EarlierResults, Row};
 use super::pairs::Pairs;
 use super::table::{show_bytes_short, show_ranks};
 use crate::base::svg::{Canvas, Point, ticks};
@@ -30,7 +30,7 @@ const LETTER: f64 = 7.0;
 
 /// Range of the bandwidth axis, as exponents of ten: from a whole power to 1, 2 or 5 times one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Powers {
+struct DecadeRange {
     low: f64,
     high: f64,
 }
@@ -40,7 +40,7 @@ const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
 /// Number of powers of ten up to which all multiples have a grid line; above, only the powers do.
 const STEPS_POWERS_MAX: f64 = 3.0;
 
-impl Powers {
+impl DecadeRange {
     fn around(least: f64, best: f64) -> Self {
         let low = least.log10().floor();
         let power = 10.0_f64.powf(best.log10().floor());
@@ -67,23 +67,23 @@ impl Powers {
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     sizes: (f64, f64),
-    gbs: Powers,
+    gbs: DecadeRange,
 }
 
 /// Whether a row can be shown on logarithmic axes.
-fn is_shown(row: &Row) -> bool {
+fn is_plottable(row: &Row) -> bool {
     0 < row.bytes && 0.0 < row.busbw_gbs && row.busbw_gbs.is_finite()
 }
 
 impl Frame {
     fn around(series: &[Series<'_>]) -> Option<Self> {
-        let rows = || series.iter().flat_map(|one| &one.rows).filter(|row| is_shown(row));
+        let rows = || series.iter().flat_map(|one| &one.rows).filter(|row| is_plottable(row));
         let first = rows().map(|row| row.bytes).min()? as f64;
         let last = rows().map(|row| row.bytes).max()? as f64;
         let best = rows().map(|row| row.busbw_gbs).fold(0.0, f64::max);
         let least = rows().map(|row| row.busbw_gbs).fold(best, f64::min);
         let sizes = (first.log2(), last.log2().max(first.log2() + 1.0));
-        Some(Self { sizes, gbs: Powers::around(least, best) })
+        Some(Self { sizes, gbs: DecadeRange::around(least, best) })
     }
 
     fn at(&self, row: &Row) -> Point {
@@ -102,7 +102,7 @@ impl Frame {
 }
 
 /// Chart of bus bandwidth over size, with a curve for each run, type and reduction.
-pub fn show_results(document: &Document, earlier: &[Earlier]) -> String {
+pub fn show_results(document: &Document, earlier: &[EarlierResults]) -> String {
     let Document { collective, backend, world_size, .. } = document;
     let here = format!("{}, {backend}", show_ranks(*world_size));
     let now = if earlier.is_empty() { here.clone() } else { format!("now, {here}") };
@@ -114,7 +114,7 @@ pub fn show_results(document: &Document, earlier: &[Earlier]) -> String {
 }
 
 /// Earlier rows of the types and reductions that this run has measured.
-fn comparable(now: &[Row], earlier: &Earlier) -> Vec<Row> {
+fn comparable(now: &[Row], earlier: &EarlierResults) -> Vec<Row> {
     let kinds: BTreeSet<String> = now.iter().map(kind_of).collect();
     let is_one = |row: &&Row| {
         let kind = kind_of(row);
@@ -125,7 +125,7 @@ fn comparable(now: &[Row], earlier: &Earlier) -> Vec<Row> {
 
 /// Names of earlier runs: the file name, with its directory where the name alone is ambiguous, and
 /// the number of ranks.
-fn run_names(earlier: &[Earlier]) -> Vec<String> {
+fn run_names(earlier: &[EarlierResults]) -> Vec<String> {
     let stem = |file: &Path| file.with_extension("").file_name().map(PathBuf::from);
     let short = |file: &Path| stem(file).unwrap_or_else(|| file.to_owned());
     let long = |file: &Path| match file.parent().and_then(Path::file_name) {
@@ -135,7 +135,7 @@ fn run_names(earlier: &[Earlier]) -> Vec<String> {
     let is_only = |name: &PathBuf, named: &dyn Fn(&Path) -> PathBuf| {
         earlier.iter().filter(|other| named(Path::new(&other.file)) == *name).count() == 1
     };
-    let name = |one: &Earlier| {
+    let name = |one: &EarlierResults| {
         let file = Path::new(&one.file);
         let names = [short(file), long(file)].into_iter().zip([&short as &dyn Fn(&_) -> _, &long]);
         let mut only = names.filter(|(name, named)| is_only(name, named)).map(|(name, _)| name);
@@ -210,7 +210,7 @@ fn show_curves(title: &str, series: &[Series<'_>]) -> String {
         }
         let (column, row) = ((index / LEGEND_ROWS) as f64, (index % LEGEND_ROWS) as f64);
         let (x, y) = (WIDTH + column * legend, TOP + 10.0 + 18.0 * row);
-        canvas.rule(&class_of(index), (x, y), (x + 28.0, y));
+        canvas.line_segment(&class_of(index), (x, y), (x + 28.0, y));
         canvas.text((x + 36.0, y + 4.0), "start", "label", &one.name);
     }
     canvas.finish()
@@ -236,7 +236,7 @@ fn style() -> String {
 fn axes(canvas: &mut Canvas, frame: Frame) {
     for (gbs, label) in frame.gbs.ticks() {
         let y = frame.y(gbs);
-        canvas.rule("grid", (LEFT, y), (WIDTH - RIGHT, y));
+        canvas.line_segment("grid", (LEFT, y), (WIDTH - RIGHT, y));
         canvas.text((LEFT - 8.0, y + 4.0), "end", "label", &label);
     }
     let base = HEIGHT - BOTTOM;
@@ -245,17 +245,17 @@ fn axes(canvas: &mut Canvas, frame: Frame) {
     let stride = (powers / 12.0).ceil().max(1.0);
     for power in ticks(frame.sizes, stride) {
         let x = frame.x(power);
-        canvas.rule("axis", (x, base), (x, base + 5.0));
+        canvas.line_segment("axis", (x, base), (x, base + 5.0));
         canvas.text((x, base + 19.0), "middle", "label", &show_bytes_short(power.exp2() as u64));
     }
-    canvas.rule("axis", (LEFT, base), (WIDTH - RIGHT, base));
+    canvas.line_segment("axis", (LEFT, base), (WIDTH - RIGHT, base));
     let middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
     canvas.text((middle, HEIGHT - 14.0), "middle", "label", "bytes");
     canvas.text((LEFT, TOP - 8.0), "end", "label", "GB/s");
 }
 
 fn curve(canvas: &mut Canvas, frame: Frame, index: usize, series: &Series<'_>) {
-    let rows = series.rows.iter().filter(|row| is_shown(row));
+    let rows = series.rows.iter().filter(|row| is_plottable(row));
     let points: Vec<Point> = rows.map(|row| frame.at(row)).collect();
     canvas.polyline(&class_of(index), points.iter().copied());
     for point in points {
@@ -264,7 +264,7 @@ fn curve(canvas: &mut Canvas, frame: Frame, index: usize, series: &Series<'_>) {
 }
 
 /// Heat map of pairs: the fastest is pale green, 0 GB/s is red.
-pub fn show_heat(title: &str, pairs: &Pairs) -> String {
+pub fn show_heat_map(title: &str, pairs: &Pairs) -> String {
     let members = pairs.names.len();
     let side = (640.0 / members.max(1) as f64).clamp(4.0, 64.0);
     let longest = pairs.names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
@@ -328,8 +328,8 @@ fn colour_of(gbs: f64, high: f64) -> String {
 mod tests {
     use super::*;
 
-    fn earlier(file: &str, rows: Vec<Row>) -> Earlier {
-        Earlier { file: file.to_owned(), world_size: Some(4), rows }
+    fn earlier(file: &str, rows: Vec<Row>) -> EarlierResults {
+        EarlierResults { file: file.to_owned(), world_size: Some(4), rows }
     }
 
     fn row(bytes: u64, busbw_gbs: f64) -> Row {
@@ -366,14 +366,15 @@ mod tests {
     fn run_names_of_equal_files_have_their_directory() {
         #[track_caller]
         fn check(files: &[&str], expect: &[&str]) {
-            let all: Vec<Earlier> = files.iter().map(|file| earlier(file, Vec::new())).collect();
+            let all: Vec<EarlierResults> =
+                files.iter().map(|file| earlier(file, Vec::new())).collect();
             let expect: Vec<_> = expect.iter().map(|name| format!("{name}, 4 ranks")).collect();
             assert_eq!(run_names(&all), expect);
         }
         check(&["r1/bw.json", "r2/mpi.txt"], &["bw", "mpi"]);
         check(&["r1/bw.json", "/a/r2/bw.json", "x.json"], &["r1/bw", "r2/bw", "x"]);
         check(&["r/bw.json", "r/bw.txt"], &["r/bw.json", "r/bw.txt"]);
-        let unknown = Earlier { world_size: None, ..earlier("mpi.txt", Vec::new()) };
+        let unknown = EarlierResults { world_size: None, ..earlier("mpi.txt", Vec::new()) };
         assert_eq!(run_names(&[unknown]), ["mpi, ranks unknown"]);
     }
 
@@ -381,7 +382,7 @@ mod tests {
     fn bandwidth_axis_has_round_numbers() {
         #[track_caller]
         fn check(least: f64, best: f64, expect: &[&str]) {
-            let ticks = Powers::around(least, best).ticks();
+            let ticks = DecadeRange::around(least, best).ticks();
             assert_eq!(ticks.iter().map(|tick| &tick.1[..]).collect::<Vec<_>>(), expect);
         }
         check(0.3, 4.0, &["0.1", "0.2", "0.5", "1", "2", "5"]);

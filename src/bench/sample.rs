@@ -8,22 +8,22 @@ pub(super) const PERIOD: usize = 251;
 const RANKS_OF_FOUR_MAX: usize = 64;
 
 /// Element type of test data and their reductions.
-pub(super) trait Sample: Element {
+pub(super) trait TestElement: Element {
     /// Returns the value nearest to `whole`; integers wrap.
-    fn of_whole(whole: u64) -> Self;
+    fn from_integer(whole: u64) -> Self;
 
     /// Returns the mean of `ranks` values with this sum, rounded as a group rounds it.
-    fn of_mean(sum: u64, ranks: u64) -> Self;
+    fn from_mean(sum: u64, ranks: u64) -> Self;
 }
 
 macro_rules! float {
     ($type:ident) => {
-        impl Sample for $type {
-            fn of_whole(whole: u64) -> Self {
+        impl TestElement for $type {
+            fn from_integer(whole: u64) -> Self {
                 whole as Self
             }
 
-            fn of_mean(sum: u64, ranks: u64) -> Self {
+            fn from_mean(sum: u64, ranks: u64) -> Self {
                 sum as Self * (1.0 / ranks as Self)
             }
         }
@@ -32,13 +32,13 @@ macro_rules! float {
 
 macro_rules! half {
     ($type:ident) => {
-        impl Sample for $type {
-            fn of_whole(whole: u64) -> Self {
+        impl TestElement for $type {
+            fn from_integer(whole: u64) -> Self {
                 Self::from_f32(whole as f32)
             }
 
-            fn of_mean(sum: u64, ranks: u64) -> Self {
-                Self::from_f32(f32::of_mean(sum, ranks))
+            fn from_mean(sum: u64, ranks: u64) -> Self {
+                Self::from_f32(f32::from_mean(sum, ranks))
             }
         }
     };
@@ -46,12 +46,12 @@ macro_rules! half {
 
 macro_rules! integer {
     ($type:ident) => {
-        impl Sample for $type {
-            fn of_whole(whole: u64) -> Self {
+        impl TestElement for $type {
+            fn from_integer(whole: u64) -> Self {
                 whole as Self
             }
 
-            fn of_mean(sum: u64, ranks: u64) -> Self {
+            fn from_mean(sum: u64, ranks: u64) -> Self {
                 // Sums wrap first; the division then rounds towards zero.
                 (i128::from(sum as Self) / i128::from(ranks)) as Self
             }
@@ -94,23 +94,25 @@ impl DataPattern {
     }
 
     /// Returns the data of a rank for one period, beginning at position `start`.
-    pub(super) fn period<T: Sample>(self, rank: usize, start: usize) -> Vec<T> {
-        (start..start + PERIOD).map(|position| T::of_whole(self.value(rank, position))).collect()
+    pub(super) fn period<T: TestElement>(self, rank: usize, start: usize) -> Vec<T> {
+        (start..start + PERIOD)
+            .map(|position| T::from_integer(self.value(rank, position)))
+            .collect()
     }
 
     /// Returns the reduction over all ranks for one period, beginning at position `start`.
-    pub(super) fn reduced_period<T: Sample>(self, start: usize) -> Vec<T> {
+    pub(super) fn reduced_period<T: TestElement>(self, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| self.reduced(position)).collect()
     }
 
-    fn reduced<T: Sample>(self, position: usize) -> T {
+    fn reduced<T: TestElement>(self, position: usize) -> T {
         let values = (0..self.world).map(|rank| self.value(rank, position));
         match self.reduce.unwrap_or(ReduceOp::Sum) {
-            ReduceOp::Sum => T::of_whole(values.sum()),
-            ReduceOp::Avg => T::of_mean(values.sum(), self.world as u64),
-            ReduceOp::Prod => T::of_whole(values.product()),
-            ReduceOp::Min => T::of_whole(values.min().unwrap_or(0)),
-            ReduceOp::Max => T::of_whole(values.max().unwrap_or(0)),
+            ReduceOp::Sum => T::from_integer(values.sum()),
+            ReduceOp::Avg => T::from_mean(values.sum(), self.world as u64),
+            ReduceOp::Prod => T::from_integer(values.product()),
+            ReduceOp::Min => T::from_integer(values.min().unwrap_or(0)),
+            ReduceOp::Max => T::from_integer(values.max().unwrap_or(0)),
         }
     }
 }

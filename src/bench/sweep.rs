@@ -4,9 +4,9 @@ use super::backend::{Backend, OpenBackend};
 use super::collective::Collective;
 #[cfg(feature = "nccl")]
 use super::device::DeviceOperands;
-use super::document::{Earlier, Row};
-use super::operands::{Measured, Operands};
-use super::sample::Sample;
+use super::document::{EarlierResults, Row};
+use super::operands::{MeasuredOperation, Operands};
+use super::sample::TestElement;
 use super::sizes::Sizes;
 use super::timing::{Average, Iterations, Repetitions, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(super) fn repeats(&self) -> Repetitions {
+    pub(super) fn repetitions(&self) -> Repetitions {
         Repetitions { warmup: self.warmup, iterations: self.iterations }
     }
 
@@ -56,11 +56,11 @@ impl Options {
     }
 
     /// Whether earlier results have a size, type and reduction that `world` ranks will measure.
-    pub fn has_some_of(&self, earlier: &Earlier, world: usize) -> bool {
+    pub fn has_rows_in_common(&self, earlier: &EarlierResults, world: usize) -> bool {
         self.kinds().any(|(dtype, reduce)| {
             self.sizes.iter().any(|bytes| {
                 let bytes = self.collective.shape(bytes, dtype.bytes(), world).bytes as u64;
-                earlier.row_like(bytes, &dtype.to_string(), &name_of(reduce)).is_some()
+                earlier.matching_row(bytes, &dtype.to_string(), &op_name(reduce)).is_some()
             })
         })
     }
@@ -89,7 +89,7 @@ pub fn measure(
 }
 
 /// Name of a reduction, or `none`.
-fn name_of(reduce: Option<ReduceOp>) -> String {
+fn op_name(reduce: Option<ReduceOp>) -> String {
     reduce.map_or_else(|| "none".to_owned(), |reduce| reduce.to_string())
 }
 
@@ -113,13 +113,13 @@ fn measure_dtype(
 
 /// An element type that both the host and the devices support.
 #[cfg(feature = "nccl")]
-trait Number: Sample + crate::runtime::device::DeviceElement {}
+trait Number: TestElement + crate::runtime::device::DeviceElement {}
 #[cfg(feature = "nccl")]
-impl<T: Sample + crate::runtime::device::DeviceElement> Number for T {}
+impl<T: TestElement + crate::runtime::device::DeviceElement> Number for T {}
 #[cfg(not(feature = "nccl"))]
-trait Number: Sample {}
+trait Number: TestElement {}
 #[cfg(not(feature = "nccl"))]
-impl<T: Sample> Number for T {}
+impl<T: TestElement> Number for T {}
 
 fn measure_row<T: Number>(
     opened: &OpenBackend<'_>,
@@ -147,7 +147,7 @@ fn measure_row<T: Number>(
         bytes: shape.bytes as u64,
         count: shape.count as u64,
         dtype: T::DTYPE.to_string(),
-        op: name_of(reduce),
+        op: op_name(reduce),
         root: collective.has_root().then_some(options.root),
         time_us: seconds * 1e6,
         algbw_gbs,
@@ -162,20 +162,20 @@ fn measure_row<T: Number>(
 fn measure_operation(
     group: &Group,
     options: &Options,
-    mut operation: impl Measured,
+    mut operation: impl MeasuredOperation,
 ) -> Result<(Timed, Option<u64>), Error> {
     operation.fill()?;
-    let timed = time(group, options.repeats(), options.average, || operation.run())?;
+    let timed = time(group, options.repetitions(), options.average, || operation.run())?;
     let wrong = options.is_checked.then(|| count_wrong(group, &mut operation)).transpose()?;
     Ok((timed, wrong))
 }
 
 /// Runs the operation once more on freshly filled operands; returns the number of wrong values on
 /// all ranks.
-fn count_wrong(group: &Group, operation: &mut impl Measured) -> Result<u64, Error> {
+fn count_wrong(group: &Group, operation: &mut impl MeasuredOperation) -> Result<u64, Error> {
     operation.fill()?;
     operation.run()?;
-    let mut wrong = [operation.wrong()? as i64];
+    let mut wrong = [operation.count_wrong()? as i64];
     group.all_reduce(&mut wrong, ReduceOp::Sum)?;
     Ok(wrong[0] as u64)
 }

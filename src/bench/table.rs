@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::backend::Backend;
 use super::collective::Collective;
-use super::document::{Earlier, Row};
+use super::document::{EarlierResults, Row};
 use super::foreign::nccl_dtype;
 use super::hosts::BenchNode;
 use super::pairs::Pairs;
@@ -13,7 +13,7 @@ use super::sweep::Options;
 use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
 
 /// Largest number of nodes or ranks shown as a matrix; above, the slowest pairs are listed instead.
-const PLACES_MAX: usize = 16;
+const MATRIX_MAX: usize = 16;
 /// Number of slowest pairs that are listed.
 const SLOWEST: usize = 10;
 
@@ -67,7 +67,7 @@ pub struct Head<'a> {
     /// Sizes at which algorithms change, if they are to be shown.
     pub thresholds: Option<&'a Thresholds>,
     /// Earlier results to compare with; they add two columns if they have a row in common.
-    pub earlier: Option<&'a Earlier>,
+    pub earlier: Option<&'a EarlierResults>,
 }
 
 impl<'a> Head<'a> {
@@ -76,8 +76,8 @@ impl<'a> Head<'a> {
     }
 
     /// Earlier results that are shown beside the rows; `None` if they have no row in common.
-    pub fn beside(&self) -> Option<&'a Earlier> {
-        self.earlier.filter(|earlier| self.options.has_some_of(earlier, self.world()))
+    pub fn comparable_earlier(&self) -> Option<&'a EarlierResults> {
+        self.earlier.filter(|earlier| self.options.has_rows_in_common(earlier, self.world()))
     }
 
     /// Returns the text of the heading.
@@ -106,9 +106,9 @@ impl<'a> Head<'a> {
             push_thresholds(&mut text, thresholds);
         }
         if let Some(earlier) = self.earlier {
-            push_earlier(&mut text, earlier, world, self.beside().is_some());
+            push_earlier(&mut text, earlier, world, self.comparable_earlier().is_some());
         }
-        push_names(&mut text, self.beside().is_some());
+        push_column_names(&mut text, self.comparable_earlier().is_some());
         text
     }
 
@@ -136,8 +136,8 @@ impl<'a> Head<'a> {
     }
 }
 
-fn push_earlier(text: &mut String, earlier: &Earlier, world: usize, is_beside: bool) {
-    let Earlier { file, world_size, .. } = earlier;
+fn push_earlier(text: &mut String, earlier: &EarlierResults, world: usize, is_beside: bool) {
+    let EarlierResults { file, world_size, .. } = earlier;
     let _ = match world_size {
         Some(ranks) => writeln!(text, "# compared with: {} ({file})", show_ranks(*ranks)),
         None => writeln!(text, "# compared with: ranks unknown, assumed {world} ({file})"),
@@ -149,7 +149,7 @@ fn push_earlier(text: &mut String, earlier: &Earlier, world: usize, is_beside: b
 
 /// Appends the names of the columns and their units. An operation is measured either in place or
 /// out of place; the other group of columns exists for readers of nccl-tests tables.
-fn push_names(text: &mut String, earlier: bool) {
+fn push_column_names(text: &mut String, earlier: bool) {
     let _ = writeln!(text, "#\n#{:61}out-of-place{:24}in-place", "", "");
     let names = ["time", "algbw", "busbw", "#wrong"];
     let units = ["(us)", "(GB/s)", "(GB/s)", ""];
@@ -178,7 +178,7 @@ fn push_columns(
 }
 
 /// Shows a row of the table, with the earlier result of the same size.
-pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) -> String {
+pub fn show_row(row: &Row, collective: Collective, earlier: Option<&EarlierResults>) -> String {
     /// Cells of the group that is not measured: an operation is either in place or out of place.
     const NOT_MEASURED: [&str; 4] = ["-"; 4];
     let root = row.root.map_or_else(|| "-1".to_owned(), |root| root.to_string());
@@ -188,7 +188,7 @@ pub fn show_row(row: &Row, collective: Collective, earlier: Option<&Earlier>) ->
     let measured = [&figures[0][..], &figures[1], &figures[2], &wrong];
     let groups =
         if collective.is_in_place() { [NOT_MEASURED, measured] } else { [measured, NOT_MEASURED] };
-    let before = earlier.and_then(|earlier| earlier.row_like(row.bytes, &row.dtype, &row.op));
+    let before = earlier.and_then(|earlier| earlier.matching_row(row.bytes, &row.dtype, &row.op));
     let compared = before.map_or_else(Default::default, |before| {
         let ratio = row.busbw_gbs / before.busbw_gbs;
         let ratio = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
@@ -228,7 +228,7 @@ pub fn show_pairs(pairs: &Pairs) -> String {
     let mut text =
         format!("# remuda bench send-recv --pairs: {size} each way at once, GB/s each way\n");
     let slowest_first = pairs.slowest_first();
-    if pairs.names.len() <= PLACES_MAX {
+    if pairs.names.len() <= MATRIX_MAX {
         push_matrix(&mut text, pairs);
     } else {
         for row in slowest_first.iter().take(SLOWEST) {
@@ -265,7 +265,7 @@ fn push_matrix(text: &mut String, pairs: &Pairs) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::document::read_results;
+    use crate::bench::document::parse_results;
     use crate::bench::sizes::{Sizes, Stride};
     use crate::bench::timing::{Average, Iterations};
     use crate::runtime::{Dtype, ReduceOp};
@@ -295,13 +295,14 @@ mod tests {
         ranks.iter().enumerate().map(host).collect()
     }
 
-    fn earlier(rows: Vec<Row>) -> Earlier {
-        Earlier { file: "r1/bw.json".to_owned(), world_size: Some(8), rows }
+    fn earlier(rows: Vec<Row>) -> EarlierResults {
+        EarlierResults { file: "r1/bw.json".to_owned(), world_size: Some(8), rows }
     }
 
     fn show(head: Head<'_>, rows: &[Row]) -> String {
         let collective = head.options.collective;
-        let rows_shown = rows.iter().map(|row| show_row(row, collective, head.beside()));
+        let rows_shown =
+            rows.iter().map(|row| show_row(row, collective, head.comparable_earlier()));
         head.show() + &rows_shown.collect::<String>() + &show_foot(rows)
     }
 
@@ -309,7 +310,7 @@ mod tests {
         options: &'a Options,
         order: ReduceOrder,
         hosts: &'a [BenchNode],
-        earlier: Option<&'a Earlier>,
+        earlier: Option<&'a EarlierResults>,
     ) -> Head<'a> {
         Head { options, order, hosts, library: None, thresholds: None, earlier }
     }
@@ -352,7 +353,7 @@ mod tests {
             let cells: Vec<usize> = lines.map(|line| line.split_whitespace().count()).collect();
             assert_eq!(cells, [13, 15], "the compared columns follow the others: {text}");
             let read =
-                read_results(&text, "a".to_owned(), collective, 9).expect("a table of remuda");
+                parse_results(&text, "a".to_owned(), collective, 9).expect("a table of remuda");
             let times = |rows: &[Row]| -> Vec<_> {
                 rows.iter().map(|row| (row.bytes, row.time_us, row.dtype.clone())).collect()
             };

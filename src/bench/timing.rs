@@ -10,7 +10,7 @@ use crate::runtime::{Error, Group, ReduceOp};
 const BUDGET_S: f64 = 0.1;
 /// Bounds of the number of operations where `-n` is not given: fewer are not significant, more add no
 /// precision.
-const FITTING: (u32, u32) = (20, 5000);
+const AUTO_ITERATIONS: (u32, u32) = (20, 5000);
 
 /// Combination of the times of the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,22 +43,22 @@ pub enum Iterations {
     Exactly(u32),
     /// As many as fit 0.1 s, 20 to 5,000: with a fixed number of twenty, short operations would
     /// measure the scheduler.
-    Fitting,
+    Auto,
 }
 
 /// Returns the number of operations of `seconds` each that fit 0.1 s, between 20 and 5,000.
-fn fitting(seconds: f64) -> u32 {
+fn auto_iterations(seconds: f64) -> u32 {
     // For 0 seconds the quotient is infinite, which the cast saturates.
-    ((BUDGET_S / seconds) as u32).clamp(FITTING.0, FITTING.1)
+    ((BUDGET_S / seconds) as u32).clamp(AUTO_ITERATIONS.0, AUTO_ITERATIONS.1)
 }
 
 impl fmt::Display for Iterations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (least, most) = FITTING;
+        let (least, most) = AUTO_ITERATIONS;
         match self {
             Self::Exactly(1) => f.write_str("1 iteration"),
             Self::Exactly(times) => write!(f, "{times} iterations"),
-            Self::Fitting => {
+            Self::Auto => {
                 write!(f, "as many iterations as fit {BUDGET_S} s ({least} to {most})")
             }
         }
@@ -92,7 +92,7 @@ impl Repetitions {
         // The number of iterations is chosen by the time of the warm-up, so there must be one.
         let warmup = match self.iterations {
             Iterations::Exactly(_) => self.warmup,
-            Iterations::Fitting => self.warmup.max(1),
+            Iterations::Auto => self.warmup.max(1),
         };
         let mut start = clock::now();
         for round in 0..warmup {
@@ -105,7 +105,7 @@ impl Repetitions {
         let warm = seconds_since(start) / f64::from(warmup.max(2) - 1);
         let iterations = match self.iterations {
             Iterations::Exactly(times) => times,
-            Iterations::Fitting => fitting(agree(warm)?),
+            Iterations::Auto => auto_iterations(agree(warm)?),
         };
         synchronize()?;
         let start = clock::now();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn fitting_repeats_short_operations_more_often() {
-        let times = [0.0, 5e-6, 1e-4, 1e-3, 1.0].map(fitting);
+        let times = [0.0, 5e-6, 1e-4, 1e-3, 1.0].map(auto_iterations);
         assert_eq!(times, [5000, 5000, 1000, 100, 20]);
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn iterations_follow_the_slowest_rank() -> Result<(), Error> {
         let timed = Group::on_threads(3, |group| {
             let mut runs = 0;
-            let repeats = Repetitions { warmup: 2, iterations: Iterations::Fitting };
+            let repeats = Repetitions { warmup: 2, iterations: Iterations::Auto };
             // Only rank 1 takes time, and no rank waits for it.
             let operation = || {
                 runs += 1;

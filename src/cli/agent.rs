@@ -19,7 +19,7 @@ use crate::transport::ssh;
 /// Serves the link on standard input and output, or reports whether the executable is the expected
 /// one.
 pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
-    heap::share();
+    heap::use_one_arena();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words[..] {
         [_, _, "link", "pushed"] => Ok(agent::main(AgentOrigin::Pushed)),
@@ -30,7 +30,7 @@ pub(super) fn main(words: &[OsString]) -> Result<Status, CliError> {
 }
 
 fn confirm(digest: &str, identity: &str) -> Result<Status, CliError> {
-    match ssh::confirm(digest, identity) {
+    match ssh::has_digest(digest, identity) {
         Ok(true) => {
             print(&format!("{digest}\n")).map_err(CliError::output)?;
             Ok(Status::Success)

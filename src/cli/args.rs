@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::ssh_args::SshArgs;
-use super::supervision::{parse_beat, parse_restarts, parse_warning};
+use super::supervision::{parse_heartbeat_interval, parse_restarts, parse_warning};
 use super::values::{
     AcceleratorArg, AutotuningArg, CoreList, LauncherArg, LogLevel, StdinArg, Words, parse_cores,
     parse_count, parse_duration, parse_int, parse_job_id, parse_launcher, parse_lease,
@@ -21,7 +21,7 @@ use crate::pool::SlotCount;
 /// Hosts and slots of a job.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
-pub struct PlaceArgs {
+pub struct ClusterArgs {
     /// Hosts and their slots: a hostfile with a line `name slots=N` for each host, a hostfile of
     /// another tool, or a list, `n1:8,n2:8` or `n[01-04]:8` [default: /job/hostfile if it exists; as
     /// `remuda`, the allocation of a scheduler; this machine]
@@ -60,7 +60,7 @@ pub struct PlaceArgs {
     pub allow_insecure_files: bool,
     /// Options of the transport.
     #[command(flatten)]
-    pub reach: ReachArgs,
+    pub transport: TransportArgs,
 }
 
 /// Devices of the slots.
@@ -81,7 +81,7 @@ pub struct DeviceArgs {
 /// Options of the transport to the nodes, and of the rendezvous.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
-pub struct ReachArgs {
+pub struct TransportArgs {
     /// How to connect to nodes: `ssh` (or `pdsh`, the same), or `local`, which simulates every host of
     /// the hostfile on this machine
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
@@ -131,7 +131,7 @@ pub struct ReachArgs {
     pub ssh: SshArgs,
 }
 
-impl ReachArgs {
+impl TransportArgs {
     /// Returns the value of `--master_addr`; an empty value means that it was not given.
     pub fn master_addr(&self) -> Option<&str> {
         self.master_addr.as_deref().filter(|address| !address.is_empty())
@@ -182,7 +182,7 @@ pub struct WorkerArgs {
     /// Process id in the name of that file: that of the parent process if it gave one, else that of
     /// this process.
     #[arg(skip)]
-    pub pid_of: Option<u32>,
+    pub pid_in_file_name: Option<u32>,
     /// DeepSpeed's search for a fast configuration; not part of remuda
     #[arg(long, value_name = "HOW", value_enum, hide = true)]
     pub autotuning: Option<AutotuningArg>,
@@ -217,7 +217,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "30s")]
     pub lease: Duration,
     /// Interval of heartbeats [default: a tenth of --lease, at most 3s]
-    #[arg(long, value_name = "TIME", value_parser = parse_beat)]
+    #[arg(long, value_name = "TIME", value_parser = parse_heartbeat_interval)]
     pub beat: Option<Duration>,
     /// Set an environment variable in every worker; without a value, that of the launcher (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -263,12 +263,12 @@ impl WatchArgs {
     }
 
     /// Whether messages about the progress of the job are printed.
-    pub fn talks(&self) -> bool {
+    pub fn prints_progress(&self) -> bool {
         self.level() <= LogLevel::Info
     }
 
     /// Whether warnings are printed.
-    pub fn warns(&self) -> bool {
+    pub fn prints_warnings(&self) -> bool {
         self.level() <= LogLevel::Warning
     }
 }

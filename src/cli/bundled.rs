@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::args::PlaceArgs;
+use super::args::ClusterArgs;
 use super::error::CliError;
 use super::lower;
 use super::machine_codes::{NO_GROUP, SYSTEM};
@@ -11,24 +11,24 @@ use crate::agent;
 use crate::base::{Status, env_vars};
 use crate::launch::{CauseRule, Options, Transport};
 use crate::plan::{Accelerator, JobSpec, Program};
-use crate::report::{Terminal, say};
+use crate::report::{Terminal, print_message};
 use crate::runtime::{Group, InitOptions};
 
 /// Sets the accelerator of every slot to the CPU, and prints a note if GPUs are present or
 /// requested.
-pub(super) fn take_cpu_slots(cluster: &mut PlaceArgs, note: &str, terminal: Terminal) {
+pub(super) fn use_cpu_slots(cluster: &mut ClusterArgs, note: &str, terminal: Terminal) {
     let cpu = AcceleratorArg::Kind(Accelerator::Cpu);
     let given = cluster.devices.accelerator.replace(cpu);
     if given == Some(cpu) {
         return;
     }
     if given == Some(AcceleratorArg::Kind(Accelerator::Cuda)) || 0 < lower::gpu_count() {
-        say(&format!("note: {note}; workers run on the CPU\n"), terminal.paint);
+        print_message(&format!("note: {note}; workers run on the CPU\n"), terminal.paint);
     }
 }
 
 /// Returns this executable as the program of workers, at its path on a node.
-pub(super) fn own_program(transport: &Transport) -> Result<Program, CliError> {
+pub(super) fn this_executable(transport: &Transport) -> Result<Program, CliError> {
     let program = match transport {
         Transport::Local => std::env::current_exe().map_err(|error| {
             CliError::new(
@@ -50,15 +50,15 @@ pub(super) fn is_worker() -> bool {
 
 /// Sets the judge and the output style if the workers are `remuda train` or `remuda bench`, as in
 /// pods: the settings are the same as if the launcher had started them by that name.
-pub(super) fn set_up_own_workers(options: &mut Options, spec: &JobSpec) {
+pub(super) fn configure_bundled_workers(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
     match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {
-        Some("bench") => options.judge = CauseRule::Rank0,
+        Some("bench") => options.cause_rule = CauseRule::Rank0,
         Some("train") => {}
         _ => return,
     }
-    options.style.quiet_when_left = true;
+    options.style.hide_after_peer_loss = true;
 }
 
 /// Creates the group of a worker.

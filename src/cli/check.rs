@@ -5,32 +5,32 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::args::{PlaceArgs, ProgramArgs, WatchArgs};
+use super::args::{ClusterArgs, ProgramArgs, WatchArgs};
 use super::launcher_args;
-use super::line::{ArgvSpan, RefusedLine, Typed, codes, refuse_value, setting_as_option};
+use super::line::{ArgvSpan, CommandLine, RefusedLine, codes, refuse_value, setting_as_option};
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, env_vars};
-use crate::report::summary::duration;
+use crate::report::summary::show_duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Checks a whole line of `remuda run`.
-pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
-    place(&args.place, typed)?;
+pub(super) fn run(args: &RunArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    cluster(&args.cluster, typed)?;
     program(&args.program, typed)?;
     watch(&args.watch, typed)?;
     if args.workers.autotuning.is_some() {
-        let place = typed.name_of("autotuning").unwrap_or_else(|| typed.end());
+        let place = typed.name_span("autotuning").unwrap_or_else(|| typed.end_span());
         return Err(typed.refuse(&[place], |spans| {
-            Diagnostic::error(codes::NOT_THERE, spans[0], "remuda does not support autotuning")
+            Diagnostic::error(codes::NOT_SUPPORTED, spans[0], "remuda does not support autotuning")
                 .label("only in DeepSpeed")
                 .help(
                     "tune with DeepSpeed, then run the script with the configuration that it found",
                 )
         }));
     }
-    let is_alone = args.place.reach.no_ssh && args.place.reach.key_file.is_none();
+    let is_alone = args.cluster.transport.no_ssh && args.cluster.transport.key_file.is_none();
     if is_alone && 0 < args.watch.max_restarts {
         let why = "the other nodes would not be restarted";
         return Err(cannot_combine(typed, "no_ssh", "max_restarts", why));
@@ -39,8 +39,8 @@ pub(super) fn run(args: &RunArgs, typed: &Typed) -> Result<(), RefusedLine> {
 }
 
 /// Checks the options about where a job runs.
-pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
-    let reach = &args.reach;
+pub(super) fn cluster(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    let reach = &args.transport;
     if reach.key_file.is_some() && !reach.no_ssh {
         return Err(needs_other(typed, "key_file", "no_ssh"));
     }
@@ -53,12 +53,12 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> 
             return Err(needs_other(typed, name, "key_file"));
         }
     }
-    match args.reach.launcher {
-        Some(LauncherArg::NotThere(name)) => Err(typed.refuse(
-            &[typed.place_of("launcher").unwrap_or_else(|| typed.end())],
+    match args.transport.launcher {
+        Some(LauncherArg::Unsupported(name)) => Err(typed.refuse(
+            &[typed.value_span("launcher").unwrap_or_else(|| typed.end_span())],
             |spans| {
                 let message = format!("`--launcher {name}` is not supported yet");
-                Diagnostic::error(codes::NOT_THERE, spans[0], message)
+                Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
                     .label("not supported yet")
                     .help(
                         "`--launcher pdsh` connects to every host over ssh and does not need pdsh",
@@ -72,11 +72,11 @@ pub(super) fn place(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> 
 }
 
 /// Checks the words for pdsh: those that remuda's own fan-out does not support are refused.
-fn launcher_args(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
+fn launcher_args(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     const NAME: &str = "launcher_args";
-    let Some(words) = &args.reach.launcher_args else { return Ok(()) };
-    launcher_args::read(words).map(|_| ()).map_err(|bad| {
-        let place = typed.place_of(NAME).unwrap_or_else(|| typed.end());
+    let Some(words) = &args.transport.launcher_args else { return Ok(()) };
+    launcher_args::parse(words).map(|_| ()).map_err(|bad| {
+        let place = typed.value_span(NAME).unwrap_or_else(|| typed.end_span());
         let value = typed.last(NAME).and_then(|given| given.value.as_ref());
         let text = value.map_or_else(String::new, |(text, _)| text.to_string_lossy().into_owned());
         refuse_value(typed, place, NAME, &text, &bad)
@@ -104,14 +104,14 @@ pub(super) const NOT_FOR_SSH: [&str; 15] = [
 ];
 
 /// Checks a line of `remuda ssh`.
-pub(super) fn ssh(typed: &Typed) -> Result<(), RefusedLine> {
+pub(super) fn ssh(typed: &CommandLine) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_SSH.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
     };
-    let place = typed.name_of(name).unwrap_or_else(|| typed.end());
+    let place = typed.name_span(name).unwrap_or_else(|| typed.end_span());
     Err(typed.refuse(&[place], |spans| {
         let message = format!("`--{name}` does not apply to `remuda ssh`");
-        Diagnostic::error(codes::NOT_THERE, spans[0], message)
+        Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
             .label("for jobs only")
             .help("leave it out: the command runs once on every host")
     }))
@@ -130,25 +130,25 @@ pub(super) const NOT_FOR_DOCTOR: [&str; 8] = [
 ];
 
 /// Checks a line of `remuda doctor`.
-pub(super) fn doctor(typed: &Typed) -> Result<(), RefusedLine> {
+pub(super) fn doctor(typed: &CommandLine) -> Result<(), RefusedLine> {
     let Some(name) = NOT_FOR_DOCTOR.into_iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
     };
-    let place = typed.name_of(name).unwrap_or_else(|| typed.end());
+    let place = typed.name_span(name).unwrap_or_else(|| typed.end_span());
     Err(typed.refuse(&[place], |spans| {
         let message = format!("`--{name}` does not apply to `remuda doctor`");
-        Diagnostic::error(codes::NOT_THERE, spans[0], message)
+        Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
             .label("for jobs only")
             .help("leave it out: no job is started")
     }))
 }
 
 /// Checks the options for a program with workers that find each other through the launcher.
-pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLine> {
-    if !args.reach.no_ssh || args.reach.key_file.is_some() {
+pub(super) fn connected(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    if !args.transport.no_ssh || args.transport.key_file.is_some() {
         return Ok(());
     }
-    let place = typed.name_of("no_ssh").unwrap_or_else(|| typed.end());
+    let place = typed.name_span("no_ssh").unwrap_or_else(|| typed.end_span());
     Err(typed.refuse(&[place], |spans| {
         let message = "nodes that are started one by one are not connected";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
@@ -158,26 +158,26 @@ pub(super) fn connected(args: &PlaceArgs, typed: &Typed) -> Result<(), RefusedLi
 }
 
 /// Checks the options about supervision.
-pub(super) fn watch(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
+pub(super) fn watch(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     for (needs, given) in [("json", args.json), ("show_env", args.show_env)] {
         if given && !args.dry_run {
             return Err(needs_other(typed, needs, "dry-run"));
         }
     }
     env(args, typed)?;
-    beat(args, typed)?;
+    heartbeat(args, typed)?;
     prefix(args, typed)
 }
 
 /// Checks `--env NAME`, which copies a variable of the launcher's environment: the variable must be
 /// set.
-fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
+fn env(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
     let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
     let Some(name) = args.env.iter().find(is_missing) else { return Ok(()) };
     let of_name = typed.options.iter().filter(|given| given.flag == "env");
     let place = of_name.filter_map(|given| given.value.as_ref()).find(|(value, _)| value == name);
-    let place = place.map_or_else(|| typed.end(), |(_, place)| *place);
+    let place = place.map_or_else(|| typed.end_span(), |(_, place)| *place);
     Err(typed.refuse(&[place], |spans| {
         let name = name.display();
         let message = format!("`--env {name}`: the variable is not set here");
@@ -189,25 +189,32 @@ fn env(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
 
 /// Checks the interval of heartbeats: two heartbeats may be lost, and the third must still be
 /// received within the lease.
-fn beat(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
+fn heartbeat(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let lease = args.lease;
     let Some(beat) = args.beat.filter(|beat| lease <= *beat * 3) else {
         return Ok(());
     };
-    let place = typed.place_of("beat").unwrap_or_else(|| typed.end());
+    let place = typed.value_span("beat").unwrap_or_else(|| typed.end_span());
     Err(typed.refuse(&[place], |spans| {
-        let message = format!("a heartbeat interval of {} is too long", duration(beat));
+        let message = format!("a heartbeat interval of {} is too long", show_duration(beat));
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
-            .label(format!("expected less than a third of `--lease`, which is {}", duration(lease)))
+            .label(format!(
+                "expected less than a third of `--lease`, which is {}",
+                show_duration(lease)
+            ))
             .help("leave `--beat` out, or give a longer `--lease`")
     }))
 }
 
 /// Checks that the rank that reads standard input is less than the number of workers.
-pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(), RefusedLine> {
+pub(super) fn stdin(
+    args: &WatchArgs,
+    workers: usize,
+    typed: &CommandLine,
+) -> Result<(), RefusedLine> {
     match args.stdin {
         Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
-            let place = typed.place_of("stdin").unwrap_or_else(|| typed.end());
+            let place = typed.value_span("stdin").unwrap_or_else(|| typed.end_span());
             let label = match workers {
                 1 => "the only rank is 0".to_owned(),
                 _ => format!("ranks are 0 to {}", workers - 1),
@@ -222,9 +229,9 @@ pub(super) fn stdin(args: &WatchArgs, workers: usize, typed: &Typed) -> Result<(
 }
 
 /// Checks the names in `--prefix`: `{rnak}` would be printed unchanged before every line.
-fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
+fn prefix(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let unknown = args.prefix.as_deref().and_then(unknown_placeholder);
-    let (Some((at, name)), Some(place)) = (unknown, typed.place_of("prefix")) else {
+    let (Some((at, name)), Some(place)) = (unknown, typed.value_span("prefix")) else {
         return Ok(());
     };
     let start = place.start + at;
@@ -238,23 +245,23 @@ fn prefix(args: &WatchArgs, typed: &Typed) -> Result<(), RefusedLine> {
 }
 
 /// Checks the options about what every worker runs.
-pub(super) fn program(args: &ProgramArgs, typed: &Typed) -> Result<(), RefusedLine> {
+pub(super) fn program(args: &ProgramArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     if args.module && args.no_python {
         return Err(cannot_combine(typed, "module", "no_python", "a module needs Python"));
     }
     if args.module || args.no_python {
         return Ok(());
     }
-    first_word(&args.script_and_args, typed)
+    check_first_word(&args.script_and_args, typed)
 }
 
 /// Other launchers, which users type in front of a script.
-const LAUNCHERS: [&str; 8] =
+const OTHER_LAUNCHERS: [&str; 8] =
     ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
 
 /// Refuses a first word that is not a script: the interpreter, another launcher, or an option
 /// without its dashes.
-fn first_word(words: &[OsString], typed: &Typed) -> Result<(), RefusedLine> {
+fn check_first_word(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
         return Ok(());
@@ -266,19 +273,19 @@ fn first_word(words: &[OsString], typed: &Typed) -> Result<(), RefusedLine> {
     };
     let (what, help) = if is_python(name) {
         (format!("`{name}` is the interpreter, not a script"), without_python(rest, &line))
-    } else if LAUNCHERS.contains(&name) {
+    } else if OTHER_LAUNCHERS.contains(&name) {
         let script = rest.iter().position(|word| word.as_bytes().ends_with(b".py"));
         let help = script.map(|at| line(&rest[at..]));
         (format!("`{name}` is another launcher, not a script"), help)
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), Some(format!("did you mean `{option}`?")))
-    } else if let Some(host) = host_with_slots(name) {
+    } else if let Some(host) = as_host_list(name) {
         (format!("`{name}` is not a script"), Some(format!("did you mean `-H {host}`?")))
     } else {
         return Ok(());
     };
     let help = help.unwrap_or_else(|| line(&["SCRIPT".into()]));
-    let place = typed.word(typed.words.len() - words.len());
+    let place = typed.word_span(typed.words.len() - words.len());
     Err(typed.refuse(&[place], |spans| {
         Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], what)
             .label("read as the script")
@@ -303,15 +310,15 @@ fn without_python(rest: &[OsString], line: &dyn Fn(&[OsString]) -> String) -> Op
 }
 
 /// Converts `node01=8` → `node01:8`.
-pub(super) fn host_with_slots(word: &str) -> Option<String> {
+pub(super) fn as_host_list(word: &str) -> Option<String> {
     let (host, slots) = word.split_once('=')?;
     let is_number = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && HostName::parse(host).is_ok()).then(|| format!("{host}:{slots}"))
 }
 
 /// Returns the error for an option that needs another one.
-pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine {
-    let place = typed.name_of(flag).unwrap_or_else(|| typed.end());
+pub(super) fn needs_other(typed: &CommandLine, flag: &str, other: &str) -> RefusedLine {
+    let place = typed.name_span(flag).unwrap_or_else(|| typed.end_span());
     typed.refuse(&[place], |spans| {
         let message = format!("`--{flag}` needs `--{other}`");
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
@@ -321,8 +328,13 @@ pub(super) fn needs_other(typed: &Typed, flag: &str, other: &str) -> RefusedLine
 }
 
 /// Returns the error for two options that contradict each other.
-pub(super) fn cannot_combine(typed: &Typed, left: &str, right: &str, why: &str) -> RefusedLine {
-    let place = |flag| typed.name_of(flag).unwrap_or_else(|| typed.end());
+pub(super) fn cannot_combine(
+    typed: &CommandLine,
+    left: &str,
+    right: &str,
+    why: &str,
+) -> RefusedLine {
+    let place = |flag| typed.name_span(flag).unwrap_or_else(|| typed.end_span());
     typed.refuse(&[place(right), place(left)], |spans| {
         let message = format!("`--{left}` and `--{right}` cannot be combined");
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command};
 
-use super::line::Typed;
+use super::line::CommandLine;
 use crate::report::{ColorChoice, choose_color};
 
 const NAME: &str = "color";
@@ -38,7 +38,7 @@ pub(super) fn choose(found: &ArgMatches) {
 }
 
 /// Applies the choice of a line that could not be parsed, so that the error is printed with it.
-pub(super) fn choose_typed(typed: &Typed) {
+pub(super) fn choose_typed(typed: &CommandLine) {
     let value = typed.last(NAME).and_then(|given| given.value.as_ref());
     if let Some(value) = value.and_then(|(value, _)| value.to_str()) {
         choose_named(value);

@@ -15,26 +15,26 @@ use crate::report::print;
 /// Print a shell script that completes commands, options and their values.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda completion", bin_name = "remuda completion", version)]
-struct CompletionFace {
+struct CompletionCli {
     /// Shell
     #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
     shell: String,
 }
 
 pub(super) fn definition() -> Command {
-    CompletionFace::command()
+    CompletionCli::command()
 }
 
 /// Parses the command line, and prints the script.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, _) = super::parse::<CompletionFace>(words)?;
+    let (cli, _) = super::parse::<CompletionCli>(words)?;
     let shell = match cli.shell.as_str() {
         "zsh" => Shell::Zsh,
         "fish" => Shell::Fish,
         _ => Shell::Bash,
     };
     let mut script = Vec::new();
-    let mut command = definitions::to_complete();
+    let mut command = definitions::definition_for_completions();
     generate(shell, &mut command, "remuda", &mut script);
     if shell == Shell::Fish {
         script.extend(fish_arguments(&command).into_bytes());
@@ -52,7 +52,7 @@ fn fish_arguments(command: &Command) -> String {
         if values.is_empty() {
             continue;
         }
-        let words: Vec<String> = values.iter().map(fish_word).collect();
+        let words: Vec<String> = values.iter().map(fish_completion).collect();
         let (name, words) = (command.get_name(), words.join("\n"));
         let _ = writeln!(
             out,
@@ -64,7 +64,7 @@ fn fish_arguments(command: &Command) -> String {
 
 /// A completion of fish: a word, a tab, and its description. It is in single quotes inside double
 /// quotes.
-fn fish_word(value: &PossibleValue) -> String {
+fn fish_completion(value: &PossibleValue) -> String {
     let description = value.get_help().map(ToString::to_string).unwrap_or_default();
     let description: String =
         description.chars().filter(|c| !matches!(c, '"' | '$' | '\\')).collect();

@@ -6,15 +6,15 @@ use clap::{Arg, Command, CommandFactory, Parser, ValueHint};
 
 use super::run::RunArgs;
 use super::values::LAUNCHERS;
-use super::{HostfileFace, bench, color, completion, doctor, explain, k8s, launch, man, pod, ssh};
+use super::{HostfileCli, bench, color, completion, doctor, explain, k8s, launch, man, pod, ssh};
 
 /// A cluster job runner, command-line compatible with the DeepSpeed launcher
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda", version, disable_help_subcommand = true)]
-struct Whole;
+struct RemudaCli;
 
 /// Returns `remuda` with all of its commands, in the order of `remuda --help`.
-pub(super) fn whole() -> Command {
+pub(super) fn full_definition() -> Command {
     let commands = [
         RunArgs::command().name("run"),
         pod::definition().name("pod"),
@@ -24,32 +24,33 @@ pub(super) fn whole() -> Command {
         super::train::definition().name("train"),
         bench::definition().name("bench"),
         ssh::definition().name("ssh"),
-        HostfileFace::command().name("hostfile"),
+        HostfileCli::command().name("hostfile"),
         doctor::definition().name("doctor"),
         explain::definition().name("explain"),
         completion::definition().name("completion"),
         man::definition().name("man"),
     ];
-    Whole::command().subcommands(commands.into_iter().map(color::with_option))
+    RemudaCli::command().subcommands(commands.into_iter().map(color::with_option))
 }
 
 /// Returns the definition for completions: without hidden options, and with the values that the
 /// parsers of options accept.
-pub(super) fn to_complete() -> Command {
-    let pages = pages(&whole());
+pub(super) fn definition_for_completions() -> Command {
+    let pages = manual_pages(&full_definition());
     let with_pages = |arg: Arg| arg.value_parser(PossibleValuesParser::new(pages));
-    let command = whole().mut_subcommands(|command| with_values(shown(command)));
+    let command =
+        full_definition().mut_subcommands(|command| with_values(without_hidden_options(command)));
     command.mut_subcommand("man", |man| man.mut_arg("command", with_pages))
 }
 
 /// Removes the hidden options of a command. Command lines are not parsed with the result, so groups
 /// and rules are left out.
-fn shown(command: Command) -> Command {
+fn without_hidden_options(command: Command) -> Command {
     if !command.get_arguments().any(Arg::is_hide_set) {
         return command;
     }
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
-    let copy = Whole::command().name(command.get_name().to_owned()).args(args);
+    let copy = RemudaCli::command().name(command.get_name().to_owned()).args(args);
     match command.get_about() {
         Some(about) => copy.about(about.clone()),
         None => copy,
@@ -57,15 +58,15 @@ fn shown(command: Command) -> Command {
 }
 
 fn with_values(command: Command) -> Command {
-    command.mut_args(with_words).mut_subcommands(with_values)
+    command.mut_args(with_possible_values).mut_subcommands(with_values)
 }
 
 /// Adds the possible values of an option, or a hint about its kind of value.
-fn with_words(arg: Arg) -> Arg {
+fn with_possible_values(arg: Arg) -> Arg {
     if !arg.get_action().takes_values() || !arg.get_possible_values().is_empty() {
         return arg;
     }
-    let words = words_of(&arg);
+    let words = possible_values(&arg);
     if !words.is_empty() {
         return arg.value_parser(PossibleValuesParser::new(words));
     }
@@ -82,27 +83,27 @@ fn value_name(arg: &Arg) -> Option<&str> {
     arg.get_value_names()?.first().map(Str::as_str)
 }
 
-fn words_of(arg: &Arg) -> Vec<PossibleValue> {
+fn possible_values(arg: &Arg) -> Vec<PossibleValue> {
     let plain = |words: &[&'static str]| words.iter().copied().map(PossibleValue::new).collect();
     match (arg.get_id().as_str(), value_name(arg)) {
-        (_, Some("CODE")) => codes(arg.get_id() == "allow"),
+        (_, Some("CODE")) => code_values(arg.get_id() == "allow"),
         (_, Some("0|1")) => plain(&["0", "1"]),
         (_, Some("0-3")) => plain(&["0", "1", "2", "3"]),
         ("launcher", _) => plain(&LAUNCHERS),
         ("stdin", _) => plain(&["all", "none"]),
-        (id, _) => plain(&bench::words_of(id)),
+        (id, _) => plain(&bench::possible_values(id)),
     }
 }
 
 /// Codes with their descriptions, or only those of hostfiles.
-fn codes(of_hostfiles: bool) -> Vec<PossibleValue> {
+fn code_values(of_hostfiles: bool) -> Vec<PossibleValue> {
     let all = explain::explanations().into_iter();
     let some = all.filter(|found| !of_hostfiles || found.code.starts_with('H'));
     some.map(|found| PossibleValue::new(found.code).help(found.title)).collect()
 }
 
 /// Commands and subcommands that have a manual page.
-fn pages(whole: &Command) -> Vec<PossibleValue> {
+fn manual_pages(whole: &Command) -> Vec<PossibleValue> {
     let mut pages: Vec<PossibleValue> = Vec::new();
     for command in
         whole.get_subcommands().flat_map(|one| std::iter::once(one).chain(one.get_subcommands()))

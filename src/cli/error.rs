@@ -1,10 +1,10 @@
 //! Errors that prevent a command from starting, and how they are printed.
 
 use super::line::RefusedLine;
-use super::machine_codes::NOT_PRINTED;
+use super::machine_codes::CANNOT_PRINT;
 use crate::base::{Findings, Status};
 use crate::report::diagnostic::{Paint, show_problems};
-use crate::report::summary::paint_ours;
+use crate::report::summary::paint_message;
 
 /// An error of a command, with its exit status.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl CliError {
     /// Returns the error for output that could not be written.
     #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
     pub(super) fn output(error: std::io::Error) -> Self {
-        Self::new(Status::Io, NOT_PRINTED, format!("cannot write standard output: {error}"))
+        Self::new(Status::Io, CANNOT_PRINT, format!("cannot write standard output: {error}"))
     }
 
     pub(super) fn new(status: Status, code: &'static str, message: impl Into<String>) -> Self {
@@ -79,7 +79,7 @@ impl CliError {
             }
             Self::Line { code, message, help, .. } => {
                 let help = help.as_ref().map_or_else(String::new, |help| format!("help: {help}\n"));
-                paint_ours(&format!("error[{code}]: {message}\n{help}"), paint)
+                paint_message(&format!("error[{code}]: {message}\n{help}"), paint)
             }
             Self::Screen { text, .. } => text.clone(),
         }

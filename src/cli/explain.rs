@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::{CommandFactory, Parser};
 
 use super::error::CliError;
-use super::line::{self, Typed, codes};
+use super::line::{self, CommandLine, codes};
 use crate::base::{Diagnostic, Explanation, Status};
 use crate::report::print;
 use crate::{doctor, launch, pool};
@@ -15,7 +15,7 @@ use crate::{doctor, launch, pool};
 /// Without a code: list all codes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda explain", bin_name = "remuda explain", version)]
-struct ExplainFace {
+struct ExplainCli {
     /// Code in brackets behind `error`, in upper or lower case
     #[arg(value_name = "CODE")]
     codes: Vec<String>,
@@ -23,7 +23,7 @@ struct ExplainFace {
 
 /// Returns the definition of the command.
 pub(super) fn definition() -> clap::Command {
-    ExplainFace::command()
+    ExplainCli::command()
 }
 
 /// Returns every code of remuda with its explanation, in alphabetical order.
@@ -44,25 +44,27 @@ pub fn explanations() -> Vec<&'static Explanation> {
 
 /// Parses the command line, and prints the explanations.
 pub(super) fn main(words: Vec<std::ffi::OsString>) -> Result<Status, CliError> {
-    let (cli, typed) = super::parse::<ExplainFace>(words)?;
-    let show = |code: &String| find(code).map(tell).ok_or_else(|| unknown(&typed, code));
+    let (cli, typed) = super::parse::<ExplainCli>(words)?;
+    let show = |code: &String| {
+        find_code(code).map(show_explanation).ok_or_else(|| unknown_code(&typed, code))
+    };
     let pages: Vec<String> = cli.codes.iter().map(show).collect::<Result<_, _>>()?;
-    let text = if pages.is_empty() { list() } else { pages.join("\n") };
+    let text = if pages.is_empty() { list_codes() } else { pages.join("\n") };
     print(&text).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 
 /// Returns the explanation of a code: `h003`, `H003` and `[H003]` are the same code.
-fn find(code: &str) -> Option<&'static Explanation> {
+fn find_code(code: &str) -> Option<&'static Explanation> {
     let code = code.trim_matches(['[', ']']);
     explanations().into_iter().find(|found| found.code.eq_ignore_ascii_case(code))
 }
 
-fn tell(found: &Explanation) -> String {
-    format!("{}: {}\n\n{}\n", found.code, found.title, wrapped(found.text))
+fn show_explanation(found: &Explanation) -> String {
+    format!("{}: {}\n\n{}\n", found.code, found.title, wrap_paragraphs(found.text))
 }
 
-fn list() -> String {
+fn list_codes() -> String {
     explanations().into_iter().fold(String::new(), |mut text, found| {
         let _ = writeln!(text, "{}  {}", found.code, found.title);
         text
@@ -71,7 +73,7 @@ fn list() -> String {
 
 /// Wraps paragraphs at a readable width; lines that begin with blanks are examples and are not
 /// changed.
-fn wrapped(text: &str) -> String {
+fn wrap_paragraphs(text: &str) -> String {
     const WIDTH: usize = 80;
     let mut out = String::new();
     for line in text.split('\n') {
@@ -100,11 +102,11 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-fn unknown(typed: &Typed, code: &str) -> CliError {
+fn unknown_code(typed: &CommandLine, code: &str) -> CliError {
     let all = explanations();
     let near = pool::nearest(&code.to_uppercase(), all.iter().map(|found| found.code));
     let at = typed.words.iter().position(|word| word == code).unwrap_or_default();
-    let refused = typed.refuse(&[typed.word(at)], |spans| {
+    let refused = typed.refuse(&[typed.word_span(at)], |spans| {
         let message = format!("there is no code `{}`", code.escape_debug());
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
@@ -133,16 +135,16 @@ mod tests {
     #[test]
     fn code_is_found_in_any_case_and_in_brackets() {
         for code in ["H003", "h003", "[H003]"] {
-            assert_eq!(find(code).map(|found| found.title), Some("host is listed twice"));
+            assert_eq!(find_code(code).map(|found| found.title), Some("host is listed twice"));
         }
-        assert_eq!(find("H999"), None);
+        assert_eq!(find_code("H999"), None);
     }
 
     #[test]
     fn paragraphs_are_wrapped_but_examples_are_not() {
         let word = "word ".repeat(20);
         let example = format!("    {}", "x".repeat(100));
-        let shown = wrapped(&format!("{word}\n\n{example}\n\nend"));
+        let shown = wrap_paragraphs(&format!("{word}\n\n{example}\n\nend"));
         let lines: Vec<_> = shown.lines().collect();
         assert_eq!(lines[0].len(), 79);
         assert_eq!(lines[1..], ["word word word word", "", &example, "", "end"]);

@@ -6,18 +6,18 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-use crate::report::ask_disk;
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
+use crate::report::with_disk_timeout;
 
 /// Checks that a file can be created or replaced; if not, the error is the reason.
 pub(super) fn check_file(file: &Path) -> Result<(), String> {
-    ask_disk(|| look_at(file)).map_err(|error| match error.raw_os_error() {
+    with_disk_timeout(|| check_path(file)).map_err(|error| match error.raw_os_error() {
         Some(libc::EISDIR) => "it is a directory".to_owned(),
-        _ => reason(&error),
+        _ => show_io_error(&error),
     })
 }
 
-fn look_at(file: &Path) -> io::Result<()> {
+fn check_path(file: &Path) -> io::Result<()> {
     match fs::metadata(file) {
         Ok(found) if found.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
         Ok(_) => check_writable(file),

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
-use super::line::{self, Parsed, RefusedLine, Typed};
+use super::line::{self, CommandLine, Parsed, RefusedLine};
 use super::lower;
 use super::run;
 use super::values::{
@@ -90,7 +90,7 @@ impl From<NodeWorkerArgs> for WorkerArgs {
             bind_core_list: args.bind_core_list,
             enable_each_rank_log: args.enable_each_rank_log,
             save_pid: pid_of.is_some(),
-            pid_of,
+            pid_in_file_name: pid_of,
             ..Self::default()
         }
     }
@@ -98,7 +98,7 @@ impl From<NodeWorkerArgs> for WorkerArgs {
 
 /// Parses the arguments of `remuda launch` in the same way as DeepSpeed's launcher of one node.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, RefusedLine> {
-    line::parse(LaunchArgs::command(), Typed::new(PROGRAM, words))
+    line::parse(LaunchArgs::command(), CommandLine::new(PROGRAM, words))
 }
 
 /// Returns the definition of the command.
@@ -108,12 +108,12 @@ pub(super) fn definition() -> clap::Command {
 
 /// Parses the command line, and runs the node.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = super::to_run(parse(words)?)?;
+    let (args, typed) = super::into_args(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
-    run::note_replaced(&args.watch, &typed, Terminal::look());
+    run::print_replacements(&args.watch, &typed, Terminal::detect());
     let cluster = lower::node_of_world(&args.node, &typed)?;
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     let workers = args.workers.into();
-    run::start_program(cluster, &args.watch, &workers, &args.program, Terminal::look())
+    run::start_program(cluster, &args.watch, &workers, &args.program, Terminal::detect())
 }

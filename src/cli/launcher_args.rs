@@ -2,7 +2,7 @@
 //! Remuda does not use pdsh: the options apply to its own fan-out, and those without an equivalent
 //! are refused.
 
-use super::line::{BadValue, whole};
+use super::line::{BadValue, parse_whole};
 use super::values::Words;
 use crate::base::UserName;
 
@@ -16,7 +16,7 @@ pub(super) struct PdshArgs {
 }
 
 /// Options of pdsh for which remuda has another option.
-const INSTEAD: [(&str, &str); 10] = [
+const EQUIVALENTS: [(&str, &str); 10] = [
     ("-w", "`--hostfile` and `--include` choose hosts"),
     ("-x", "`--exclude` leaves hosts out"),
     ("-t", "write `ConnectTimeout` into a file for `--ssh_config`"),
@@ -30,7 +30,7 @@ const INSTEAD: [(&str, &str); 10] = [
 ];
 
 /// Parses the words; the first option without an equivalent is an error.
-pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
+pub(super) fn parse(Words(words): &Words) -> Result<PdshArgs, BadValue> {
     let mut found = PdshArgs::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -50,7 +50,7 @@ pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
             // a failure anyway.
             "-S" if glued.is_empty() => {}
             "-f" => {
-                let number = whole(value()?, 1..=4096)
+                let number = parse_whole(value()?, 1..=4096)
                     .map_err(|bad| BadValue::new(format!("`-f` of pdsh: {}", bad.label)))?;
                 found.fanout = Some(number as u32);
             }
@@ -67,15 +67,15 @@ pub(super) fn read(Words(words): &Words) -> Result<PdshArgs, BadValue> {
                     return Err(BadValue::new(label).help("remuda connects to every host over ssh"));
                 }
             }
-            _ => return Err(not_heeded(word, option)),
+            _ => return Err(unsupported(word, option)),
         }
     }
     Ok(found)
 }
 
-fn not_heeded(word: &str, option: &str) -> BadValue {
+fn unsupported(word: &str, option: &str) -> BadValue {
     let bad = BadValue::new(format!("`{}` of pdsh is not supported", word.escape_debug()));
-    match INSTEAD.iter().find(|(known, _)| *known == option) {
+    match EQUIVALENTS.iter().find(|(known, _)| *known == option) {
         Some((_, instead)) => bad.help(*instead),
         None => bad.help("supported options of pdsh are `-f N`, `-l USER`, `-R ssh` and `-S`"),
     }
@@ -89,7 +89,7 @@ mod tests {
     /// Checks the fan-out and the user, or the error.
     #[track_caller]
     fn check(text: &str, expect: Result<(Option<u32>, Option<&str>), &str>) {
-        let found = parse_words(text).and_then(|words| read(&words));
+        let found = parse_words(text).and_then(|words| parse(&words));
         match (&found, expect) {
             (Ok(found), Ok((fanout, user))) => {
                 assert_eq!(found.fanout, fanout, "for `{text}`");

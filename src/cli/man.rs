@@ -6,37 +6,37 @@ use std::fmt::Write as _;
 use clap::{Command, CommandFactory, Parser};
 
 use super::error::CliError;
-use super::line::{Typed, codes};
+use super::line::{CommandLine, codes};
 use super::{definitions, help, parse};
 use crate::base::{Diagnostic, Status};
 use crate::pool::nearest;
 use crate::report::print;
 
 /// Text at the foot of every page.
-const SOURCE: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
+const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
 
 /// Print a page of the manual in roff: of the program, or of a command.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda man", bin_name = "remuda man", version)]
-struct ManFace {
+struct ManCli {
     /// Command, such as `run` or `hostfile check` [default: the first page]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub(super) fn definition() -> Command {
-    ManFace::command()
+    ManCli::command()
 }
 
 /// Parses the command line, and prints the page.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, typed) = parse::<ManFace>(words)?;
-    let mut page = definitions::whole();
+    let (cli, typed) = parse::<ManCli>(words)?;
+    let mut page = definitions::full_definition();
     page.build();
     let mut name = "remuda".to_owned();
     for (number, word) in cli.command.iter().enumerate() {
         let Some(found) = page.find_subcommand(word) else {
-            return Err(unknown(&typed, number, word, &page));
+            return Err(unknown_command(&typed, number, word, &page));
         };
         page = found.clone();
         name = format!("{name}-{word}");
@@ -46,11 +46,11 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let usage = page.render_usage().to_string();
     let page = page.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let examples = help::examples_of(&page).map_or_else(String::new, |text| example_section(&text));
-    let page = clap_mangen::Man::new(page).source(SOURCE).manual("Manual of remuda");
+    let page = clap_mangen::Man::new(page).source(PAGE_FOOTER).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
     let roff = String::from_utf8_lossy(&roff) + &*examples;
-    print(&in_ascii(&roff)).map_err(CliError::output)?;
+    print(&escape_non_ascii(&roff)).map_err(CliError::output)?;
     Ok(Status::Success)
 }
 
@@ -63,7 +63,7 @@ fn example_section(text: &str) -> String {
 
 /// Replaces other characters by escapes, `…` → `\[u2026]`: not every reader of manual pages
 /// supports UTF-8.
-fn in_ascii(roff: &str) -> String {
+fn escape_non_ascii(roff: &str) -> String {
     let mut out = String::with_capacity(roff.len());
     for c in roff.chars() {
         if c.is_ascii() {
@@ -75,9 +75,9 @@ fn in_ascii(roff: &str) -> String {
     out
 }
 
-fn unknown(typed: &Typed, number: usize, word: &str, within: &Command) -> CliError {
+fn unknown_command(typed: &CommandLine, number: usize, word: &str, within: &Command) -> CliError {
     let near = nearest(word, within.get_subcommands().map(Command::get_name));
-    let refused = typed.refuse(&[typed.word(number)], |spans| {
+    let refused = typed.refuse(&[typed.word_span(number)], |spans| {
         let message = format!("there is no command `{}`", word.escape_debug());
         let problem = Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
         match near {
@@ -94,6 +94,6 @@ mod tests {
 
     #[test]
     fn pages_are_ascii() {
-        assert_eq!(in_ascii("a\\-b … ×\n"), "a\\-b \\[u2026] \\[u00D7]\n");
+        assert_eq!(escape_non_ascii("a\\-b … ×\n"), "a\\-b \\[u2026] \\[u00D7]\n");
     }
 }

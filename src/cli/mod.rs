@@ -44,7 +44,7 @@ use clap::error::ErrorKind;
 
 use self::error::CliError;
 use self::help::Length;
-use self::line::{Flags, NotParsed, Typed, codes};
+use self::line::{CommandLine, Flags, NotParsed, codes};
 use crate::base::{Diagnostic, Status};
 use crate::os::fds;
 use crate::report::diagnostic::Paint;
@@ -53,14 +53,14 @@ use crate::report::{self, Terminal, print, print_error};
 /// The program name by which remuda was started. It has no subcommands here, so that a script
 /// called `train` is a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Face {
+enum InvokedAs {
     /// Commands.
     Remuda,
     /// The launcher of DeepSpeed, by one of its names.
     DeepSpeed(&'static str),
 }
 
-impl Face {
+impl InvokedAs {
     fn of(program: &OsStr) -> Self {
         const DEEPSPEED: [&str; 3] = ["deepspeed", "ds", "deepspeed.pt"];
         let name = Path::new(program).file_name().unwrap_or_default();
@@ -75,18 +75,18 @@ pub fn main() -> ExitCode {
         return Status::OsLimit.into();
     }
     report::start_log();
-    report::explain_panics("remuda");
+    report::install_panic_hook("remuda");
     let mut words = std::env::args_os();
-    let invoked_as = Face::of(&words.next().unwrap_or_default());
+    let invoked_as = InvokedAs::of(&words.next().unwrap_or_default());
     let words = words.collect();
     let dispatched = std::panic::catch_unwind(|| match invoked_as {
-        Face::Remuda => dispatch(words),
-        Face::DeepSpeed(name) => run::main(name, words),
+        InvokedAs::Remuda => dispatch(words),
+        InvokedAs::DeepSpeed(name) => run::main(name, words),
     });
     match dispatched {
         Ok(Ok(status)) => status.into(),
         Ok(Err(error)) => {
-            print_error(&error.screen(Terminal::look().paint));
+            print_error(&error.screen(Terminal::detect().paint));
             error.status().into()
         }
         // The panic hook has reported the place and the cause.
@@ -110,7 +110,7 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some(train::WORKER_COMMAND) => train::worker_main(rest),
         Some("bench") => bench::main(rest),
         Some(bench::WORKER_COMMAND) => bench::worker_main(rest),
-        Some("hostfile") => check_hostfile(rest),
+        Some("hostfile") => run_hostfile(rest),
         Some("doctor") => doctor::main(rest),
         Some("completion") => completion::main(rest),
         Some("man") => man::main(rest),
@@ -118,7 +118,9 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
         Some("help") if !rest.is_empty() => {
             dispatch(rest.into_iter().chain([OsString::from("--help")]).collect())
         }
-        Some("help" | "--help" | "-h") => Err(asked(&help::front_page(help::width()).into())),
+        Some("help" | "--help" | "-h") => {
+            Err(print_requested(&help::front_page(help::width()).into()))
+        }
         Some("--version" | "-V") => {
             print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
             Ok(Status::Success)
@@ -128,8 +130,8 @@ fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
 }
 
 fn no_command_given() -> CliError {
-    let typed = Typed::new("remuda", Vec::new());
-    let refused = typed.refuse(&[typed.end()], |spans| {
+    let typed = CommandLine::new("remuda", Vec::new());
+    let refused = typed.refuse(&[typed.end_span()], |spans| {
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
             .label("expected here")
             .help("`remuda --help` lists the commands; `remuda run SCRIPT` runs a script")
@@ -152,13 +154,13 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         "completion",
         "man",
     ];
-    let typed = Typed::new("remuda", words);
+    let typed = CommandLine::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {
         Some(near) => format!("did you mean `remuda {near}`?"),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
-    let refused = typed.refuse(&[typed.word(0)], |spans| {
+    let refused = typed.refuse(&[typed.word_span(0)], |spans| {
         let message = format!("there is no command `{}`", word.escape_debug());
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
     });
@@ -168,40 +170,40 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
 /// Check, format, convert, show and compare hostfiles of any launcher; no host is contacted.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda hostfile", bin_name = "remuda hostfile", version)]
-struct HostfileFace {
+struct HostfileCli {
     #[command(flatten)]
     args: hostfile::HostfileArgs,
 }
 
-fn check_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, _) = parse::<HostfileFace>(words)?;
-    let outcome = hostfile::run(&cli.args, Terminal::look().paint);
+fn run_hostfile(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (cli, _) = parse::<HostfileCli>(words)?;
+    let outcome = hostfile::run(&cli.args, Terminal::detect().paint);
     print(&outcome.stdout).map_err(CliError::output)?;
     print_error(&outcome.stderr);
     Ok(outcome.status)
 }
 
 /// Parses the arguments of a command. Help and version are printed, and exit with 0.
-fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Typed), CliError> {
-    parse_as(P::command(), words)
+fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, CommandLine), CliError> {
+    parse_with_definition(P::command(), words)
 }
 
 /// Parses with a definition that differs a little from that of the type. If an option of one value
 /// is given with several values, it is refused: these commands are not DeepSpeed's.
-fn parse_as<P: Parser>(
+fn parse_with_definition<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
-) -> Result<(P, Typed), CliError> {
+) -> Result<(P, CommandLine), CliError> {
     let mut command = color::with_option(command).args_override_self(true).mut_args(|arg| {
         let takes = arg.get_action().takes_values();
         if takes { arg.allow_negative_numbers(true) } else { arg }
     });
     let flags = Flags::of_line(&mut command, &words);
     let name = command.get_bin_name().unwrap_or("remuda").to_owned();
-    let mut typed = Typed::new(&name, words);
-    line::scan(&mut typed, &flags);
+    let mut typed = CommandLine::new(&name, words);
+    line::scan_options(&mut typed, &flags);
     typed.find_replaced(&flags);
-    let line = std::iter::once(OsString::from(name)).chain(line::respelt(&typed));
+    let line = std::iter::once(OsString::from(name)).chain(line::in_clap_spelling(&typed));
     let parsed = command.try_get_matches_from_mut(line).and_then(|found| {
         color::choose(&found);
         P::from_arg_matches(&found)
@@ -215,17 +217,17 @@ fn parse_as<P: Parser>(
             Ok((parsed, typed))
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            Err(asked(&help_on(&command, &typed)))
+            Err(print_requested(&requested_help(&command, &typed)))
         }
         Err(error) => Err(match line::explain(&error, &flags, &typed) {
-            NotParsed::Asked(text) => asked(&text),
+            NotParsed::Text(text) => print_requested(&text),
             NotParsed::Refused(refused) => refused.into(),
         }),
     }
 }
 
 /// Returns the requested help page: of the command, or of its subcommand.
-fn help_on(command: &clap::Command, typed: &Typed) -> StyledStr {
+fn requested_help(command: &clap::Command, typed: &CommandLine) -> StyledStr {
     let words = typed.words.iter().filter_map(|word| word.to_str());
     let is_long = words.clone().any(|word| matches!(word, "--help" | "help"));
     let length = if is_long { Length::Long } else { Length::Short };
@@ -237,16 +239,16 @@ fn help_on(command: &clap::Command, typed: &Typed) -> StyledStr {
 }
 
 /// Returns the parsed options, unless the line requests only a text.
-fn to_run<A>(parsed: line::Parsed<A>) -> Result<(A, Typed), CliError> {
+fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), CliError> {
     match parsed {
         line::Parsed::Run(args, typed) => Ok((*args, typed)),
-        line::Parsed::Asked(text) => Err(asked(&text)),
+        line::Parsed::Text(text) => Err(print_requested(&text)),
     }
 }
 
 /// Prints a requested text; the error makes the program exit with 0.
-fn asked(text: &StyledStr) -> CliError {
-    let shown = match Terminal::look().stdout_paint {
+fn print_requested(text: &StyledStr) -> CliError {
+    let shown = match Terminal::detect().stdout_paint {
         Paint::Colour => text.ansi().to_string(),
         Paint::Plain => text.to_string(),
     };

@@ -12,7 +12,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use super::args::{DeviceArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::check;
 use super::error::CliError;
-use super::line::{self, BadValue, Parsed, RefusedLine, Typed, whole};
+use super::line::{self, BadValue, CommandLine, Parsed, RefusedLine, parse_whole};
 use super::lower::{self, Pod};
 use super::pod_codes as codes;
 use super::run;
@@ -23,14 +23,14 @@ use crate::launch::{self, SupervisorOptions, TerminationLog};
 use crate::os::signals;
 use crate::plan::{IdentityError, MpiLauncher, PodIdentity, PodRole, identify};
 use crate::report::diagnostic::Paint;
-use crate::report::summary::{count, step};
-use crate::report::{Terminal, say};
+use crate::report::summary::{show_count, show_step};
+use crate::report::{Terminal, print_message};
 
 /// Name of the command in messages.
 const PROGRAM: &str = "remuda pod";
 
 /// Text after the list of options in the help.
-const HELP_END: &str = "\
+const HELP_FOOTER: &str = "\
 Every option under `Where` has an environment variable: `--key_file` is REMUDA_KEY_FILE,
 `--nodes` is REMUDA_NODES, and so on. The number of the node comes from the environment of Indexed
 Jobs, JobSet, LeaderWorkerSet, StatefulSets, Kubeflow (PET_*, PyTorchJob), Volcano, SkyPilot,
@@ -60,12 +60,12 @@ screen, truncated if it is long. If the start was refused, job and node are null
     bin_name = PROGRAM,
     version,
     args_override_self = true,
-    after_help = HELP_END
+    after_help = HELP_FOOTER
 )]
 pub struct PodArgs {
     /// Job of the pod, and its place in the job.
     #[command(flatten)]
-    pub pod: PodPlaceArgs,
+    pub pod: PodNodeArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
@@ -80,7 +80,7 @@ pub struct PodArgs {
 /// Job of the pod, and its place in the job.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Where", rename_all = "snake_case")]
-pub struct PodPlaceArgs {
+pub struct PodNodeArgs {
     /// Number of pods of the job [default: from the platform]
     #[arg(long, value_name = "N", value_parser = parse_nodes)]
     pub nodes: Option<u32>,
@@ -127,15 +127,15 @@ pub struct PodPlaceArgs {
 }
 
 fn parse_nodes(text: &str) -> Result<u32, BadValue> {
-    whole(text, 1..=1 << 17).map(|nodes| nodes as u32)
+    parse_whole(text, 1..=1 << 17).map(|nodes| nodes as u32)
 }
 
 fn parse_rank(text: &str) -> Result<u32, BadValue> {
-    whole(text, 0..=(1 << 17) - 1).map(|rank| rank as u32)
+    parse_whole(text, 0..=(1 << 17) - 1).map(|rank| rank as u32)
 }
 
 fn parse_status(text: &str) -> Result<u8, BadValue> {
-    whole(text, 1..=255).map(|status| status as u8)
+    parse_whole(text, 1..=255).map(|status| status as u8)
 }
 
 fn parse_status_addr(text: &str) -> Result<SocketAddr, BadValue> {
@@ -152,12 +152,12 @@ fn termination_log() -> TerminationLog {
 }
 
 /// Returns the options for the supervisor of the pod, the kubelet.
-fn keeper(args: &PodPlaceArgs, role: &Role) -> SupervisorOptions {
+fn supervisor_options(args: &PodNodeArgs, role: &Role) -> SupervisorOptions {
     let termination_log = Some(termination_log());
     let on_term = match role {
-        Role::Node(_) => OnTerm::EndsNode,
+        Role::Node(_) => OnTerm::EndNode,
         // A replacement pod could not take the job over.
-        Role::Launcher(_) => OnTerm::EndsJob,
+        Role::Launcher(_) => OnTerm::EndJob,
     };
     let is_kubernetes = env_vars::get(env_vars::KUBERNETES_SERVICE_HOST).is_some();
     SupervisorOptions { status_addr: args.status_addr, termination_log, is_kubernetes, on_term }
@@ -174,46 +174,52 @@ impl fmt::Display for Role {
         match self {
             Self::Node(pod) => pod.fmt(f),
             Self::Launcher(launcher) => {
-                write!(f, "{launcher} of {}, over ssh", count(launcher.hosts, "host"))
+                write!(f, "{launcher} of {}, over ssh", show_count(launcher.hosts, "host"))
             }
         }
     }
 }
 
-impl PodPlaceArgs {
+impl PodNodeArgs {
     /// Returns the options, with variables of the environment for those that were not typed.
-    fn completed(self) -> Result<Self, CliError> {
+    fn with_environment(self) -> Result<Self, CliError> {
         let text = |text: &str| Ok(text.to_owned());
         Ok(Self {
-            nodes: or_variable(self.nodes, env_vars::REMUDA_NODES, parse_nodes)?,
-            node_rank: or_variable(self.node_rank, env_vars::REMUDA_NODE_RANK, parse_rank)?,
-            num_gpus: or_variable(self.num_gpus, env_vars::REMUDA_NUM_GPUS, parse_nodes)?,
-            master_addr: or_variable(
+            nodes: value_or_variable(self.nodes, env_vars::REMUDA_NODES, parse_nodes)?,
+            node_rank: value_or_variable(self.node_rank, env_vars::REMUDA_NODE_RANK, parse_rank)?,
+            num_gpus: value_or_variable(self.num_gpus, env_vars::REMUDA_NUM_GPUS, parse_nodes)?,
+            master_addr: value_or_variable(
                 self.master_addr,
                 env_vars::REMUDA_MASTER_ADDR,
                 parse_master_addr,
             )?,
-            master_port: or_variable(self.master_port, env_vars::REMUDA_MASTER_PORT, parse_port)?,
-            local_addr: or_variable(self.local_addr, env_vars::REMUDA_LOCAL_ADDR, text)?,
+            master_port: value_or_variable(
+                self.master_port,
+                env_vars::REMUDA_MASTER_PORT,
+                parse_port,
+            )?,
+            local_addr: value_or_variable(self.local_addr, env_vars::REMUDA_LOCAL_ADDR, text)?,
             key_file: match self.key_file {
                 Some(file) => Some(file),
-                None => or_variable(None, env_vars::REMUDA_KEY_FILE, text)?.map(PathBuf::from),
+                None => {
+                    value_or_variable(None, env_vars::REMUDA_KEY_FILE, text)?.map(PathBuf::from)
+                }
             },
-            job_id: or_variable(self.job_id, env_vars::REMUDA_JOB_ID, parse_job_id)?,
-            join_timeout: or_variable(
+            job_id: value_or_variable(self.job_id, env_vars::REMUDA_JOB_ID, parse_job_id)?,
+            join_timeout: value_or_variable(
                 self.join_timeout,
                 env_vars::REMUDA_JOIN_TIMEOUT,
                 parse_timeout,
             )?,
-            isolated: or_yes(self.isolated, env_vars::REMUDA_ISOLATED)?,
-            status_addr: or_variable(
+            isolated: flag_or_variable(self.isolated, env_vars::REMUDA_ISOLATED)?,
+            status_addr: value_or_variable(
                 self.status_addr,
                 env_vars::REMUDA_STATUS_ADDR,
                 parse_status_addr,
             )?,
-            peer_exit: or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
-            devices: completed_devices(&self.devices)?,
-            allow_insecure_files: or_yes(
+            peer_exit: value_or_variable(self.peer_exit, env_vars::REMUDA_PEER_EXIT, parse_status)?,
+            devices: devices_with_environment(&self.devices)?,
+            allow_insecure_files: flag_or_variable(
                 self.allow_insecure_files,
                 env_vars::REMUDA_ALLOW_INSECURE_FILES,
             )?,
@@ -221,20 +227,20 @@ impl PodPlaceArgs {
     }
 }
 
-fn completed_devices(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> {
+fn devices_with_environment(typed: &DeviceArgs) -> Result<DeviceArgs, CliError> {
     let kind = |text: &str| AcceleratorArg::from_str(text, false).map_err(BadValue::new);
     Ok(DeviceArgs {
-        accelerator: or_variable(typed.accelerator, env_vars::REMUDA_ACCELERATOR, kind)?,
-        oversubscribe: or_yes(typed.oversubscribe, env_vars::REMUDA_OVERSUBSCRIBE)?,
-        share: or_yes(typed.share, env_vars::REMUDA_SHARE)?,
+        accelerator: value_or_variable(typed.accelerator, env_vars::REMUDA_ACCELERATOR, kind)?,
+        oversubscribe: flag_or_variable(typed.oversubscribe, env_vars::REMUDA_OVERSUBSCRIBE)?,
+        share: flag_or_variable(typed.share, env_vars::REMUDA_SHARE)?,
     })
 }
 
-fn or_yes(typed: bool, name: &str) -> Result<bool, CliError> {
-    Ok(typed || or_variable(None, name, parse_yes)?.unwrap_or(false))
+fn flag_or_variable(typed: bool, name: &str) -> Result<bool, CliError> {
+    Ok(typed || value_or_variable(None, name, parse_flag)?.unwrap_or(false))
 }
 
-fn parse_yes(text: &str) -> Result<bool, BadValue> {
+fn parse_flag(text: &str) -> Result<bool, BadValue> {
     match text {
         "1" | "true" | "yes" => Ok(true),
         "0" | "false" | "no" => Ok(false),
@@ -243,7 +249,7 @@ fn parse_yes(text: &str) -> Result<bool, BadValue> {
 }
 
 /// Returns the typed value, else that of the variable.
-fn or_variable<T>(
+fn value_or_variable<T>(
     typed: Option<T>,
     name: &str,
     parse: impl Fn(&str) -> Result<T, BadValue>,
@@ -265,45 +271,49 @@ pub(super) fn definition() -> clap::Command {
 
 /// Parses the arguments of `remuda pod`.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<PodArgs>, RefusedLine> {
-    line::parse(definition(), Typed::new(PROGRAM, words))
+    line::parse(definition(), CommandLine::new(PROGRAM, words))
 }
 
 /// Parses the command line, and runs the pod; an error before the start is also reported to the
 /// kubelet.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // The kernel discards signals of process 1 that have no handler, unless they are blocked.
-    let _waiting = signals::let_requests_wait();
+    let _waiting = signals::defer_requests();
     let result = start(words);
     // A requested text, such as that of `--help`, is not an error.
     if let Some(error) = result.as_ref().err().filter(|error| error.status() != Status::Success) {
-        launch::leave_refusal(&termination_log(), error.status(), &error.screen(Paint::Plain));
+        launch::write_refusal_message(
+            &termination_log(),
+            error.status(),
+            &error.screen(Paint::Plain),
+        );
     }
     result
 }
 
 fn start(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = super::to_run(parse(words)?)?;
+    let (args, typed) = super::into_args(parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
-    let terminal = Terminal::look();
-    run::note_replaced(&args.watch, &typed, terminal);
-    let pod = args.pod.completed()?;
+    let terminal = Terminal::detect();
+    run::print_replacements(&args.watch, &typed, terminal);
+    let pod = args.pod.with_environment()?;
     let role = role(&pod)?;
-    if args.watch.talks() {
-        say(&step("Pod", &role.to_string()), terminal.paint);
+    if args.watch.prints_progress() {
+        print_message(&show_step("Pod", &role.to_string()), terminal.paint);
     }
     let mut cluster = match &role {
         Role::Node(node) => lower::pod(&pod, node, &typed)?,
         Role::Launcher(launcher) => lower::mpi_hosts(&pod, launcher, &typed, terminal)?,
     };
-    cluster.keeper = keeper(&pod, &role);
+    cluster.supervisor = supervisor_options(&pod, &role);
     check::stdin(&args.watch, cluster.workers(), &typed)?;
     run::start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Returns the role of this pod. Typed options take precedence over the platform; if all are typed,
 /// no platform is needed.
-fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
+fn role(args: &PodNodeArgs) -> Result<Role, CliError> {
     let found = match identify(&lower::surroundings()) {
         Ok(PodRole::Node(found)) => Some(found),
         Ok(PodRole::Launcher(launcher)) if args.node_rank.is_none() => {
@@ -311,13 +321,13 @@ fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
         }
         Ok(PodRole::Launcher(_)) => None,
         Err(IdentityError::Unknown) if args.node_rank.is_some() => None,
-        Err(error) => return Err(unknown(&error)),
+        Err(error) => return Err(identity_error(&error)),
     };
     let rank = args.node_rank.or(found.as_ref().map(|found| found.rank));
     let of_platform = |get: fn(&PodIdentity) -> Option<u32>| found.as_ref().and_then(get);
     let Some(nodes) = args.nodes.or(of_platform(|found| found.nodes)) else {
         let message = "the number of pods is not set";
-        return Err(CliError::new(Status::Config, codes::HOW_MANY, message)
+        return Err(CliError::new(Status::Config, codes::NODES_UNKNOWN, message)
             .help("give `--nodes N`, or set REMUDA_NODES to the `completions` of an Indexed Job"));
     };
     let rank = rank.expect("the rank was typed or is from the platform");
@@ -330,7 +340,7 @@ fn role(args: &PodPlaceArgs) -> Result<Role, CliError> {
     Ok(Role::Node(Box::new(Pod { rank, nodes, slots, found })))
 }
 
-fn unknown(error: &IdentityError) -> CliError {
+fn identity_error(error: &IdentityError) -> CliError {
     let refuse = |code| CliError::new(Status::Config, code, error.to_string());
     match error {
         IdentityError::Unknown => refuse(codes::UNKNOWN_POD).help(

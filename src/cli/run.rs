@@ -5,31 +5,31 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser};
 
-use super::args::{PlaceArgs, ProgramArgs, WatchArgs, WorkerArgs};
+use super::args::{ClusterArgs, ProgramArgs, WatchArgs, WorkerArgs};
 use super::bundled;
 use super::check;
 use super::doctor;
 use super::error::CliError;
-use super::line::{self, RefusedLine, Typed};
+use super::line::{self, CommandLine, RefusedLine};
 use super::lower::environment::{self, JobScope};
-use super::lower::{self, PidFile, ResolvedCluster, Speaker};
-use super::machine_codes::NOT_FOR_WORKERS;
+use super::lower::{self, PidFile, PrintedRanks, ResolvedCluster};
+use super::machine_codes::INVALID_FOR_WORKERS;
 use crate::base::{NodeRank, Status};
 use crate::launch::{
     self, LaunchError, LauncherFlag, MemberOptions, Options, Transport, WorkersFile,
 };
 use crate::plan::{self, JobSpec, LaunchPlan, PlanError, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
-use crate::report::summary::{count, duration, step};
-use crate::report::{RunClass, Terminal, print, print_by, print_error, say};
+use crate::report::summary::{show_count, show_duration, show_step};
+use crate::report::{RunClass, Terminal, print, print_error, print_message, print_with};
 
 /// Description of remuda if it was started by one of DeepSpeed's names.
-const ABOUT_FACE: &str = "\
+const ABOUT_DEEPSPEED: &str = "\
 Run a program on every slot of every host. This is remuda, which reads the command line of \
 DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
 
 /// Text after the list of options in the help.
-const HELP_END: &str = "\
+const HELP_FOOTER: &str = "\
 Options are placed before the script; every word after the script is an argument of the script.
 Options of DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
 
@@ -53,12 +53,12 @@ const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no
     bin_name = "remuda run",
     version,
     args_override_self = true,
-    after_help = HELP_END
+    after_help = HELP_FOOTER
 )]
 pub struct RunArgs {
     /// Hosts and slots.
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub cluster: ClusterArgs,
     /// Script and arguments.
     #[command(flatten)]
     pub program: ProgramArgs,
@@ -78,31 +78,31 @@ pub type ParsedRun = line::Parsed<RunArgs>;
 pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
     let mut command = RunArgs::command().name(program).bin_name(program);
     if program != "remuda run" {
-        command = command.about(ABOUT_FACE);
+        command = command.about(ABOUT_DEEPSPEED);
     }
-    line::parse(command, Typed::new(program, words))
+    line::parse(command, CommandLine::new(program, words))
 }
 
 /// Parses the command line, and runs the job.
 pub(super) fn main(program: &'static str, words: Vec<OsString>) -> Result<Status, CliError> {
-    let (args, typed) = super::to_run(parse(program, words)?)?;
+    let (args, typed) = super::into_args(parse(program, words)?)?;
     check::run(&args, &typed)?;
-    let terminal = Terminal::look();
-    note_replaced(&args.watch, &typed, terminal);
-    let cluster = lower::place(&args.place, &typed, terminal)?;
+    let terminal = Terminal::detect();
+    print_replacements(&args.watch, &typed, terminal);
+    let cluster = lower::resolve_cluster(&args.cluster, &typed, terminal)?;
     check::stdin(&args.watch, cluster.workers(), &typed)?;
-    if let Some(note) = lower::unused_variables(&args.place.reach, &cluster)
-        && args.watch.talks()
+    if let Some(note) = lower::unused_variables(&args.cluster.transport, &cluster)
+        && args.watch.prints_progress()
     {
-        say(&note, terminal.paint);
+        print_message(&note, terminal.paint);
     }
     start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
 }
 
 /// Prints a note for each value that a later one replaces, which argparse allows.
-pub(super) fn note_replaced(watch: &WatchArgs, typed: &Typed, terminal: Terminal) {
-    if watch.talks() {
-        say(&typed.replacements(), terminal.paint);
+pub(super) fn print_replacements(watch: &WatchArgs, typed: &CommandLine, terminal: Terminal) {
+    if watch.prints_progress() {
+        print_message(&typed.show_replacements(), terminal.paint);
     }
 }
 
@@ -116,43 +116,44 @@ pub(super) fn start_program(
 ) -> Result<Status, CliError> {
     let named = program.python.as_ref();
     let (program, args, note) = lower::program(program, workers.venv_script.as_deref())?;
-    let python = lower::python_named(&program, named);
-    if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.warns() {
+    let python = lower::show_interpreter(&program, named);
+    if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.prints_warnings() {
         let warning = "warning: --bind_core_list has no effect without --bind_cores_to_rank\n";
-        say(warning, terminal.paint);
+        print_message(warning, terminal.paint);
     }
-    if let Some(note) = note.filter(|_| watch.talks()) {
-        say(&format!("note: {note}\n"), terminal.paint);
+    if let Some(note) = note.filter(|_| watch.prints_progress()) {
+        print_message(&format!("note: {note}\n"), terminal.paint);
     }
-    let worker_program = Started { python, ..Started::new(program, args, Speaker::Everybody) };
+    let worker_program =
+        WorkerProgram { python, ..WorkerProgram::new(program, args, PrintedRanks::All) };
     start(cluster, watch, workers, worker_program, terminal)
 }
 
 /// The program that is started as every worker.
-pub(super) struct Started {
+pub(super) struct WorkerProgram {
     pub(super) program: Program,
     pub(super) args: Vec<OsString>,
     /// The workers with printed output.
-    pub(super) speaker: Speaker,
+    pub(super) printed_ranks: PrintedRanks,
     /// Files that the workers need on other machines.
     pub(super) files: Vec<WorkersFile>,
     /// Directory of checkpoints from which a later job can continue.
-    pub(super) kept: Option<PathBuf>,
+    pub(super) checkpoint_dir: Option<PathBuf>,
     /// Class of the run: the newest records of each class are kept.
     pub(super) class: RunClass,
     /// The interpreter, if it should be printed.
     pub(super) python: Option<String>,
 }
 
-impl Started {
+impl WorkerProgram {
     /// Creates a description without any files.
-    pub(super) fn new(program: Program, args: Vec<OsString>, speaker: Speaker) -> Self {
+    pub(super) fn new(program: Program, args: Vec<OsString>, speaker: PrintedRanks) -> Self {
         Self {
             program,
             args,
-            speaker,
+            printed_ranks: speaker,
             files: Vec::new(),
-            kept: None,
+            checkpoint_dir: None,
             class: RunClass::Job,
             python: None,
         }
@@ -164,23 +165,31 @@ pub(super) fn start(
     cluster: ResolvedCluster,
     watch: &WatchArgs,
     workers: &WorkerArgs,
-    worker_program: Started,
+    worker_program: WorkerProgram,
     terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let Started { program, args, speaker, files: needed, kept, class, python } = worker_program;
+    let WorkerProgram {
+        program,
+        args,
+        printed_ranks: speaker,
+        files: needed,
+        checkpoint_dir: kept,
+        class,
+        python,
+    } = worker_program;
     let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
-    if watch.warns() {
+    if watch.prints_warnings() {
         print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
     let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
     let exports = environment::exports(&watch.env, files, reach, cluster.accelerator)?;
     match (watch.preflight, watch.dry_run) {
-        (true, false) => doctor::preflight(&cluster, &program, watch.warns(), terminal)?,
-        (true, true) => say(NO_PREFLIGHT, terminal.paint),
+        (true, false) => doctor::preflight(&cluster, &program, watch.prints_warnings(), terminal)?,
+        (true, true) => print_message(NO_PREFLIGHT, terminal.paint),
         (false, _) => {}
     }
-    let (origin, alone) = (cluster.origin.clone(), cluster.alone);
+    let (origin, alone) = (cluster.origin.clone(), cluster.local_node);
     let spec = JobSpec {
         nodes: cluster.nodes,
         accelerator: cluster.accelerator,
@@ -192,22 +201,22 @@ pub(super) fn start(
         restarts_max: watch.max_restarts,
         exports,
     };
-    let plan = plan::plan(&spec).map_err(cannot_plan)?;
+    let plan = plan::plan(&spec).map_err(plan_error)?;
     let nodes = plan.nodes.len();
     let plan = match alone {
-        Some(node) => plan.only(node),
+        Some(node) => plan.only_node(node),
         None => plan,
     };
     if watch.dry_run {
-        let no_script = lower::no_script(&spec.program, &environment::working_directory()?);
-        if let Some(why) = no_script.filter(|_| watch.warns()) {
-            say(&format!("warning: {why}; the job would not start\n"), terminal.paint);
+        let no_script = lower::script_problem(&spec.program, &environment::working_directory()?);
+        if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
+            print_message(&format!("warning: {why}; the job would not start\n"), terminal.paint);
         }
         show(&plan, watch).map_err(CliError::output)?;
         return Ok(Status::Success);
     }
     lower::check_size(&plan)?;
-    if let (Some(node), Transport::Dial(dial)) = (cluster.joins, &cluster.transport)
+    if let (Some(node), Transport::Dial(dial)) = (cluster.dialing_node, &cluster.transport)
         && node != NodeRank(0)
     {
         let member = MemberOptions {
@@ -216,34 +225,38 @@ pub(super) fn start(
             grace: watch.grace,
             lease: watch.lease,
             restarts_max: watch.max_restarts,
-            keeper: cluster.keeper,
-            lacks: lower::lacks(&spec.program, workers.venv_script.as_deref())?,
-            talks: watch.talks(),
+            supervisor: cluster.supervisor,
+            problems: lower::missing_requirements(&spec.program, workers.venv_script.as_deref())?,
+            shows_progress: watch.prints_progress(),
             paint: terminal.paint,
         };
-        return launch::join(&plan, &member).map_err(cannot_launch);
+        return launch::join(&plan, &member).map_err(launch_error);
     }
     let (mut options, note) =
         lower::options(watch, workers, &spec, cluster.transport, speaker, terminal, class)?;
-    bundled::set_up_own_workers(&mut options, &spec);
+    bundled::configure_bundled_workers(&mut options, &spec);
     options.flags = launcher_flags;
-    (options.files, options.kept) = (needed, kept);
-    options.claims = cluster.claims;
-    options.way_on = cluster.way_on;
-    options.keeper = cluster.keeper;
-    if watch.talks() {
+    (options.files, options.checkpoint_dir) = (needed, kept);
+    options.gpu_sharing = cluster.gpu_sharing;
+    options.continue_with = cluster.continue_with;
+    options.supervisor = cluster.supervisor;
+    if watch.prints_progress() {
         let alone = alone.filter(|_| 1 < nodes);
-        let alone = alone.map_or_else(String::new, |_| lonely(&plan, nodes));
-        say(&note, terminal.paint);
+        let alone = alone.map_or_else(String::new, |_| show_single_node(&plan, nodes));
+        print_message(&note, terminal.paint);
         let lines = announcement(&plan, &options, &origin, python) + &alone;
         announce(&mut options, lines, terminal);
     }
-    let pid_file = workers.save_pid.then(|| PidFile::write(workers.pid_of)).transpose()?;
-    if let Some(file) = pid_file.as_ref().filter(|_| watch.talks()) {
+    let pid_file =
+        workers.save_pid.then(|| PidFile::write(workers.pid_in_file_name)).transpose()?;
+    if let Some(file) = pid_file.as_ref().filter(|_| watch.prints_progress()) {
         let (pid, path) = (std::process::id(), file.path().display());
-        say(&step("Pid", &format!("{pid}, in {path} until the job ends")), terminal.paint);
+        print_message(
+            &show_step("Pid", &format!("{pid}, in {path} until the job ends")),
+            terminal.paint,
+        );
     }
-    launch::run(&plan, &options).map_err(cannot_launch)
+    launch::run(&plan, &options).map_err(launch_error)
 }
 
 /// Returns the options of `remuda run`, for hints about an option that was typed after the script.
@@ -262,12 +275,12 @@ fn launcher_flags() -> Vec<LauncherFlag> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
-pub(super) fn cannot_plan(error: PlanError) -> CliError {
-    CliError::new(error.status(), NOT_FOR_WORKERS, error.to_string())
+pub(super) fn plan_error(error: PlanError) -> CliError {
+    CliError::new(error.status(), INVALID_FOR_WORKERS, error.to_string())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "made to be handed to `map_err`")]
-pub(super) fn cannot_launch(error: LaunchError) -> CliError {
+pub(super) fn launch_error(error: LaunchError) -> CliError {
     let refused = CliError::new(error.status(), error.code(), error.to_string());
     match error.help() {
         Some(help) => refused.help(help),
@@ -276,7 +289,7 @@ pub(super) fn cannot_launch(error: LaunchError) -> CliError {
 }
 
 /// Returns the line of the announcement about a node that is not connected to the other nodes.
-fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
+fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
     let Some(node) = plan.nodes.first() else { return String::new() };
     let ranks = match &node.workers[..] {
         [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
@@ -284,7 +297,7 @@ fn lonely(plan: &LaunchPlan, nodes: usize) -> String {
         [] => "no rank".to_owned(),
     };
     let node = format!("{} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
-    step("Node", &format!("{node}; not connected to the other nodes (see --key_file)"))
+    show_step("Node", &format!("{node}; not connected to the other nodes (see --key_file)"))
 }
 
 /// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
@@ -293,11 +306,11 @@ fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
         Transport::Local | Transport::Ssh(_) => options.announcement = lines,
         Transport::Dial(dial) => {
-            let limit = duration(dial.join_limit);
+            let limit = show_duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);
             let waiting =
                 format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
-            say(&(lines + &step("Waiting", &waiting)), terminal.paint);
+            print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
         }
     }
 }
@@ -309,21 +322,21 @@ fn announcement(
     origin: &str,
     python: Option<String>,
 ) -> String {
-    let workers = count(plan.workers_here(), "worker");
-    let nodes = count(plan.nodes.len(), "node");
+    let workers = show_count(plan.local_worker_count(), "worker");
+    let nodes = show_count(plan.nodes.len(), "node");
     let files = options.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
-        step("Output", &format!("of each rank is written to {}", files.pattern().display()))
+        show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });
     let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
-    let python = python.map_or_else(String::new, |python| step("Python", &python));
-    step("Launch", &launch) + &python + &output
+    let python = python.map_or_else(String::new, |python| show_step("Python", &python));
+    show_step("Launch", &launch) + &python + &output
 }
 
 fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {
     let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
     if watch.json {
-        print_by(|out| write_plan_json(out, plan, secrets))
+        print_with(|out| write_plan_json(out, plan, secrets))
     } else {
         print(&show_plan(plan, secrets))
     }

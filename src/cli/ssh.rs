@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use clap::{Command, CommandFactory, Parser};
 
-use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::args::{ClusterArgs, WatchArgs, WorkerArgs};
 use super::check::NOT_FOR_SSH;
 use super::error::CliError;
-use super::line::Typed;
+use super::line::CommandLine;
 use super::line::codes::UNEXPECTED_WORD;
 use super::lower::environment::{self, JobScope};
-use super::lower::{self, Speaker};
+use super::lower::{self, PrintedRanks};
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName, Slot, Status};
 use crate::launch::{self, Framing, Transport};
@@ -28,9 +28,9 @@ use crate::report::{RunClass, Terminal, print_error};
 /// blanks or other characters of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
-struct SshFace {
+struct SshCli {
     #[command(flatten)]
-    place: PlaceArgs,
+    cluster: ClusterArgs,
     #[command(flatten)]
     watch: WatchArgs,
     /// Show lines immediately, each with its host, and do not gather equal output
@@ -43,14 +43,14 @@ struct SshFace {
 
 /// Refuses `remuda ssh n1 uptime` and `remuda ssh n1`, the syntax of ssh: a name of a host in the
 /// place of the command.
-fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliError> {
-    let Some(name) = command[0].to_str().filter(|name| !SHELLS_OWN.contains(name)) else {
+fn refuse_host_as_command(command: &[OsString], typed: &CommandLine) -> Result<(), CliError> {
+    let Some(name) = command[0].to_str().filter(|name| !SHELL_BUILTINS.contains(name)) else {
         return Ok(());
     };
     if HostName::parse(name).is_err() || lower::search_path(name).is_some() {
         return Ok(());
     }
-    let place = typed.word(typed.words.len() - command.len());
+    let place = typed.word_span(typed.words.len() - command.len());
     let rest = match &command[1..] {
         [] => "COMMAND".to_owned(),
         rest => rest.iter().map(quoted).collect::<Vec<_>>().join(" "),
@@ -69,18 +69,18 @@ fn no_host_as_program(command: &[OsString], typed: &Typed) -> Result<(), CliErro
 }
 
 /// Builtins of shells, which are not programs.
-const SHELLS_OWN: [&str; 16] = [
+const SHELL_BUILTINS: [&str; 16] = [
     ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "hash", "set", "source",
     "type", "ulimit", "umask", "unset",
 ];
 
 /// Returns the command for a shell where `ssh` and `pdsh` would use one: a single word in shell
 /// syntax, or a builtin. Several words are a program and its arguments, and are not interpreted.
-fn for_shell(command: &[OsString]) -> Option<Vec<OsString>> {
+fn shell_command(command: &[OsString]) -> Option<Vec<OsString>> {
     let first = command.first()?.to_str()?;
-    let words: Vec<OsString> = if command.len() == 1 && is_line(first) {
+    let words: Vec<OsString> = if command.len() == 1 && has_shell_syntax(first) {
         vec![first.into()]
-    } else if SHELLS_OWN.contains(&first) {
+    } else if SHELL_BUILTINS.contains(&first) {
         // The shell runs the words as a command without interpreting them.
         let mut words: Vec<OsString> = vec![r#""$@""#.into(), "sh".into()];
         words.extend_from_slice(command);
@@ -92,7 +92,7 @@ fn for_shell(command: &[OsString]) -> Option<Vec<OsString>> {
 }
 
 /// Whether a word has shell syntax, which names of programs do not contain in practice.
-fn is_line(word: &str) -> bool {
+fn has_shell_syntax(word: &str) -> bool {
     word.starts_with('~')
         || word.contains([' ', '\t', '\n', '|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?'])
 }
@@ -100,7 +100,7 @@ fn is_line(word: &str) -> bool {
 /// Returns the definition of the command: options of jobs are hidden, and `-f` is the hostfile, as
 /// in `ds_ssh`.
 pub(super) fn definition() -> Command {
-    SshFace::command().mut_args(|arg| match arg.get_id().as_str() {
+    SshCli::command().mut_args(|arg| match arg.get_id().as_str() {
         "hostfile" => arg.visible_short_alias('f'),
         id if NOT_FOR_SSH.contains(&id) => arg.hide(true),
         _ => arg,
@@ -109,31 +109,31 @@ pub(super) fn definition() -> Command {
 
 /// Parses the command line, and runs the command.
 pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (mut cli, typed) = super::parse_as::<SshFace>(definition(), words)?;
+    let (mut cli, typed) = super::parse_with_definition::<SshCli>(definition(), words)?;
     super::check::ssh(&typed)?;
-    super::check::place(&cli.place, &typed)?;
+    super::check::cluster(&cli.cluster, &typed)?;
     super::check::watch(&cli.watch, &typed)?;
-    let terminal = Terminal::look();
+    let terminal = Terminal::detect();
     // The devices and slots of a host do not matter for a command.
-    cli.place.devices.oversubscribe = true;
-    let names_hosts = cli.place.hostfile.is_some();
+    cli.cluster.devices.oversubscribe = true;
+    let names_hosts = cli.cluster.hostfile.is_some();
     let one_slot = SlotCount::new(1).filter(|_| names_hosts);
-    cli.place.slots = cli.place.slots.or(one_slot);
-    cli.place.slots_of_list = one_slot;
+    cli.cluster.slots = cli.cluster.slots.or(one_slot);
+    cli.cluster.slots_of_list = one_slot;
     cli.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
-    let cluster = lower::place(&cli.place, &typed, terminal)?;
+    let cluster = lower::resolve_cluster(&cli.cluster, &typed, terminal)?;
     super::check::stdin(&cli.watch, cluster.nodes.len(), &typed)?;
     if cluster.transport == Transport::Local && !names_hosts {
-        no_host_as_program(&cli.command, &typed)?;
+        refuse_host_as_command(&cli.command, &typed)?;
     }
     let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
-    if cli.watch.warns() {
+    if cli.watch.prints_warnings() {
         print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
     let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
     let exports = environment::exports(&cli.watch.env, files, reach, cluster.accelerator)?;
-    let command = for_shell(&cli.command).unwrap_or(cli.command);
+    let command = shell_command(&cli.command).unwrap_or(cli.command);
     let (program, args) = command.split_first().expect("clap requires a command");
     let hosts = cluster.nodes.iter();
     let spec = JobSpec {
@@ -147,9 +147,9 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         restarts_max: 0,
         exports,
     };
-    let plan = plan::plan(&spec).map_err(super::run::cannot_plan)?;
+    let plan = plan::plan(&spec).map_err(super::run::plan_error)?;
     lower::check_size(&plan)?;
-    let (workers, speaker) = (WorkerArgs::default(), Speaker::Everybody);
+    let (workers, speaker) = (WorkerArgs::default(), PrintedRanks::All);
     let (mut options, note) = lower::options(
         &cli.watch,
         &workers,
@@ -160,12 +160,12 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         RunClass::Tool,
     )?;
     print_error(&note);
-    options.lets_run = true;
+    options.lets_others_run = true;
     options.style.gather = !cli.no_gather;
-    options.way_on = cluster.way_on;
-    options.talks = false;
+    options.continue_with = cluster.continue_with;
+    options.shows_progress = false;
     options.framing = Framing::None;
-    launch::run(&plan, &options).map_err(super::run::cannot_launch)
+    launch::run(&plan, &options).map_err(super::run::launch_error)
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     #[track_caller]
     fn check(command: &[&str], expect: Option<&[&str]>) {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(for_shell(&words(command)), expect.map(words), "{command:?}");
+        assert_eq!(shell_command(&words(command)), expect.map(words), "{command:?}");
     }
 
     #[test]

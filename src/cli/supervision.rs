@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use super::line::{BadValue, whole};
+use super::line::{BadValue, parse_whole};
 use super::values::parse_duration;
 use crate::base::exit::{signal_name, signal_number};
 use crate::job::Warning;
 
 /// Default time between the warning signal and SIGTERM, in which workers can save their state.
-const AHEAD: Duration = Duration::from_secs(10);
+const WARNING_LEAD: Duration = Duration::from_secs(10);
 /// Maximum number of restarts; a larger number is a typing error.
 const RESTARTS_MAX: i64 = 10_000;
 /// Minimum interval of heartbeats; a shorter one has no advantage.
-const BEAT_MIN: Duration = Duration::from_millis(10);
+const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
 /// Parses the maximum number of restarts.
 pub(super) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
-    whole(text, 0..=RESTARTS_MAX).map(|restarts| restarts as u32)
+    parse_whole(text, 0..=RESTARTS_MAX).map(|restarts| restarts as u32)
 }
 
 /// Parses the interval of heartbeats.
-pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
+pub(super) fn parse_heartbeat_interval(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
-        beat if beat < BEAT_MIN => {
+        beat if beat < HEARTBEAT_MIN => {
             Err(BadValue::new("the minimum interval is 10ms").help("write 10ms or more"))
         }
         beat => Ok(beat),
@@ -31,16 +31,16 @@ pub(super) fn parse_beat(text: &str) -> Result<Duration, BadValue> {
 
 /// Parses a signal and its time: `USR1`, `SIGUSR1`, `USR1:20s`.
 pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
-    const ASKS_OR_FORCES: [i32; 4] = [libc::SIGTERM, libc::SIGKILL, libc::SIGSTOP, libc::SIGCONT];
+    const STOP_SIGNALS: [i32; 4] = [libc::SIGTERM, libc::SIGKILL, libc::SIGSTOP, libc::SIGCONT];
     let (name, ahead) = match text.split_once(':') {
         Some((name, time)) => (name, parse_duration(time)?),
-        None => (text, AHEAD),
+        None => (text, WARNING_LEAD),
     };
     let Some(signal) = signal_number(name) else {
         let label = format!("`{}` is not a signal", name.escape_debug());
         return Err(BadValue::new(label).help("write a name: `USR1`, or `USR1:20s`"));
     };
-    if ASKS_OR_FORCES.contains(&signal) {
+    if STOP_SIGNALS.contains(&signal) {
         let label = format!("{} gives workers no time to save", signal_name(signal));
         return Err(BadValue::new(label).help("use a signal that workers handle: `USR1`"));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use super::line::{self, BadValue, python_int, whole};
+use super::line::{self, BadValue, parse_whole, python_int};
 use crate::base::HostName;
 use crate::plan::Accelerator;
 use crate::pool::{SLOTS_MAX, SlotCount, nearest};
@@ -76,14 +76,14 @@ pub enum LauncherArg {
     /// machine alone uses no ssh.
     Pdsh,
     /// A launcher of DeepSpeed that remuda does not support.
-    NotThere(&'static str),
+    Unsupported(&'static str),
 }
 
 /// Names of the supported launchers.
 pub(super) const LAUNCHERS: [&str; 3] = ["local", "ssh", "pdsh"];
 
 /// Launchers of DeepSpeed that remuda does not support.
-const NOT_THERE: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
+const UNSUPPORTED_LAUNCHERS: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
 
 /// Least severe messages that are printed (`--log_level`); later levels print fewer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -136,11 +136,11 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         "pdsh" => return Ok(LauncherArg::Pdsh),
         _ => {}
     }
-    if let Some(known) = NOT_THERE.iter().find(|known| **known == name) {
-        return Ok(LauncherArg::NotThere(known));
+    if let Some(known) = UNSUPPORTED_LAUNCHERS.iter().find(|known| **known == name) {
+        return Ok(LauncherArg::Unsupported(known));
     }
     let bad = BadValue::new("expected one of local, ssh, pdsh");
-    Err(match nearest(&name, LAUNCHERS.into_iter().chain(NOT_THERE)) {
+    Err(match nearest(&name, LAUNCHERS.into_iter().chain(UNSUPPORTED_LAUNCHERS)) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })
@@ -150,7 +150,7 @@ pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
     match text {
         "all" => Ok(StdinArg::All),
         "none" => Ok(StdinArg::None),
-        _ => match whole(text, 0..=i64::from(u32::MAX)) {
+        _ => match parse_whole(text, 0..=i64::from(u32::MAX)) {
             Ok(rank) => Ok(StdinArg::Rank(rank as u32)),
             Err(_) => Err(BadValue::new("expected a rank, `all` or `none`")),
         },
@@ -214,7 +214,7 @@ pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
 
 /// Parses a TCP port for listening or connecting.
 pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
-    whole(text, 1..=65535).map(|port| port as u16)
+    parse_whole(text, 1..=65535).map(|port| port as u16)
 }
 
 /// Parses the port of rank 0; the error suggests to leave the option out.
@@ -250,18 +250,18 @@ pub(super) fn parse_job_id(text: &str) -> Result<String, BadValue> {
 
 /// Parses a process id, or DeepSpeed's 0 for none.
 pub(super) fn parse_pid(text: &str) -> Result<u32, BadValue> {
-    whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)
+    parse_whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)
 }
 
 /// Parses a whole number.
 pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
-    whole(text, i64::MIN..=i64::MAX)
+    parse_whole(text, i64::MIN..=i64::MAX)
 }
 
 /// Parses a whole number of at least 1.
 #[cfg(feature = "train")]
 pub(super) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
-    whole(text, 1..=i64::MAX).map(|number| number as u64)
+    parse_whole(text, 1..=i64::MAX).map(|number| number as u64)
 }
 
 /// Checks a count whose range depends on the pool; the result is the text itself. `2:4` is accepted
@@ -275,7 +275,7 @@ pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
 
 /// Parses a number of slots of a host.
 pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
-    let slots = whole(text, 1..=i64::from(SLOTS_MAX))?;
+    let slots = parse_whole(text, 1..=i64::from(SLOTS_MAX))?;
     Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::base::{HostName, NodeRank, Severity};
-use crate::transport::Arrival;
 use crate::transport::Fault;
+use crate::transport::SessionInfo;
 use crate::wire::{Examination, ProbeResult};
 
 /// Facts about all nodes, with the requirements of the job.
@@ -13,14 +13,14 @@ pub struct ClusterFacts {
     /// Nodes in the order of their ranks.
     pub nodes: Vec<NodeFacts>,
     /// Devices that the slots stand for.
-    pub slots_are: SlotsAre,
+    pub slot_device: SlotDevice,
     /// Requested port for rank 0.
     pub port: MasterPort,
 }
 
 /// Devices that slots stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotsAre {
+pub enum SlotDevice {
     /// NVIDIA GPUs, one for each worker.
     Gpus,
     /// NVIDIA GPUs, one for each worker, if any node has one.
@@ -35,9 +35,9 @@ pub enum SlotsAre {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MasterPort {
     /// This port and no other.
-    Exactly(u16),
+    Exact(u16),
     /// This port if it is free, otherwise any free one.
-    Rather(u16),
+    Preferred(u16),
 }
 
 /// Facts about one node.
@@ -48,32 +48,32 @@ pub struct NodeFacts {
     /// Number of workers that it would have.
     pub slots: u32,
     /// Outcome of its examination.
-    pub seen: Seen,
+    pub outcome: ExamOutcome,
 }
 
 /// Outcome of the examination of a node.
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub enum ExamOutcome {
     /// No link to the node could be established.
     Unreachable(Fault),
     /// The agent sent no report over its link, for this reason.
-    Lost(String),
+    NoReport(String),
     /// The agent uses another protocol version.
     OtherVersion {
         /// Build of the agent.
         build: String,
     },
     /// The agent sent its report.
-    Examined(Box<Patient>),
+    Examined(Box<ExaminedNode>),
 }
 
 /// Facts about a node that was examined.
 #[derive(Clone, Debug)]
-pub struct Patient {
+pub struct ExaminedNode {
     /// How the link was established.
-    pub arrival: Arrival,
+    pub session: SessionInfo,
     /// Time until its agent was connected.
-    pub reached: Duration,
+    pub connect_time: Duration,
     /// Build of its agent.
     pub build: String,
     /// Its wall clock.
@@ -81,7 +81,7 @@ pub struct Patient {
     /// Report of its agent.
     pub report: Examination,
     /// Results of its test connections to other nodes; `None`: it did not report them in time.
-    pub dialed: Option<Vec<ProbeResult>>,
+    pub probes: Option<Vec<ProbeResult>>,
 }
 
 /// Wall clock of a node, compared with the clock of this machine.
@@ -134,10 +134,14 @@ impl Finding {
 
 impl ClusterFacts {
     /// The nodes that were examined.
-    pub(super) fn patients(&self) -> impl Iterator<Item = (NodeRank, &NodeFacts, &Patient)> {
-        (0..).map(NodeRank).zip(&self.nodes).filter_map(|(rank, node)| match &node.seen {
-            Seen::Examined(examined) => Some((rank, node, &**examined)),
-            Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
+    pub(super) fn examined_nodes(
+        &self,
+    ) -> impl Iterator<Item = (NodeRank, &NodeFacts, &ExaminedNode)> {
+        (0..).map(NodeRank).zip(&self.nodes).filter_map(|(rank, node)| match &node.outcome {
+            ExamOutcome::Examined(examined) => Some((rank, node, &**examined)),
+            ExamOutcome::Unreachable(_)
+            | ExamOutcome::NoReport(_)
+            | ExamOutcome::OtherVersion { .. } => None,
         })
     }
 

@@ -1,11 +1,11 @@
 //! The codes of the findings of `remuda doctor` (`D…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// No link to a host could be opened.
 pub(super) const UNREACHABLE: &str = "D001";
 /// A node was reached and sent no report.
-pub(super) const LOST: &str = "D002";
+pub(super) const NO_REPORT: &str = "D002";
 /// A node runs another build of remuda.
 pub(super) const OTHER_BUILD: &str = "D003";
 /// A node runs a different sshd than most.
@@ -61,7 +61,7 @@ pub(super) const LITTLE_MEMORY: &str = "D028";
 /// The port of rank 0 is in use.
 pub(super) const PORT_TAKEN: &str = "D029";
 /// A node cannot connect to other nodes.
-pub(super) const REACHES_NOBODY: &str = "D030";
+pub(super) const CANNOT_CONNECT: &str = "D030";
 /// Other nodes cannot connect to a node.
 pub(super) const NOT_REACHED: &str = "D031";
 /// A node cannot connect to the port of rank 0.
@@ -79,7 +79,7 @@ pub(super) const OTHER_NAME: &str = "D037";
 
 /// The `remuda explain` page of every code.
 pub const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         UNREACHABLE,
         "a host cannot be reached",
         "ssh could not connect to the host or could not log in; its output is quoted below the \
@@ -89,15 +89,15 @@ pub const EXPLANATIONS: &[Explanation] = &[
          the job on that file:\n\n    remuda doctor -H hosts --usable usable train.py\n    remuda \
          run -H usable train.py",
     ),
-    story(
-        LOST,
+    explanation(
+        NO_REPORT,
         "a node sent no report",
         "The remuda agent ran on the node, and then its connection ended or it did not answer \
          within 60 s. The examination reads the node's file systems, GPU driver and Python \
          interpreter, and each of them can hang. Look for processes in state D (uninterruptible \
          wait) on the node:\n\n    ssh HOST ps -eo pid,stat,comm",
     ),
-    story(
+    explanation(
         OTHER_BUILD,
         "a node runs another build of remuda",
         "With `--agent_path` remuda uses the executable that is installed on the node, and that \
@@ -106,14 +106,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          every node, or leave out `--agent_path`: remuda then copies its own executable to the \
          node.",
     ),
-    story(
+    explanation(
         OTHER_SSHD,
         "a node runs a different sshd than most nodes",
         "This is not an error by itself. A node that was installed at a different time often \
          differs in other ways, too. Install the same version of OpenSSH on all nodes if they \
          should be equal.",
     ),
-    story(
+    explanation(
         NOISY_SHELL,
         "a login shell prints text",
         "A start-up file of the login shell (such as ~/.bashrc or ~/.profile) writes to standard \
@@ -121,7 +121,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          other launchers do not skip it and fail with misleading messages. Print only when a \
          terminal is attached:\n\n    [ -t 1 ] && echo Welcome",
     ),
-    story(
+    explanation(
         SLOW_SHELL,
         "a login shell is slow",
         "More than 2 s passed between the login and the first command on the node. Every job and \
@@ -129,7 +129,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          start-up files, a slow network home directory, a name service that times out. To \
          measure it:\n\n    time ssh HOST true",
     ),
-    story(
+    explanation(
         CLOCK,
         "a clock differs",
         "The clock of the node differs from the launcher's clock by more than 1 s (half of the \
@@ -138,21 +138,21 @@ pub const EXPLANATIONS: &[Explanation] = &[
          Kerberos tickets fail. Let a time service such as chrony or systemd-timesyncd set the \
          clock:\n\n    timedatectl set-ntp true",
     ),
-    story(
+    explanation(
         OTHER_USER,
         "a node has a different user",
         "The user's name or number (uid) on this node differs from most nodes. On a shared file \
          system, files that one node writes may be unreadable on another. To log in with a \
          different name, write the name in the hostfile:\n\n    ada@worker-0 slots=8",
     ),
-    story(
+    explanation(
         CWD,
         "the working directory is missing",
         "Workers start in the directory in which remuda was started, at the same path on every \
          node. That directory does not exist on this node. Start remuda in a directory on a file \
          system that all nodes share.",
     ),
-    story(
+    explanation(
         PROGRAM,
         "the program is missing",
         "The program that the workers would execute does not exist on the node or is not \
@@ -161,14 +161,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          or name one that every node has:\n\n    remuda run -H hosts --python /usr/bin/python3 \
          train.py",
     ),
-    story(
+    explanation(
         SCRIPT,
         "the script is missing",
         "The script does not exist on the node or is not readable. It is looked up at the same \
          path on every node, relative to the working directory. Start remuda in a directory on a \
          file system that all nodes share, or copy the script to every node.",
     ),
-    story(
+    explanation(
         PYTHON,
         "a Python does not work or differs",
         "The Python interpreter of this node does not print its version, or prints a different \
@@ -176,7 +176,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          packages and cannot always unpickle each other's data. Install the same version on \
          every node, or select one with `--python`.",
     ),
-    story(
+    explanation(
         TOO_FEW_GPUS,
         "a node has fewer GPUs than slots",
         "remuda starts one worker for each slot, so some workers of this node would find no GPU. \
@@ -184,40 +184,40 @@ pub const EXPLANATIONS: &[Explanation] = &[
          GPUs that the driver sees:\n\n    ssh HOST nvidia-smi -L\n\nThen correct `slots=` in \
          the hostfile, or repair the node.",
     ),
-    story(
+    explanation(
         UNUSED_GPUS,
         "a node has more GPUs than slots",
         "The hostfile or the selection uses only a part of the node's GPUs. This is not an \
          error. To use all of them, raise `slots=` in the hostfile.",
     ),
-    story(
+    explanation(
         NO_DRIVER,
         "the GPUs of a node do not respond",
         "The node has GPU device files, but the driver's library (NVML) or one of the GPUs does \
          not respond. After a driver update the node may need a reboot; a GPU that hangs needs a \
          reset. Check on the node:\n\n    ssh HOST nvidia-smi",
     ),
-    story(
+    explanation(
         OTHER_GPUS,
         "a node has different GPUs than most nodes",
         "The name or the memory size of the GPUs differs. In a data-parallel job all ranks wait \
          for the slowest GPU, and the batch must fit into the smallest one. Use nodes with equal \
          GPUs (`--exclude HOST`), or choose the batch size for the smallest GPU.",
     ),
-    story(
+    explanation(
         OTHER_DRIVER,
         "a node has a different GPU driver than most nodes",
         "This often works, but an older driver may lack the CUDA version that the program needs, \
          and every bug report about GPUs asks for the driver version first. Install the same \
          driver on all nodes.",
     ),
-    story(
+    explanation(
         MIG,
         "a GPU is partitioned (MIG)",
         "Multi-Instance GPU is enabled. A worker sees one partition of the GPU, and NCCL cannot \
          connect partitions. Disable it while the GPU is idle:\n\n    nvidia-smi -mig 0",
     ),
-    story(
+    explanation(
         ECC,
         "a GPU has memory errors",
         "The GPU has counted uncorrectable memory errors since the driver was loaded. Results \
@@ -225,7 +225,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          the hostfile (`--exclude HOST`) and reset the GPU, which remaps the bad memory rows. \
          Replace the GPU if the errors continue.\n\n    nvidia-smi --gpu-reset -i INDEX",
     ),
-    story(
+    explanation(
         XID,
         "the GPU driver has logged errors",
         "The kernel log of the node contains errors of the GPU driver (Xid); the newest one is \
@@ -233,7 +233,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          64, 74, 79, 94, 95). The log is readable only with the permissions that the node \
          grants. To read all of them:\n\n    ssh HOST sudo dmesg -T",
     ),
-    story(
+    explanation(
         GPU_IN_USE,
         "a GPU is in use",
         "remuda runs no workers while it examines nodes, so these processes belong to another \
@@ -241,7 +241,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          container may have no name outside of it. Wait for the processes to exit, terminate \
          them if they are yours, or use other hosts (`--exclude HOST`).",
     ),
-    story(
+    explanation(
         OTHER_NCCL,
         "a node has a different NCCL than most nodes",
         "Ranks with different versions of NCCL fail to connect or hang. The version shown \
@@ -249,21 +249,21 @@ pub const EXPLANATIONS: &[Explanation] = &[
          environment, then LD_LIBRARY_PATH, then the system. To list every NCCL on the \
          nodes:\n\n    remuda doctor -H hosts --json train.py",
     ),
-    story(
+    explanation(
         OTHER_CUDA,
         "a node has a different CUDA runtime than most nodes",
         "The runtime is looked up in the same places as NCCL. Programs that ship their own \
          runtime are not affected. Extensions that were built on one node and are loaded on \
          another are. Install the same version on all nodes.",
     ),
-    story(
+    explanation(
         SHM,
         "/dev/shm is missing, small or full",
         "NCCL and data loaders exchange data through /dev/shm. Containers get 64 MiB by default, \
          and a worker that runs out of it is killed by SIGBUS. Give the container \
          more:\n\n    docker run --shm-size=8g …",
     ),
-    story(
+    explanation(
         MEMLOCK,
         "the limit of locked memory is low",
         "InfiniBand adapters lock the memory that they transfer. If the limit is not unlimited, \
@@ -271,42 +271,42 @@ pub const EXPLANATIONS: &[Explanation] = &[
          comes from /etc/security/limits.conf and from the service of sshd. To read \
          it:\n\n    ssh HOST ulimit -l",
     ),
-    story(
+    explanation(
         NOFILE,
         "the limit of open files is low",
         "NCCL opens a socket to many peers, and data loaders pass file descriptors: a run then \
          fails with `Too many open files`. The hard limit is checked, because programs raise the \
          soft limit themselves. To read it:\n\n    ssh HOST ulimit -Hn",
     ),
-    story(
+    explanation(
         FEW_CPUS,
         "fewer processors than workers",
         "CPU affinity and the CPU quota of the cgroup leave fewer processors than this node \
          would have workers, and each worker also has to feed its GPU. Request more processors \
          from the scheduler or for the container.",
     ),
-    story(
+    explanation(
         LITTLE_MEMORY,
         "too little memory for the workers",
         "The free memory of the node, or the rest of its cgroup limit, is less than 1 GiB for \
          each worker. Loading CUDA and its libraries needs more. Request more memory, or start \
          fewer workers (`--num_gpus`).",
     ),
-    story(
+    explanation(
         PORT_TAKEN,
         "the port of rank 0 is in use",
         "Another process listens on this port on the first node. Without `--master_port` remuda \
          uses another port and prints it; with `--master_port` the job would not start. The \
          process may be a job that has not ended. To find it:\n\n    ssh HOST ss -ltnp",
     ),
-    story(
-        REACHES_NOBODY,
+    explanation(
+        CANNOT_CONNECT,
         "a node cannot connect to other nodes",
         "Every agent opened a listening port, and this node could not connect to the ports of \
          other nodes. The ranks of a job connect to each other on arbitrary ports, so a firewall \
          between the nodes must allow all ports in both directions.",
     ),
-    story(
+    explanation(
         NOT_REACHED,
         "other nodes cannot connect to a node",
         "Most of the nodes that tried could not open a connection to this node, at the address \
@@ -314,35 +314,35 @@ pub const EXPLANATIONS: &[Explanation] = &[
          address is not valid on the other nodes. Allow all ports between the nodes in both \
          directions.",
     ),
-    story(
+    explanation(
         NO_MASTER,
         "the port of rank 0 is not reachable",
         "The node can connect to the first node on other ports, but not on the port of rank 0. \
          Either a firewall filters this port, or the address of `--master_addr` belongs to \
          another machine. Choose another port with `--master_port`, or correct `--master_addr`.",
     ),
-    story(
+    explanation(
         OTHER_SPEED,
         "a network interface has a different speed than most",
         "The interface through which other nodes reach this node reports a different link speed \
          than on most nodes. A bad cable can lower the negotiated speed, and the slowest link \
          sets the pace of the job. Compare the speeds:\n\n    ssh HOST ethtool INTERFACE",
     ),
-    story(
+    explanation(
         ADAPTER_DOWN,
         "InfiniBand without a link",
         "The node has InfiniBand adapters, and none of their ports is active. NCCL then uses \
          TCP, or fails if NCCL_IB_HCA names these adapters. Check the cable, the switch port and \
          the subnet manager:\n\n    ssh HOST ibstat",
     ),
-    story(
+    explanation(
         SAME_MACHINE,
         "two hosts are the same machine",
         "Both names lead to the same running kernel, so workers of both hosts would use the same \
          GPUs. Remove one of the two from the hostfile. If one machine simulates a cluster on \
          purpose, ignore the message.",
     ),
-    story(
+    explanation(
         NO_ADDRESS,
         "no address is known for a node",
         "Other nodes connect to the address at which sshd was reached. If ssh reaches the node \
@@ -350,7 +350,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          no route to another host shows one. For the first node, name the address:\n\n    remuda \
          run -H hosts --master_addr 10.0.0.1 train.py",
     ),
-    story(
+    explanation(
         OTHER_NAME,
         "a name resolves to a different machine",
         "Every node resolves the names of all nodes, and this node finds different addresses \

@@ -9,9 +9,9 @@ mod rounds;
 mod screen;
 mod visit;
 
-pub use case::{Clock, ClusterFacts, Finding, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
-pub use judge::{SHM_BYTES_MIN, judge};
-pub use screen::{
-    DOCTOR_VERSION, hosts_without_errors, refusal, show, show_findings, show_json, status,
+pub use case::{
+    Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, MasterPort, NodeFacts, SlotDevice,
 };
-pub use visit::{NodeAccess, Visit, VisitError, Visited, visit};
+pub use judge::{SHM_BYTES_MIN, diagnose};
+pub use screen::{DOCTOR_VERSION, refusal, show, show_findings, show_json, status, usable_hosts};
+pub use visit::{ExamError, ExamRequest, ExamResult, NodeAccess, examine_nodes};

@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::case::{Clock, ClusterFacts, Finding, NodeFacts, Patient, Seen};
+use super::case::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use super::codes;
 use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;
-use crate::report::neutral;
-use crate::report::summary::{count, duration};
-use crate::wire::{Examination, GpuReport, Limit, Looked};
+use crate::report::escape_control;
+use crate::report::summary::{show_count, show_duration};
+use crate::wire::{CheckResult, Examination, GpuReport, Limit};
 
 /// Version of the JSON document; it is raised when a field changes its meaning.
 pub const DOCTOR_VERSION: u32 = 1;
@@ -28,7 +28,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Exit status of `remuda doctor`: 0 if there are no warnings and errors, 1 if there are, 2 if no
 /// node could be examined.
 pub fn status(cluster: &ClusterFacts, findings: &[Finding]) -> Status {
-    if cluster.patients().next().is_none() {
+    if cluster.examined_nodes().next().is_none() {
         return Status::Usage;
     }
     let is_clean = findings.iter().all(|found| found.severity < Severity::Warning);
@@ -39,7 +39,7 @@ pub fn status(cluster: &ClusterFacts, findings: &[Finding]) -> Status {
 pub fn refusal(findings: &[Finding]) -> Option<Status> {
     let worst = findings.iter().find(|found| found.severity == Severity::Error)?;
     Some(match worst.code {
-        codes::UNREACHABLE | codes::LOST => Status::Unreachable,
+        codes::UNREACHABLE | codes::NO_REPORT => Status::Unreachable,
         codes::OTHER_BUILD => Status::Protocol,
         codes::CWD | codes::SCRIPT => Status::NoInput,
         codes::PROGRAM => Status::NotFound,
@@ -48,7 +48,7 @@ pub fn refusal(findings: &[Finding]) -> Option<Status> {
 }
 
 /// Hosts that a job could use: those without an error.
-pub fn hosts_without_errors<'a>(
+pub fn usable_hosts<'a>(
     cluster: &'a ClusterFacts,
     findings: &'a [Finding],
 ) -> impl Iterator<Item = &'a HostName> {
@@ -73,13 +73,13 @@ pub fn show(cluster: &ClusterFacts, findings: &[Finding]) -> String {
 
 fn summary(cluster: &ClusterFacts, findings: &[Finding]) -> String {
     let nodes = cluster.nodes.len();
-    let usable = hosts_without_errors(cluster, findings).count();
+    let usable = usable_hosts(cluster, findings).count();
     let slots: u32 = cluster.nodes.iter().map(|node| node.slots).sum();
     let warnings = findings.iter().filter(|found| found.severity == Severity::Warning);
     let mut warned: Vec<NodeRank> = warnings.map(|found| found.node).collect();
     warned.sort_unstable();
     warned.dedup();
-    let all = format!("{}, {}", count(nodes, "host"), count(slots as usize, "slot"));
+    let all = format!("{}, {}", show_count(nodes, "host"), show_count(slots as usize, "slot"));
     match (nodes - usable, warned.len()) {
         (0, 0) => format!("{all}: no problems found\n"),
         (0, warned) => format!("{all}: no errors, warnings on {warned}\n"),
@@ -89,15 +89,16 @@ fn summary(cluster: &ClusterFacts, findings: &[Finding]) -> String {
 }
 
 /// Key of a row of the table: the cells that its nodes share, and whether their clocks are off.
-type Alike = ([String; 4], bool);
+type RowKey = ([String; 4], bool);
 
 /// Table of the hosts; hosts with equal cells share a row.
 fn table(cluster: &ClusterFacts) -> String {
     const TITLES: [&str; 8] = ["host", "reached", "clock", "sshd", "GPUs", "cpus", "memory", "shm"];
-    let mut order: Vec<(Alike, Vec<&NodeFacts>)> = Vec::new();
+    let mut order: Vec<(RowKey, Vec<&NodeFacts>)> = Vec::new();
     for node in &cluster.nodes {
         // A clock that is off must not be shown for nodes with correct clocks.
-        let cells = (cells(node), patient_of(node).is_some_and(|examined| is_off(examined.clock)));
+        let cells =
+            (cells(node), examined_node(node).is_some_and(|examined| is_off(examined.clock)));
         match order.iter_mut().find(|(known, _)| *known == cells) {
             Some((_, nodes)) => nodes.push(node),
             None => order.push((cells, vec![node])),
@@ -107,7 +108,8 @@ fn table(cluster: &ClusterFacts) -> String {
     for ((cells, _), nodes) in order {
         let names = fold_set(nodes.iter().map(|node| node.host.as_str()));
         let names = if nodes.len() == 1 { names } else { format!("{names} ({})", nodes.len()) };
-        let examined: Vec<&Patient> = nodes.iter().filter_map(|node| patient_of(node)).collect();
+        let examined: Vec<&ExaminedNode> =
+            nodes.iter().filter_map(|node| examined_node(node)).collect();
         let [sshd, gpus, cpus, shm] = cells;
         let (reached, clock) = (show_reached(&examined), show_clocks(&examined));
         let memory = show_memory(&examined);
@@ -123,29 +125,32 @@ fn table(cluster: &ClusterFacts) -> String {
     out
 }
 
-fn patient_of(node: &NodeFacts) -> Option<&Patient> {
-    match &node.seen {
-        Seen::Examined(examined) => Some(examined),
-        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
+fn examined_node(node: &NodeFacts) -> Option<&ExaminedNode> {
+    match &node.outcome {
+        ExamOutcome::Examined(examined) => Some(examined),
+        ExamOutcome::Unreachable(_)
+        | ExamOutcome::NoReport(_)
+        | ExamOutcome::OtherVersion { .. } => None,
     }
 }
 
 /// Cells that the nodes of a row share: sshd, GPUs, processors, shared memory.
 fn cells(node: &NodeFacts) -> [String; 4] {
-    let Some(examined) = patient_of(node) else { return [""; 4].map(str::to_owned) };
+    let Some(examined) = examined_node(node) else { return [""; 4].map(str::to_owned) };
     let report = &examined.report;
-    let sshd = examined.arrival.server.as_deref().map_or_else(|| "-".to_owned(), neutral_word);
+    let sshd =
+        examined.session.server.as_deref().map_or_else(|| "-".to_owned(), first_word_escaped);
     let shm = report.compute.shm.as_ref();
     let shm = shm.map_or_else(|_| "none".to_owned(), |room| gib(room.total_bytes));
     [sshd, show_gpus(report), report.compute.cpus.to_string(), shm]
 }
 
-fn neutral_word(text: &str) -> String {
-    neutral(text.split_whitespace().next().unwrap_or("-"))
+fn first_word_escaped(text: &str) -> String {
+    escape_control(text.split_whitespace().next().unwrap_or("-"))
 }
 
 /// Range of the free memory, which differs slightly from node to node.
-fn show_memory(nodes: &[&Patient]) -> String {
+fn show_memory(nodes: &[&ExaminedNode]) -> String {
     let free = nodes.iter().filter_map(|examined| examined.report.compute.memory_bytes);
     match (free.clone().min().map(gib), free.max().map(gib)) {
         (Some(least), Some(most)) if least == most => least,
@@ -163,23 +168,23 @@ fn gib(bytes: u64) -> String {
 fn show_gpus(report: &Examination) -> String {
     let gpus = &report.gpus;
     let first = gpus.devices.first();
-    match (gpus.files, first) {
+    match (gpus.device_files, first) {
         (0, _) => "-".to_owned(),
         (files, None) => format!("{files}"),
         (_, Some(gpu)) => {
             let size = gib(gpu.memory_bytes);
-            format!("{} × {} {size}", gpus.devices.len(), neutral(&gpu.name))
+            format!("{} × {} {size}", gpus.devices.len(), escape_control(&gpu.name))
         }
     }
 }
 
 /// Range of the times until nodes were reached, such as `120 ms` or `40 ms-1.2 s`; `no` if none
 /// was.
-fn show_reached(nodes: &[&Patient]) -> String {
-    let times = nodes.iter().map(|examined| rounded(examined.reached));
+fn show_reached(nodes: &[&ExaminedNode]) -> String {
+    let times = nodes.iter().map(|examined| rounded(examined.connect_time));
     match (times.clone().min(), times.max()) {
-        (Some(least), Some(most)) if least == most => duration(least),
-        (Some(least), Some(most)) => format!("{}-{}", duration(least), duration(most)),
+        (Some(least), Some(most)) if least == most => show_duration(least),
+        (Some(least), Some(most)) => format!("{}-{}", show_duration(least), show_duration(most)),
         _ => "no".to_owned(),
     }
 }
@@ -195,7 +200,7 @@ fn is_off(clock: Clock) -> bool {
 }
 
 /// Difference of the clock that is furthest off.
-fn show_clocks(nodes: &[&Patient]) -> String {
+fn show_clocks(nodes: &[&ExaminedNode]) -> String {
     let worst = nodes
         .iter()
         .map(|examined| examined.clock)
@@ -206,13 +211,13 @@ fn show_clocks(nodes: &[&Patient]) -> String {
         return "same".to_owned();
     }
     let sign = if 0 < ahead_us { "+" } else { "-" };
-    format!("{sign}{}", duration(Duration::from_millis(off_us.div_ceil(1_000))))
+    format!("{sign}{}", show_duration(Duration::from_millis(off_us.div_ceil(1_000))))
 }
 
 /// Findings for a screen: equal ones are shown once, with the names of all their hosts.
 pub fn show_findings(cluster: &ClusterFacts, findings: &[Finding]) -> String {
     let mut out = String::new();
-    for group in groups(findings) {
+    for group in group_findings(findings) {
         let first = group[0];
         let names = fold_set(group.iter().map(|found| cluster.host(found.node).as_str()));
         let names = match group.len() {
@@ -220,11 +225,11 @@ pub fn show_findings(cluster: &ClusterFacts, findings: &[Finding]) -> String {
             many => format!("{names} ({many})"),
         };
         let severity = severity_name(first.severity);
-        let message = neutral(&first.message);
+        let message = escape_control(&first.message);
         let _ = writeln!(out, "{severity}[{}]: {names}: {message}", first.code);
         show_details(&mut out, cluster, &group);
         if let Some(help) = first.help.as_deref().filter(|help| !help.is_empty()) {
-            let _ = writeln!(out, "  help: {}", neutral(help));
+            let _ = writeln!(out, "  help: {}", escape_control(help));
         }
     }
     out
@@ -238,9 +243,9 @@ fn show_details(out: &mut String, cluster: &ClusterFacts, group: &[&Finding]) {
         .collect();
     for (host, detail) in detailed.iter().take(DETAILS_MAX) {
         let mut lines = detail.lines();
-        let _ = writeln!(out, "  {host}: {}", neutral(lines.next().unwrap_or_default()));
+        let _ = writeln!(out, "  {host}: {}", escape_control(lines.next().unwrap_or_default()));
         for line in lines.take(LINES_MAX) {
-            let _ = writeln!(out, "    {}", neutral(line));
+            let _ = writeln!(out, "    {}", escape_control(line));
         }
     }
     if DETAILS_MAX < detailed.len() {
@@ -249,7 +254,7 @@ fn show_details(out: &mut String, cluster: &ClusterFacts, group: &[&Finding]) {
 }
 
 /// Groups equal findings, in the order of the first finding of each group.
-fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+fn group_findings(findings: &[Finding]) -> Vec<Vec<&Finding>> {
     let mut places: BTreeMap<(&str, Severity, &str, Option<&str>), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&Finding>> = Vec::new();
     for found in findings {
@@ -291,12 +296,12 @@ struct FindingDocument<'a> {
 
 /// The JSON document of `remuda doctor`: facts about all nodes and findings; ends with a newline.
 pub fn show_json(cluster: &ClusterFacts, findings: &[Finding]) -> String {
-    let groups = groups(findings);
+    let groups = group_findings(findings);
     let document = Document {
         version: DOCTOR_VERSION,
         hosts: cluster.nodes.iter().map(host_json).collect(),
         findings: groups.iter().map(|group| finding_document(cluster, group)).collect(),
-        usable: hosts_without_errors(cluster, findings).map(HostName::as_str).collect(),
+        usable: usable_hosts(cluster, findings).map(HostName::as_str).collect(),
     };
     serde_json::to_string_pretty(&document).expect("keys are strings") + "\n"
 }
@@ -317,11 +322,11 @@ fn finding_document<'a>(cluster: &'a ClusterFacts, group: &[&'a Finding]) -> Fin
 
 fn host_json(node: &NodeFacts) -> Value {
     let mut host = json!({"name": node.host.as_str(), "slots": node.slots});
-    let more = match &node.seen {
-        Seen::Unreachable(fault) => json!({"state": "unreachable", "words": fault.words}),
-        Seen::Lost(why) => json!({"state": "lost", "words": why}),
-        Seen::OtherVersion { build } => json!({"state": "other version", "build": build}),
-        Seen::Examined(examined) => patient_json(examined),
+    let more = match &node.outcome {
+        ExamOutcome::Unreachable(fault) => json!({"state": "unreachable", "words": fault.detail}),
+        ExamOutcome::NoReport(why) => json!({"state": "lost", "words": why}),
+        ExamOutcome::OtherVersion { build } => json!({"state": "other version", "build": build}),
+        ExamOutcome::Examined(examined) => examined_json(examined),
     };
     if let (Value::Object(host), Value::Object(more)) = (&mut host, more) {
         host.extend(more);
@@ -329,9 +334,9 @@ fn host_json(node: &NodeFacts) -> Value {
     host
 }
 
-fn patient_json(examined: &Patient) -> Value {
+fn examined_json(examined: &ExaminedNode) -> Value {
     let millis = |time: Duration| time.as_millis() as u64;
-    let Patient { arrival: session, reached, build, clock, report, dialed: _ } = examined;
+    let ExaminedNode { session, connect_time: reached, build, clock, report, probes: _ } = examined;
     let machine = &report.machine;
     json!({
         "state": "examined",
@@ -347,9 +352,9 @@ fn patient_json(examined: &Patient) -> Value {
         "arch": machine.arch,
         "user": machine.user,
         "uid": machine.uid,
-        "cwd": look_json(&report.cwd),
-        "program": report.program.as_ref().map(look_json),
-        "script": report.script.as_ref().map(look_json),
+        "cwd": path_json(&report.cwd),
+        "program": report.program.as_ref().map(path_json),
+        "script": report.script.as_ref().map(path_json),
         "python": report.python.as_ref().and_then(|python| python.version.as_ref().ok()),
         "compute": compute_json(report),
         "gpus": gpus_json(report),
@@ -360,7 +365,7 @@ fn patient_json(examined: &Patient) -> Value {
     })
 }
 
-fn look_json(looked: &Looked) -> Value {
+fn path_json(looked: &CheckResult) -> Value {
     looked.as_ref().err().map_or_else(
         || json!({"usable": true}),
         |problem| json!({"usable": false, "why": problem.message}),
@@ -397,10 +402,10 @@ fn gpus_json(report: &Examination) -> Value {
         })
     };
     json!({
-        "count": gpus.files,
+        "count": gpus.device_files,
         "driver": gpus.driver,
         "cuda": gpus.cuda,
-        "silent": gpus.silent,
+        "silent": gpus.nvml_error,
         "xids": gpus.xids,
         "devices": gpus.devices.iter().map(device).collect::<Vec<_>>(),
     })
@@ -413,7 +418,7 @@ fn network_json(report: &Examination) -> Value {
             "name": nic.name,
             "speed_mbit": nic.speed_mbit,
             "mtu": nic.mtu,
-            "between_nodes": nic.has_door,
+            "between_nodes": nic.has_listener,
         })
     });
     let adapters = network
@@ -421,7 +426,7 @@ fn network_json(report: &Examination) -> Value {
         .iter()
         .map(|adapter| json!({"name": adapter.name, "state": adapter.state, "rate": adapter.rate}));
     json!({
-        "address": network.door.as_ref().ok().map(|door| door.ip().to_string()),
+        "address": network.listener.as_ref().ok().map(|door| door.ip().to_string()),
         "interfaces": interfaces.collect::<Vec<_>>(),
         "infiniband": adapters.collect::<Vec<_>>(),
     })
@@ -429,7 +434,7 @@ fn network_json(report: &Examination) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::{judge, testing};
+    use super::super::judge::{diagnose, testing};
     use super::*;
     use crate::transport::{Fault, FaultKind};
 
@@ -437,7 +442,8 @@ mod tests {
         let mut cluster = testing::cluster(5);
         for node in [2, 3] {
             let words = format!("ssh: connect to host n{} port 22: Connection refused", node + 1);
-            cluster.nodes[node].seen = Seen::Unreachable(Fault::new(FaultKind::Refused, words));
+            cluster.nodes[node].outcome =
+                ExamOutcome::Unreachable(Fault::new(FaultKind::Refused, words));
         }
         cluster
     }
@@ -457,13 +463,13 @@ error[D001]: n[3-4] (2): cannot be reached: connection refused
 
 5 hosts, 5 slots: errors on 2, 3 usable
 ";
-        assert_eq!(show(&cluster, &judge(&cluster)), expect);
+        assert_eq!(show(&cluster, &diagnose(&cluster)), expect);
     }
 
     #[test]
     fn doctor_without_findings_exits_with_0() {
         let cluster = testing::cluster(2);
-        let findings = judge(&cluster);
+        let findings = diagnose(&cluster);
         assert_eq!(status(&cluster, &findings), Status::Success);
         let screen = show(&cluster, &findings);
         assert!(screen.ends_with("\n\n2 hosts, 2 slots: no problems found\n"), "{screen}");
@@ -472,16 +478,16 @@ error[D001]: n[3-4] (2): cannot be reached: connection refused
     #[test]
     fn doctor_status_distinguishes_findings_from_no_examination() {
         let mut cluster = with_unreachable();
-        assert_eq!(status(&cluster, &judge(&cluster)), Status::Findings);
+        assert_eq!(status(&cluster, &diagnose(&cluster)), Status::Findings);
         cluster.nodes.drain(..2);
         cluster.nodes.truncate(2);
-        assert_eq!(status(&cluster, &judge(&cluster)), Status::Usage);
+        assert_eq!(status(&cluster, &diagnose(&cluster)), Status::Usage);
     }
 
     #[test]
     fn doctor_document_has_a_version_and_usable_hosts() {
         let cluster = with_unreachable();
-        let text = show_json(&cluster, &judge(&cluster));
+        let text = show_json(&cluster, &diagnose(&cluster));
         let document: Value = serde_json::from_str(&text).expect("a document");
         assert_eq!(document["version"], DOCTOR_VERSION);
         assert_eq!(document["usable"], json!(["n1", "n2", "n5"]));

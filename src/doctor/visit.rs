@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::case::{Clock, NodeFacts, Patient, Seen};
+use super::case::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::heard::PendingSignal;
 use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
-use crate::report::neutral;
-use crate::report::summary::{count, duration, step};
+use crate::report::escape_control;
+use crate::report::summary::{show_count, show_duration, show_step};
 use crate::transport::ssh::{self, Ssh, SshOptions};
-use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter, connect_local};
+use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo, connect_local};
 use crate::wire::{
     self, ClockOffset, Decoder, Depth, Examination, Examine, FromAgent, LauncherHello,
-    ListenerOwner, PortWish, ProbeListener, ProbeResult, ToAgent, Token,
+    ListenerOwner, PortRequest, ProbeListener, ProbeResult, ToAgent, Token,
 };
 
 /// Number of round trips by which a clock is compared.
-const CLOCK_QUESTIONS: u32 = 5;
+const CLOCK_ROUND_TRIPS: u32 = 5;
 /// Time limit for the first message of an agent.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for the report of an agent.
 const EXAM_LIMIT: Duration = Duration::from_secs(60);
 /// Time limit for the results of a node's test connections, which themselves end earlier.
-const DIAL_LIMIT: Duration = Duration::from_secs(30);
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for the exit of an agent after `Bye`.
 const BYE_LIMIT: Duration = Duration::from_secs(1);
 /// Interval of the lines that name the nodes that have not answered.
-const WAITING: Duration = Duration::from_secs(10);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 /// Characters of the names in such a line.
 const NAMES_CHARS_MAX: usize = 60;
 const LINK_READ_BYTES: usize = 64 * 1024;
@@ -51,22 +51,22 @@ pub enum NodeAccess {
 
 /// Request to examine nodes.
 #[derive(Clone, Debug)]
-pub struct Visit {
+pub struct ExamRequest {
     /// How agents are started.
-    pub reach: NodeAccess,
+    pub access: NodeAccess,
     /// The hosts in the order of ranks, and the number of workers that each would have.
     pub nodes: Vec<(HostName, u32)>,
     /// Template of the request to every node; over ssh, its address applies to the first node only.
-    pub wish: Examine,
+    pub node_request: Examine,
     /// Requested port for rank 0, on the first node.
-    pub port: PortWish,
+    pub port: PortRequest,
     /// Whether every node connects to every other, however many there are.
-    pub all_ways: bool,
+    pub all_pairs: bool,
 }
 
 /// Why no node was examined.
 #[derive(Debug, thiserror::Error)]
-pub enum VisitError {
+pub enum ExamError {
     /// The system refused threads, pipes or memory.
     #[error("cannot examine the hosts: {0}")]
     Os(#[from] io::Error),
@@ -82,7 +82,7 @@ pub enum VisitError {
 
 /// Result of an examination.
 #[derive(Debug)]
-pub struct Visited {
+pub struct ExamResult {
     /// Facts about each node, in the order of ranks.
     pub nodes: Vec<NodeFacts>,
     /// Signal that interrupted the examination, if one did.
@@ -91,75 +91,82 @@ pub struct Visited {
 
 /// Examines all nodes; `print` receives progress lines for the user. SIGINT and SIGTERM end the wait:
 /// nodes that have not answered by then count as lost.
-pub fn visit(request: &Visit, print: &dyn Fn(&str)) -> Result<Visited, VisitError> {
-    heap::share();
-    signals::hear_of_children();
+pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<ExamResult, ExamError> {
+    heap::use_one_arena();
+    signals::reset_sigchld();
     family::become_subreaper();
     check_open_files(request)?;
     // Before any thread starts, because it forks.
-    let starter = match &request.reach {
-        NodeAccess::Local => Way::Local,
+    let starter = match &request.access {
+        NodeAccess::Local => AgentStarter::Local,
         NodeAccess::Ssh(options) => {
             let options = SshOptions { verbose: true, ..options.clone() };
-            Way::Ssh(Arc::new(Ssh::prepare(&options, request.nodes.iter().map(|(host, _)| host))?))
+            AgentStarter::Ssh(Arc::new(Ssh::prepare(
+                &options,
+                request.nodes.iter().map(|(host, _)| host),
+            )?))
         }
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(async {
-        let mut round = Round::new(request, starter, print)?;
+        let mut round = Examiner::new(request, starter, print)?;
         round.examine_all().await;
         if round.interrupted.is_none() {
-            round.knock_all().await;
+            round.probe_all().await;
         }
         let interrupted = round.interrupted;
-        Ok(Visited { nodes: round.go_home().await, interrupted })
+        Ok(ExamResult { nodes: round.finish().await, interrupted })
     });
     drop(runtime);
     ssh::end_processes();
     result
 }
 
-fn check_open_files(request: &Visit) -> Result<(), VisitError> {
+fn check_open_files(request: &ExamRequest) -> Result<(), ExamError> {
     const OWN_FDS: u64 = 24;
-    let of_link = match request.reach {
+    let of_link = match request.access {
         NodeAccess::Local => 2,
         NodeAccess::Ssh(_) => 6,
     };
     let (needed, limit) = (of_link * request.nodes.len() as u64 + OWN_FDS, fds::raise_limit());
-    if needed <= limit { Ok(()) } else { Err(VisitError::OpenFiles { needed, limit }) }
+    if needed <= limit { Ok(()) } else { Err(ExamError::OpenFiles { needed, limit }) }
 }
 
 #[derive(Clone)]
-enum Way {
+enum AgentStarter {
     Local,
     Ssh(Arc<Ssh>),
 }
 
 /// State of an examination in progress.
-struct Round<'a> {
-    visit: &'a Visit,
-    say: &'a dyn Fn(&str),
-    way: Way,
+struct Examiner<'a> {
+    request: &'a ExamRequest,
+    print: &'a dyn Fn(&str),
+    starter: AgentStarter,
     token: Token,
     tasks: Tasks,
     interrupt: PendingSignal,
     terminate: PendingSignal,
     interrupted: Option<i32>,
     /// Outcome and session of each node, in the order of ranks; `None` until its task has finished.
-    found: Vec<Option<(Seen, Option<NodeContext>)>>,
+    found: Vec<Option<(ExamOutcome, Option<NodeContext>)>>,
 }
 
 /// Result of a task: index of the node, outcome, and the session if the agent is connected.
-type Brought = (usize, Seen, Option<NodeContext>);
+type TaskResult = (usize, ExamOutcome, Option<NodeContext>);
 
-impl<'a> Round<'a> {
-    fn new(request: &'a Visit, starter: Way, print: &'a dyn Fn(&str)) -> io::Result<Self> {
+impl<'a> Examiner<'a> {
+    fn new(
+        request: &'a ExamRequest,
+        starter: AgentStarter,
+        print: &'a dyn Fn(&str),
+    ) -> io::Result<Self> {
         Ok(Self {
-            visit: request,
-            say: print,
-            way: starter,
-            token: request.wish.token,
+            request,
+            print,
+            starter,
+            token: request.node_request.token,
             tasks: Tasks::default(),
             interrupt: PendingSignal::listen(libc::SIGINT)?,
             terminate: PendingSignal::listen(libc::SIGTERM)?,
@@ -170,9 +177,9 @@ impl<'a> Round<'a> {
 
     async fn examine_all(&mut self) {
         let (sender, results) = mpsc::unbounded_channel();
-        for index in 0..self.visit.nodes.len() {
-            let (sender, starter) = (sender.clone(), self.way.clone());
-            let (host, request) = (self.visit.nodes[index].0.clone(), self.wish(index));
+        for index in 0..self.request.nodes.len() {
+            let (sender, starter) = (sender.clone(), self.starter.clone());
+            let (host, request) = (self.request.nodes[index].0.clone(), self.request_for(index));
             self.tasks.spawn(async move {
                 let node = NodeRank(index as u32);
                 let (outcome, session) = examine(&starter, &host, node, request).await;
@@ -180,30 +187,36 @@ impl<'a> Round<'a> {
             });
         }
         drop(sender);
-        self.gather(results, "reports of").await;
+        self.wait_for_results(results, "reports of").await;
     }
 
     /// The request for one node.
-    fn wish(&self, index: usize) -> Examine {
+    fn request_for(&self, index: usize) -> Examine {
         const OTHERS_MAX: usize = 3;
-        let others = self.visit.nodes.iter().enumerate().filter(|(other, _)| *other != index);
+        let others = self.request.nodes.iter().enumerate().filter(|(other, _)| *other != index);
         let others = others.map(|(_, (host, _))| host.to_string()).take(OTHERS_MAX).collect();
         let is_first = index == 0;
-        let request = self.visit.wish.clone();
-        let addr = match self.visit.reach {
+        let request = self.request.node_request.clone();
+        let addr = match self.request.access {
             NodeAccess::Local => request.addr,
             NodeAccess::Ssh(_) => request.addr.filter(|_| is_first),
         };
-        let by_ssh = matches!(self.visit.reach, NodeAccess::Ssh(_));
-        let elsewhere = by_ssh || 1 < self.visit.nodes.len();
-        Examine { addr, others, port: is_first.then_some(self.visit.port), elsewhere, ..request }
+        let by_ssh = matches!(self.request.access, NodeAccess::Ssh(_));
+        let elsewhere = by_ssh || 1 < self.request.nodes.len();
+        Examine {
+            addr,
+            others,
+            port: is_first.then_some(self.request.port),
+            spans_machines: elsewhere,
+            ..request
+        }
     }
 
     /// Makes every node connect to its partners, and to the port of rank 0.
-    async fn knock_all(&mut self) {
+    async fn probe_all(&mut self) {
         let reports: Vec<Option<&Examination>> =
             self.found.iter().map(|found| report_of(found.as_ref()?)).collect();
-        let address = |node: usize| reports[node]?.network.door.as_ref().ok().copied();
+        let address = |node: usize| reports[node]?.network.listener.as_ref().ok().copied();
         let master = reports.first().copied().flatten();
         let master = master.and_then(|report| report.network.master.clone()?.ok());
         let token = self.token;
@@ -211,48 +224,52 @@ impl<'a> Round<'a> {
             let listener = |other: &usize| {
                 let whose = ListenerOwner::Node(NodeRank(*other as u32));
                 let name = self.name_to_resolve(*other);
-                Some(ProbeListener { whose, name, addr: address(*other)?, token })
+                Some(ProbeListener { owner: whose, name, addr: address(*other)?, token })
             };
             let of_master = master.map(|addr| ProbeListener {
-                whose: ListenerOwner::Master,
+                owner: ListenerOwner::Master,
                 name: None,
                 addr,
                 token,
             });
             partners.iter().filter_map(listener).chain(of_master).collect()
         };
-        let rounds = partners(reports.len(), self.visit.all_ways);
+        let rounds = partners(reports.len(), self.request.all_pairs);
         let listeners: Vec<Vec<ProbeListener>> = rounds.iter().map(listeners_of).collect();
         let (sender, results) = mpsc::unbounded_channel();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let Some((outcome, Some(session))) = self.found[index].take_if(has_bedside) else {
+            let Some((outcome, Some(session))) = self.found[index].take_if(has_agent) else {
                 continue;
             };
             let sender = sender.clone();
             self.tasks.spawn(async move {
-                let (outcome, session) = knock(outcome, session, listeners).await;
+                let (outcome, session) = probe(outcome, session, listeners).await;
                 let _ = sender.send((index, outcome, Some(session)));
             });
         }
         drop(sender);
-        self.gather(results, "connections between").await;
+        self.wait_for_results(results, "connections between").await;
     }
 
     /// Name of a host that other nodes are to resolve; `None` if it is an address, or the
     /// examination is quick.
     fn name_to_resolve(&self, index: usize) -> Option<String> {
-        let name = self.visit.nodes[index].0.as_str();
+        let name = self.request.nodes[index].0.as_str();
         let is_address = name.starts_with('[') || name.parse::<IpAddr>().is_ok();
-        (self.visit.wish.depth == Depth::Full && !is_address).then(|| name.to_owned())
+        (self.request.node_request.depth == Depth::Full && !is_address).then(|| name.to_owned())
     }
 
     /// Waits for the results of all tasks, and reports every 10 s which nodes have not answered;
     /// returns early at SIGINT or SIGTERM.
-    async fn gather(&mut self, mut results: mpsc::UnboundedReceiver<Brought>, what: &str) {
-        let (mut waited, mut wake) = (Duration::ZERO, clock::now() + WAITING);
+    async fn wait_for_results(
+        &mut self,
+        mut results: mpsc::UnboundedReceiver<TaskResult>,
+        what: &str,
+    ) {
+        let (mut waited, mut wake) = (Duration::ZERO, clock::now() + NOTICE_INTERVAL);
         loop {
             tokio::select! {
-                never = self.tasks.watch() => match never {},
+                never = self.tasks.propagate_panics() => match never {},
                 result = results.recv() => match result {
                     Some((index, outcome, session)) => self.found[index] = Some((outcome, session)),
                     None => return,
@@ -260,9 +277,9 @@ impl<'a> Round<'a> {
                 () = self.interrupt.recv() => return self.stop(libc::SIGINT),
                 () = self.terminate.recv() => return self.stop(libc::SIGTERM),
                 () = sleep_until(wake) => {
-                    waited += WAITING;
-                    wake += WAITING;
-                    self.say_waiting(what, waited);
+                    waited += NOTICE_INTERVAL;
+                    wake += NOTICE_INTERVAL;
+                    self.print_waiting(what, waited);
                 }
             }
         }
@@ -274,8 +291,8 @@ impl<'a> Round<'a> {
         self.tasks = Tasks::default();
     }
 
-    fn say_waiting(&self, what: &str, waited: Duration) {
-        let nodes = self.visit.nodes.iter().zip(&self.found);
+    fn print_waiting(&self, what: &str, waited: Duration) {
+        let nodes = self.request.nodes.iter().zip(&self.found);
         let missing: Vec<&str> = nodes
             .filter(|(_, found)| found.is_none())
             .map(|((host, _), _)| host.as_str())
@@ -285,38 +302,41 @@ impl<'a> Round<'a> {
             names.truncate(end);
             names.push('…');
         }
-        let all = count(self.found.len(), "host");
-        let text = format!("{} for {what} {pending} of {all}: {names}", duration(waited));
-        (self.say)(&step("Waiting", &text));
+        let all = show_count(self.found.len(), "host");
+        let text = format!("{} for {what} {pending} of {all}: {names}", show_duration(waited));
+        (self.print)(&show_step("Waiting", &text));
     }
 
     /// Ends all agents, and returns the facts.
-    async fn go_home(mut self) -> Vec<NodeFacts> {
+    async fn finish(mut self) -> Vec<NodeFacts> {
         let mut facts = Vec::new();
         let why = match self.interrupted {
             Some(_) => "no answer before the examination was interrupted",
             None => "internal error: the examination ended without a result",
         };
-        for ((host, slots), found) in self.visit.nodes.iter().zip(self.found) {
-            let (outcome, session) = found.unwrap_or_else(|| (Seen::Lost(why.to_owned()), None));
+        for ((host, slots), found) in self.request.nodes.iter().zip(self.found) {
+            let (outcome, session) =
+                found.unwrap_or_else(|| (ExamOutcome::NoReport(why.to_owned()), None));
             if let Some(session) = session {
-                self.tasks.spawn(session.leave());
+                self.tasks.spawn(session.finish());
             }
-            facts.push(NodeFacts { host: host.clone(), slots: *slots, seen: outcome });
+            facts.push(NodeFacts { host: host.clone(), slots: *slots, outcome });
         }
-        self.tasks.finish().await;
+        self.tasks.join_all().await;
         facts
     }
 }
 
-fn has_bedside(found: &mut (Seen, Option<NodeContext>)) -> bool {
+fn has_agent(found: &mut (ExamOutcome, Option<NodeContext>)) -> bool {
     found.1.is_some()
 }
 
-fn report_of((outcome, _): &(Seen, Option<NodeContext>)) -> Option<&Examination> {
+fn report_of((outcome, _): &(ExamOutcome, Option<NodeContext>)) -> Option<&Examination> {
     match outcome {
-        Seen::Examined(examined) => Some(&examined.report),
-        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } => None,
+        ExamOutcome::Examined(examined) => Some(&examined.report),
+        ExamOutcome::Unreachable(_)
+        | ExamOutcome::NoReport(_)
+        | ExamOutcome::OtherVersion { .. } => None,
     }
 }
 
@@ -326,51 +346,56 @@ async fn sleep_until(at: Instant) {
 
 /// Starts an agent on a node and requests its report.
 async fn examine(
-    starter: &Way,
+    starter: &AgentStarter,
     host: &HostName,
     node: NodeRank,
     request: Examine,
-) -> (Seen, Option<NodeContext>) {
+) -> (ExamOutcome, Option<NodeContext>) {
     let since = clock::now();
     let job = JobId(format!("doctor-{}", std::process::id()));
     let link = match starter {
-        Way::Local => {
+        AgentStarter::Local => {
             let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
             match connect_local(&words.map(Into::into), None) {
                 Ok(link) => link,
                 Err(error) => {
-                    return (Seen::Lost(format!("cannot start the agent: {error}")), None);
+                    return (
+                        ExamOutcome::NoReport(format!("cannot start the agent: {error}")),
+                        None,
+                    );
                 }
             }
         }
-        Way::Ssh(ssh) => {
+        AgentStarter::Ssh(ssh) => {
             // Output of the node beside the link is not part of the report.
-            let on_line = |line: &str| tracing::debug!(line = %neutral(line));
+            let on_line = |line: &str| tracing::debug!(line = %escape_control(line));
             match ssh.connect(host, (&job, node), Box::new(on_line), std::future::ready(())).await {
                 Ok(link) => link,
-                Err(fault) => return (Seen::Unreachable(fault), None),
+                Err(fault) => return (ExamOutcome::Unreachable(fault), None),
             }
         }
     };
-    let (mut session, ssh_session) = NodeContext::at(link);
-    match session.ask(&job, node, ssh_session, request, since).await {
-        Ok(examined) => (Seen::Examined(Box::new(examined)), Some(session)),
-        Err(NoReport::Version(build)) => (Seen::OtherVersion { build }, Some(session)),
-        Err(NoReport::Lost(why)) => (Seen::Lost(why), Some(session)),
+    let (mut session, ssh_session) = NodeContext::open(link);
+    match session.examine(&job, node, ssh_session, request, since).await {
+        Ok(examined) => (ExamOutcome::Examined(Box::new(examined)), Some(session)),
+        Err(NoReport::Version(build)) => (ExamOutcome::OtherVersion { build }, Some(session)),
+        Err(NoReport::Lost(why)) => (ExamOutcome::NoReport(why), Some(session)),
     }
 }
 
-async fn knock(
-    outcome: Seen,
+async fn probe(
+    outcome: ExamOutcome,
     mut session: NodeContext,
     listeners: Vec<ProbeListener>,
-) -> (Seen, NodeContext) {
-    let Seen::Examined(mut examined) = outcome else { return (outcome, session) };
-    examined.dialed = match session.knock(listeners).await {
+) -> (ExamOutcome, NodeContext) {
+    let ExamOutcome::Examined(mut examined) = outcome else { return (outcome, session) };
+    examined.probes = match session.probe(listeners).await {
         Ok(dialed) => Some(dialed),
-        Err(NoReport::Lost(why) | NoReport::Version(why)) => return (Seen::Lost(why), session),
+        Err(NoReport::Lost(why) | NoReport::Version(why)) => {
+            return (ExamOutcome::NoReport(why), session);
+        }
     };
-    (Seen::Examined(examined), session)
+    (ExamOutcome::Examined(examined), session)
 }
 
 /// Why an agent sent no report.
@@ -389,19 +414,19 @@ struct NodeContext {
 }
 
 impl NodeContext {
-    fn at(link: Link) -> (Self, Arrival) {
-        let Link { reader, writer, agent, early, arrival } = link;
-        let mut decoder = Decoder::of(Epoch(0));
+    fn open(link: Link) -> (Self, SessionInfo) {
+        let Link { reader, writer, agent, early, session: arrival } = link;
+        let mut decoder = Decoder::for_epoch(Epoch(0));
         decoder.push(&early);
         (Self { reader, writer, agent, decoder }, arrival)
     }
 
-    async fn say(&self, message: &ToAgent) -> Result<(), NoReport> {
+    async fn send(&self, message: &ToAgent) -> Result<(), NoReport> {
         let written = self.writer.write_all(&wire::encode(Epoch(0), message), &[]).await;
         written.map_err(|error| NoReport::Lost(format!("cannot send to the agent: {error}")))
     }
 
-    async fn hear(&mut self) -> Result<FromAgent, NoReport> {
+    async fn receive(&mut self) -> Result<FromAgent, NoReport> {
         let lost = |why: &str| NoReport::Lost(why.to_owned());
         loop {
             match self.decoder.message() {
@@ -417,40 +442,40 @@ impl NodeContext {
     }
 
     /// Waits for the first message that `pick` accepts; heartbeats are skipped.
-    async fn answer<T>(
+    async fn wait_for<T>(
         &mut self,
         limit: Duration,
         pick: impl Fn(FromAgent) -> Option<T>,
     ) -> Result<T, NoReport> {
         let answer = async {
             loop {
-                if let Some(answer) = pick(self.hear().await?) {
+                if let Some(answer) = pick(self.receive().await?) {
                     return Ok(answer);
                 }
             }
         };
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer,
-            Err(_) => Err(NoReport::Lost(format!("no answer within {}", duration(limit)))),
+            Err(_) => Err(NoReport::Lost(format!("no answer within {}", show_duration(limit)))),
         }
     }
 
-    async fn ask(
+    async fn examine(
         &mut self,
         job: &JobId,
         node: NodeRank,
-        ssh_session: Arrival,
+        ssh_session: SessionInfo,
         request: Examine,
         since: Instant,
-    ) -> Result<Patient, NoReport> {
+    ) -> Result<ExaminedNode, NoReport> {
         let hello = LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
             node,
         };
-        self.say(&ToAgent::Hello(hello)).await?;
-        let theirs = self.answer(HELLO_LIMIT, |message| match message {
+        self.send(&ToAgent::Hello(hello)).await?;
+        let theirs = self.wait_for(HELLO_LIMIT, |message| match message {
             FromAgent::Hello(hello) => Some(hello),
             _ => None,
         });
@@ -463,29 +488,29 @@ impl NodeContext {
         let ssh_time = ssh_session.login.zip(ssh_session.shell).map(|(login, shell)| login + shell);
         let reached = ssh_time.unwrap_or_else(|| clock::now() - since);
         let offset = self.compare_clocks().await?;
-        self.say(&ToAgent::Examine(Box::new(request))).await?;
-        let report = self.answer(EXAM_LIMIT, |message| match message {
+        self.send(&ToAgent::Examine(Box::new(request))).await?;
+        let report = self.wait_for(EXAM_LIMIT, |message| match message {
             FromAgent::Examined(report) => Some(*report),
             _ => None,
         });
         let report = report.await?;
-        let clock = day_of(&offset, &report);
-        Ok(Patient {
-            arrival: ssh_session,
-            reached,
+        let clock = clock_difference(&offset, &report);
+        Ok(ExaminedNode {
+            session: ssh_session,
+            connect_time: reached,
             build: theirs.build,
             clock,
             report,
-            dialed: None,
+            probes: None,
         })
     }
 
     async fn compare_clocks(&mut self) -> Result<ClockOffset, NoReport> {
         let mut offset = ClockOffset::default();
-        for _ in 0..CLOCK_QUESTIONS {
-            self.say(&ToAgent::Beat { at_us: clock::machine_us() }).await?;
-            let answer = self.answer(HELLO_LIMIT, |message| match message {
-                FromAgent::Clock { asked_us, clock_us } => Some((asked_us, clock_us)),
+        for _ in 0..CLOCK_ROUND_TRIPS {
+            self.send(&ToAgent::Heartbeat { at_us: clock::machine_us() }).await?;
+            let answer = self.wait_for(HELLO_LIMIT, |message| match message {
+                FromAgent::Clock { sent_us: asked_us, clock_us } => Some((asked_us, clock_us)),
                 _ => None,
             });
             let (asked_us, clock_us) = answer.await?;
@@ -494,27 +519,27 @@ impl NodeContext {
         Ok(offset)
     }
 
-    async fn knock(&mut self, listeners: Vec<ProbeListener>) -> Result<Vec<ProbeResult>, NoReport> {
-        self.say(&ToAgent::Dial(listeners)).await?;
-        let dialed = self.answer(DIAL_LIMIT, |message| match message {
-            FromAgent::Dialed(dialed) => Some(dialed),
+    async fn probe(&mut self, listeners: Vec<ProbeListener>) -> Result<Vec<ProbeResult>, NoReport> {
+        self.send(&ToAgent::Probe(listeners)).await?;
+        let dialed = self.wait_for(PROBE_LIMIT, |message| match message {
+            FromAgent::Probed(dialed) => Some(dialed),
             _ => None,
         });
         dialed.await
     }
 
-    async fn leave(self) {
-        let _ = self.say(&ToAgent::Bye).await;
+    async fn finish(self) {
+        let _ = self.send(&ToAgent::Bye).await;
         let Self { reader, writer, agent, .. } = self;
         drop((reader, writer));
-        agent.bury(BYE_LIMIT).await;
+        agent.wait_for_exit(BYE_LIMIT).await;
     }
 }
 
 /// Wall clock of a node compared with that of this machine, at the moment of its report.
-fn day_of(offset: &ClockOffset, report: &Examination) -> Clock {
+fn clock_difference(offset: &ClockOffset, report: &Examination) -> Clock {
     let (now_us, wall_us) = (clock::machine_us(), clock::wall().as_micros() as i64);
-    let age_us = now_us.wrapping_sub(offset.to_ours(report.machine.clock_us)) as i64;
+    let age_us = now_us.wrapping_sub(offset.to_launcher_clock(report.machine.clock_us)) as i64;
     Clock {
         ahead_us: report.machine.wall_us as i64 - (wall_us - age_us),
         error_us: offset.error_us().unwrap_or(u64::MAX),

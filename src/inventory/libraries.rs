@@ -18,28 +18,28 @@ pub struct FoundLibrary {
 }
 
 /// A library that `libraries` recognizes.
-struct Wanted {
+struct KnownLibrary {
     name: &'static str,
     /// Prefix of its file name.
     file: &'static str,
     /// Prefix of the name of its Python package.
     package: &'static str,
     /// Text directly before the version in the content of the file; `None` if the file has none.
-    sign: Option<&'static [u8]>,
+    version_prefix: Option<&'static [u8]>,
 }
 
-const WANTED: [Wanted; 2] = [
-    Wanted {
+const KNOWN_LIBRARIES: [KnownLibrary; 2] = [
+    KnownLibrary {
         name: "NCCL",
         file: "libnccl.so",
         package: "nvidia_nccl_",
-        sign: Some(b"NCCL version "),
+        version_prefix: Some(b"NCCL version "),
     },
-    Wanted {
+    KnownLibrary {
         name: "CUDA runtime",
         file: "libcudart.so",
         package: "nvidia_cuda_runtime",
-        sign: None,
+        version_prefix: None,
     },
 ];
 
@@ -53,7 +53,7 @@ pub fn libraries(directories: &[PathBuf]) -> Vec<FoundLibrary> {
     for directory in directories {
         for path in files_of(directory) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let library = WANTED.iter().find(|library| is_library(&name, library.file));
+            let library = KNOWN_LIBRARIES.iter().find(|library| is_library(&name, library.file));
             let Some((library, real)) = library.zip(fs::canonicalize(&path).ok()) else { continue };
             if seen.insert(real.clone()) {
                 let version = version_of(library, directory, &real);
@@ -80,16 +80,18 @@ fn is_library(name: &str, file: &str) -> bool {
     })
 }
 
-fn version_of(library: &Wanted, directory: &Path, real: &Path) -> Option<String> {
+fn version_of(library: &KnownLibrary, directory: &Path, real: &Path) -> Option<String> {
     let name = real.file_name()?.to_string_lossy();
     let of_name = name.split_once(".so.").map(|(_, version)| version.to_owned());
     let of_name = of_name.filter(|version| version.contains('.'));
-    of_name.or_else(|| of_package(library, directory)).or_else(|| scan(real, library.sign?))
+    of_name
+        .or_else(|| package_version(library, directory))
+        .or_else(|| find_version(real, library.version_prefix?))
 }
 
 /// Version of the Python package that contains the directory: the package of
 /// `site-packages/nvidia/nccl/lib` is `site-packages/nvidia_nccl_cu12-2.21.5.dist-info`.
-fn of_package(library: &Wanted, directory: &Path) -> Option<String> {
+fn package_version(library: &KnownLibrary, directory: &Path) -> Option<String> {
     let packages = directory.ancestors().nth(3)?;
     files_of(packages).iter().find_map(|path| {
         let name = path.file_name()?.to_str()?.strip_suffix(".dist-info")?;
@@ -99,7 +101,7 @@ fn of_package(library: &Wanted, directory: &Path) -> Option<String> {
 }
 
 /// Version that follows `prefix` in the content of a file.
-fn scan(path: &Path, prefix: &[u8]) -> Option<String> {
+fn find_version(path: &Path, prefix: &[u8]) -> Option<String> {
     const PIECE_BYTES: usize = 1 << 20;
     const VERSION_BYTES_MAX: usize = 64;
     let mut file = File::open(path).ok()?.take(SCANNED_BYTES_MAX);

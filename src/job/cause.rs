@@ -18,30 +18,31 @@ pub struct WorkerEnd {
     /// When the worker exited, on the launcher's clock.
     pub at: Instant,
     /// Signals that remuda had sent to the worker before.
-    pub sent: Vec<i32>,
+    pub signals_sent: Vec<i32>,
 }
 
 impl WorkerEnd {
     /// Whether a signal that remuda did not send ended the worker: the strongest evidence there is.
-    pub(super) fn is_violent(&self) -> bool {
-        matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.sent.contains(&signal))
+    pub(super) fn is_killed_by_foreign_signal(&self) -> bool {
+        matches!(self.exit, WorkerExit::Signal { signal, .. } if !self.signals_sent.contains(&signal))
     }
 
     /// Whether a signal that remuda sent ended the worker.
-    pub(super) fn is_of_our_making(&self) -> bool {
-        matches!(self.exit, WorkerExit::Signal { signal, .. } if self.sent.contains(&signal))
+    pub(super) fn is_killed_by_remuda(&self) -> bool {
+        matches!(self.exit, WorkerExit::Signal { signal, .. } if self.signals_sent.contains(&signal))
     }
 
     /// Whether a signal that neither remuda nor the program itself sent ended the worker: a program
     /// that aborts prints the reason.
     pub(super) fn is_killed(&self) -> bool {
         let aborted = matches!(self.exit, WorkerExit::Signal { signal: SIGABRT, .. });
-        self.is_violent() && !aborted
+        self.is_killed_by_foreign_signal() && !aborted
     }
 
     /// Whether SIGKILL from outside ended the worker; no program brings that about by itself.
     pub fn is_killed_from_outside(&self) -> bool {
-        self.is_violent() && matches!(self.exit, WorkerExit::Signal { signal: SIGKILL, .. })
+        self.is_killed_by_foreign_signal()
+            && matches!(self.exit, WorkerExit::Signal { signal: SIGKILL, .. })
     }
 
     /// Whether the worker's node was lost, and the worker with it.
@@ -54,7 +55,7 @@ impl WorkerEnd {
         match self.exit {
             WorkerExit::Code(0) | WorkerExit::Lost => false,
             WorkerExit::Code(_) | WorkerExit::Signal { .. } => {
-                self.is_violent() || self.sent.is_empty()
+                self.is_killed_by_foreign_signal() || self.signals_sent.is_empty()
             }
         }
     }
@@ -66,34 +67,34 @@ pub enum NodeLoss {
     /// The link ended without a final message; with the exit of the agent where it is known.
     LinkClosed(Option<WorkerExit>),
     /// No heartbeat was received for the length of the lease.
-    Silent,
+    LeaseExpired,
     /// The shim exited, and its workers with it.
-    ShimDied,
+    ShimExited,
     /// The shim did not answer for the length of the lease and was killed with its workers.
-    ShimFrozen,
+    ShimNotResponding,
     /// The agent sent data that is no valid message.
-    Garbled(String),
+    InvalidData(String),
     /// The node was asked to end by SIGTERM.
-    Leaves,
+    Evicted,
 }
 
 impl NodeLoss {
     /// Whether the whole node is gone, as far as is known: this is neither a fault of remuda's
     /// processes there, which would recur, nor a request.
-    pub(super) fn is_of_whole_node(&self) -> bool {
+    pub(super) fn is_whole_node(&self) -> bool {
         match self {
-            Self::LinkClosed(None) | Self::Silent => true,
+            Self::LinkClosed(None) | Self::LeaseExpired => true,
             Self::LinkClosed(Some(_))
-            | Self::ShimDied
-            | Self::ShimFrozen
-            | Self::Garbled(_)
-            | Self::Leaves => false,
+            | Self::ShimExited
+            | Self::ShimNotResponding
+            | Self::InvalidData(_)
+            | Self::Evicted => false,
         }
     }
 
     /// Whether the agent still runs, without a shim.
-    pub(super) fn is_of_shim(&self) -> bool {
-        matches!(self, Self::ShimDied | Self::ShimFrozen)
+    pub(super) fn is_shim_failure(&self) -> bool {
+        matches!(self, Self::ShimExited | Self::ShimNotResponding)
     }
 }
 
@@ -142,7 +143,7 @@ pub enum FailureCause {
         /// Rank of the worker.
         rank: Rank,
         /// The exit of a peer that had detected the failure of this worker.
-        told: WorkerEnd,
+        detector: WorkerEnd,
     },
     /// A worker had reported its failure and was stopped before it exited.
     Exiting {
@@ -152,11 +153,11 @@ pub enum FailureCause {
         first: Option<WorkerEnd>,
     },
     /// Workers without which the others could not go on, and which reported nothing themselves.
-    Missing {
-        /// Their ranks.
+    MissingRanks {
+        /// Ranks of the missing workers.
         ranks: Vec<Rank>,
         /// What the others reported.
-        reported: FailureClass,
+        reported_class: FailureClass,
         /// The exit of the first worker that failed because of them.
         first: WorkerEnd,
     },
@@ -169,7 +170,7 @@ pub enum FailureCause {
     },
     /// A node was lost.
     Node {
-        /// The node.
+        /// Rank of the lost node.
         node: NodeRank,
         /// How the node was lost.
         loss: NodeLoss,
@@ -182,9 +183,9 @@ impl FailureCause {
         match self {
             Self::Worker(WorkerEnd { exit: WorkerExit::Lost, .. }) => Status::LeaseLost,
             Self::Worker(end)
-            | Self::GaveUp { told: end, .. }
+            | Self::GaveUp { detector: end, .. }
             | Self::Exiting { first: Some(end), .. }
-            | Self::Missing { first: end, .. } => Status::Worker(end.exit.shell_status()),
+            | Self::MissingRanks { first: end, .. } => Status::Worker(end.exit.shell_status()),
             Self::Exiting { first: None, .. } => Status::Worker(1),
             Self::NotStarted { failure, .. } => failure.status(),
             Self::Node { loss, .. } => match loss {
@@ -199,11 +200,11 @@ impl FailureCause {
                     Status::Protocol
                 }
                 NodeLoss::LinkClosed(_)
-                | NodeLoss::Silent
-                | NodeLoss::ShimDied
-                | NodeLoss::ShimFrozen => Status::LeaseLost,
-                NodeLoss::Garbled(_) => Status::Protocol,
-                NodeLoss::Leaves => Status::Interrupted(SIGTERM),
+                | NodeLoss::LeaseExpired
+                | NodeLoss::ShimExited
+                | NodeLoss::ShimNotResponding => Status::LeaseLost,
+                NodeLoss::InvalidData(_) => Status::Protocol,
+                NodeLoss::Evicted => Status::Interrupted(SIGTERM),
             },
         }
     }
@@ -243,9 +244,9 @@ pub struct WorkerReports {
 #[derive(Default)]
 pub(super) struct Failures {
     pub(super) nodes: Vec<(Instant, NodeRank, NodeLoss)>,
-    pub(super) not_started: Vec<(Instant, Rank, StartFailure)>,
+    pub(super) start_failures: Vec<(Instant, Rank, StartFailure)>,
     /// Reported losses of peers: the reporter and the lost peer.
-    pub(super) blamed: Vec<(Rank, Rank)>,
+    pub(super) peer_losses: Vec<(Rank, Rank)>,
     /// What failed workers left behind about their failures.
     pub(super) evidence: BTreeMap<Rank, Evidence>,
     /// When workers were asked to stop, if they were.
@@ -266,11 +267,11 @@ mod tests {
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(0))), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Signal { signal: 9, core: false })), 75);
         check(NodeLoss::LinkClosed(Some(WorkerExit::Code(70))), 70);
-        check(NodeLoss::Silent, 75);
-        check(NodeLoss::ShimDied, 75);
-        check(NodeLoss::ShimFrozen, 75);
-        check(NodeLoss::Leaves, 143);
-        check(NodeLoss::Garbled("a frame contains no known message".to_owned()), 76);
+        check(NodeLoss::LeaseExpired, 75);
+        check(NodeLoss::ShimExited, 75);
+        check(NodeLoss::ShimNotResponding, 75);
+        check(NodeLoss::Evicted, 143);
+        check(NodeLoss::InvalidData("a frame contains no known message".to_owned()), 76);
     }
 
     #[test]

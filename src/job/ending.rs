@@ -13,7 +13,7 @@ use crate::base::{NodeRank, Rank, Status};
 
 /// Time limit for collecting what workers reported; later reports are ignored. The reporter, which
 /// has to accept the last lines first, may be blocked by the terminal.
-const EVIDENCE_LIMIT: Duration = Duration::from_secs(3);
+const EVIDENCE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Job {
     /// The verdict, or the pause before the next epoch, once no node has a process left.
@@ -25,36 +25,41 @@ impl Job {
             JobPhase::Running => StopReason::Failure,
             JobPhase::Stopping { reason, .. } => reason,
             JobPhase::Preparing
-            | JobPhase::Concluding { .. }
-            | JobPhase::Resting { .. }
+            | JobPhase::CollectingEvidence { .. }
+            | JobPhase::PausedBeforeRestart { .. }
             | JobPhase::Done(_) => return None,
         };
-        self.conclude_or_ask(now, reason)
+        self.conclude_or_collect_evidence(now, reason)
     }
 
     /// The verdict, after the reports of the workers have been requested where they may change it.
-    pub(super) fn conclude_or_ask(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
-        let needs_cause = matches!(reason, StopReason::Failure | StopReason::Leaving);
+    pub(super) fn conclude_or_collect_evidence(
+        &mut self,
+        now: Instant,
+        reason: StopReason,
+    ) -> Option<Effect> {
+        let needs_cause = matches!(reason, StopReason::Failure | StopReason::Eviction);
         let is_asked = self.policy.has_evidence && self.policy.failure == OnFailure::StopAll;
         let failed = self.ends.iter().filter(|end| !end.exit.is_success() && !end.is_lost());
         // A worker that was stopped and exited with 0 may be the one for which the others waited.
-        let stopped = self.ends.iter().filter(|end| end.exit.is_success() && !end.sent.is_empty());
+        let stopped =
+            self.ends.iter().filter(|end| end.exit.is_success() && !end.signals_sent.is_empty());
         let ranks: Vec<Rank> = failed.chain(stopped).map(|end| end.rank).collect();
         if !needs_cause || !is_asked || ranks.is_empty() {
             return self.conclude(now, reason);
         }
-        self.phase = JobPhase::Concluding { reason, until: now + EVIDENCE_LIMIT };
+        self.phase = JobPhase::CollectingEvidence { reason, until: now + EVIDENCE_TIMEOUT };
         Some(Effect::CollectEvidence(ranks))
     }
 
     /// Handles the collected reports of the workers.
-    pub(super) fn conclude_with(
+    pub(super) fn on_evidence(
         &mut self,
         now: Instant,
         evidence: BTreeMap<Rank, Evidence>,
     ) -> Vec<Effect> {
         // The reports arrived too late.
-        let JobPhase::Concluding { reason, .. } = self.phase else {
+        let JobPhase::CollectingEvidence { reason, .. } = self.phase else {
             return Vec::new();
         };
         self.failures.evidence = evidence;
@@ -63,30 +68,33 @@ impl Job {
 
     /// The verdict, or the pause before the next epoch.
     pub(super) fn conclude(&mut self, now: Instant, reason: StopReason) -> Option<Effect> {
-        let verdict = self.verdict_of(reason);
+        let verdict = self.verdict_for(reason);
         if self.may_restart(reason, &verdict) {
-            return Some(self.rest(now, reason, verdict));
+            return Some(self.begin_pause(now, reason, verdict));
         }
         self.phase = JobPhase::Done(verdict);
         None
     }
 
-    pub(super) fn verdict_of(&self, reason: StopReason) -> Verdict {
+    pub(super) fn verdict_for(&self, reason: StopReason) -> Verdict {
         let cause = match reason {
-            StopReason::Failure | StopReason::Leaving => match self.policy.failure {
+            StopReason::Failure | StopReason::Eviction => match self.policy.failure {
                 OnFailure::StopAll => root_cause::find(&self.ends, &self.failures),
-                OnFailure::LetRun => root_cause::greatest(&self.ends, &self.failures),
+                OnFailure::LetRun => root_cause::find_greatest_status(&self.ends, &self.failures),
             },
             StopReason::Timeout | StopReason::Signal(_) => None,
         };
         let status = match (reason, &cause) {
             (StopReason::Signal(signal), _) => Status::Interrupted(signal),
             (StopReason::Timeout, _) => Status::Timeout,
-            (StopReason::Failure | StopReason::Leaving, Some(cause)) => cause.status(),
-            (StopReason::Failure | StopReason::Leaving, None) => Status::Success,
+            (StopReason::Failure | StopReason::Eviction, Some(cause)) => cause.status(),
+            (StopReason::Failure | StopReason::Eviction, None) => Status::Success,
         };
         let over = |node: &NodeState| {
-            matches!(node, NodeState::Idle | NodeState::Lost | NodeState::Asked | NodeState::Ready)
+            matches!(
+                node,
+                NodeState::Idle | NodeState::Lost | NodeState::Preparing | NodeState::Ready
+            )
         };
         let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
         let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
@@ -95,7 +103,7 @@ impl Job {
             status,
             also_lost: self.also_lost(cause.as_ref()),
             also_failed: failed.len(),
-            stopped: others.iter().filter(|end| !end.sent.is_empty()).count(),
+            stopped: others.iter().filter(|end| !end.signals_sent.is_empty()).count(),
             reports: Box::new(WorkerReports {
                 evidence: self.evidence_of(cause.as_ref()),
                 lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
@@ -111,7 +119,7 @@ impl Job {
         let rank = match cause? {
             FailureCause::Worker(end) => end.rank,
             FailureCause::GaveUp { rank, .. } | FailureCause::Exiting { rank, .. } => *rank,
-            FailureCause::Missing { .. }
+            FailureCause::MissingRanks { .. }
             | FailureCause::NotStarted { .. }
             | FailureCause::Node { .. } => return None,
         };
@@ -141,7 +149,7 @@ impl Job {
                 FailureCause::GaveUp { rank: named, .. }
                 | FailureCause::Exiting { rank: named, .. },
             ) => *named == rank,
-            Some(FailureCause::Missing { ranks, .. }) => ranks.contains(&rank),
+            Some(FailureCause::MissingRanks { ranks, .. }) => ranks.contains(&rank),
             Some(FailureCause::NotStarted { rank: failed, .. }) => *failed == rank,
             Some(FailureCause::Node { node, .. }) => self.node_of_rank[rank.index()] == *node,
             None => false,
@@ -193,7 +201,7 @@ mod tests {
         let now = clock::now();
         let (mut job, effects) = over(now);
         let ranks = vec![Rank(1), Rank(0)];
-        let wake = Effect::Wake(now + EVIDENCE_LIMIT);
+        let wake = Effect::Wake(now + EVIDENCE_TIMEOUT);
         assert_eq!(effects, [Effect::CollectEvidence(ranks), wake]);
         assert!(job.verdict().is_none() && job.is_stopping());
         let found = BTreeMap::from([(Rank(0), own_failure(now))]);
@@ -213,9 +221,9 @@ mod tests {
     fn evidence_that_is_late_is_ignored() {
         let now = clock::now();
         let (mut job, _) = over(now);
-        job.step(now + EVIDENCE_LIMIT / 2, Event::Timer);
+        job.step(now + EVIDENCE_TIMEOUT / 2, Event::Timer);
         assert!(job.verdict().is_none());
-        job.step(now + EVIDENCE_LIMIT, Event::Timer);
+        job.step(now + EVIDENCE_TIMEOUT, Event::Timer);
         assert_eq!(job.verdict().expect("over").status, Status::Worker(7));
         let (mut job, _) = over(now);
         job.step(now, Event::Signal(SIGTERM));
@@ -260,7 +268,7 @@ mod tests {
                 job.step(now, exit(*rank, WorkerExit::Code(codes[*rank as usize]), now, &[]));
             }
             if let Some(node) = lost {
-                job.step(now, Event::NodeLost { node: NodeRank(node), loss: NodeLoss::Silent });
+                job.step(now, Event::NodeLost { node: NodeRank(node), loss: NodeLoss::LeaseExpired });
             }
             job.step(now, idle(0));
             job.step(now, idle(1));

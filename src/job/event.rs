@@ -49,18 +49,18 @@ pub enum OnFailure {
 pub enum OnTerm {
     /// The job is to end.
     #[default]
-    EndsJob,
+    EndJob,
     /// The node is to end and another one will take its place: a pod that is evicted.
-    EndsNode,
+    EndNode,
 }
 
 /// What the loss of a node means before its workers have been started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnEarlyLoss {
     /// The job cannot start.
-    EndsJob,
+    EndJob,
     /// The job waits for a replacement: the system that starts the nodes starts another one.
-    AwaitsAnother,
+    AwaitReplacement,
 }
 
 /// An event that may happen to a job.
@@ -72,7 +72,7 @@ pub enum Event {
     Refused(NodeRank),
     /// A node has taken part in every epoch before this one, under a launcher that this one
     /// replaces.
-    Fresh {
+    EarlierEpochs {
         /// The first epoch in which the node has not taken part.
         epoch: Epoch,
         /// Number of earlier epochs that were not restarts after a failure.
@@ -98,7 +98,7 @@ pub enum Event {
     Exited(WorkerEnd),
     /// A node has no process of the job left, except those that could not be killed.
     Idle {
-        /// The node.
+        /// Rank of the idle node.
         node: NodeRank,
         /// Whether no process is left at all.
         is_clean: bool,
@@ -107,24 +107,24 @@ pub enum Event {
     Evidence(BTreeMap<Rank, Evidence>),
     /// A node was lost.
     NodeLost {
-        /// The node.
+        /// Rank of the lost node.
         node: NodeRank,
         /// How the node was lost.
         loss: NodeLoss,
     },
     /// Nodes without a heartbeat for the length of the lease: all are lost at once.
-    Silent(Vec<NodeRank>),
+    LeaseExpired(Vec<NodeRank>),
     /// The user sent a signal.
     Signal(i32),
     /// A process of remuda on a node received a signal that is meant for the job.
-    SignalAt(NodeRank, i32),
+    NodeSignal(NodeRank, i32),
     /// `--timeout` was reached.
     TimedOut,
     /// The instant requested with [`Effect::Wake`] was reached.
     Timer,
     /// All processes, the launcher included, were suspended for this time (Ctrl-Z): it does not
     /// count.
-    StoodStill(Duration),
+    Suspended(Duration),
 }
 
 /// What the launcher must do after an event.
@@ -141,16 +141,16 @@ pub enum Effect {
     /// Send [`Event::Timer`] at this instant; replaces an earlier request.
     Wake(Instant),
     /// Report to the user why and how the job is being stopped.
-    Stopping(StopReason),
+    ReportStopping(StopReason),
     /// Show only this worker from now on; the output of the others goes only to their files.
     ShowOnly(Rank),
     /// Report to the user that workers are being killed now.
-    Killing,
+    ReportKilling,
     /// Collect what these workers reported about their failures; the cause is determined after
     /// that.
     CollectEvidence(Vec<Rank>),
     /// Wait before the next epoch: all workers have exited, and they are restarted after the pause.
-    Rest {
+    PauseBeforeRestart {
         /// How the epoch ended.
         verdict: Verdict,
         /// Number of the next epoch.
@@ -160,12 +160,12 @@ pub enum Effect {
     },
     /// Begin a new epoch: ask every node whether it can start. The listed nodes need a new link
     /// first.
-    Renew(Vec<NodeRank>),
+    BeginEpoch(Vec<NodeRank>),
     /// Wait for replacements of nodes that were lost before anything was started, and ask those.
     Replace(Vec<NodeRank>),
     /// Ask every node again, in this epoch: nodes have been in epochs before the one in which they
     /// were asked.
-    Skip(Epoch),
+    SkipToEpoch(Epoch),
 }
 
 /// Why a job is being stopped.
@@ -174,7 +174,7 @@ pub enum StopReason {
     /// A worker or a node failed.
     Failure,
     /// A node was asked to end, and another one will take its place.
-    Leaving,
+    Eviction,
     /// `--timeout` was reached.
     Timeout,
     /// The user sent a signal.

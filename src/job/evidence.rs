@@ -42,7 +42,7 @@ const PHRASE_LINES_MAX: usize = 64;
 
 /// Exceptions that programs raise and handle in the ordinary course: where the chain begins with
 /// one of them, the last exception decides.
-const HANDLED: &[&str] = &[
+const HANDLED_EXCEPTIONS: &[&str] = &[
     "KeyError",
     "IndexError",
     "AttributeError",
@@ -106,7 +106,7 @@ fn class_of_chain(root: &str, exception: &str) -> FailureClass {
 }
 
 fn is_handled(root: &str) -> bool {
-    root.is_empty() || HANDLED.iter().any(|name| root.starts_with(name))
+    root.is_empty() || HANDLED_EXCEPTIONS.iter().any(|name| root.starts_with(name))
 }
 
 /// The first exception of a chain, where it adds information to the last one.

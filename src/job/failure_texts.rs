@@ -35,7 +35,7 @@ const fn lost(component: &'static str, text: &'static str) -> Phrase {
     Phrase { component, class: FailureClass::LostPeer, text }
 }
 
-const fn late(component: &'static str, text: &'static str) -> Phrase {
+const fn timed_out(component: &'static str, text: &'static str) -> Phrase {
     Phrase { component, class: FailureClass::TimedOut, text }
 }
 
@@ -43,7 +43,7 @@ const fn late(component: &'static str, text: &'static str) -> Phrase {
 /// component that connects ranks prints them.
 const KERNEL: &str = "kernel";
 /// Words of components that connect ranks; one of them must accompany the text of the kernel.
-const CONNECTS_RANKS: &[&str] = &[
+const RANK_COMPONENT_WORDS: &[&str] = &[
     "gloo",
     "c10d",
     "TCPStore",
@@ -60,9 +60,9 @@ const CONNECTS_RANKS: &[&str] = &[
 
 /// The table of phrases. If a text contains several, the first one in the text decides.
 const PHRASES: &[Phrase] = &[
-    late("gloo", "Timed out waiting"),
-    late("gloo", "Application timeout caused pair closure"),
-    late("gloo", "Connect timeout"),
+    timed_out("gloo", "Timed out waiting"),
+    timed_out("gloo", "Application timeout caused pair closure"),
+    timed_out("gloo", "Connect timeout"),
     lost("gloo", "Connection closed by peer"),
     lost("gloo", "Read error ["),
     lost(KERNEL, "Connection reset by peer"),
@@ -79,22 +79,22 @@ const PHRASES: &[Phrase] = &[
     own("NCCL", "unhandled cuda error"),
     own("NCCL", "ncclUnhandledCudaError"),
     own("NCCL", "NCCL WARN Cuda failure"),
-    late("ProcessGroupNCCL", "Watchdog caught collective operation timeout"),
-    late("ProcessGroupNCCL", "due to a collective timeout from rank"),
-    late("ProcessGroupNCCL", "ProcessGroupNCCL watchdog hang"),
+    timed_out("ProcessGroupNCCL", "Watchdog caught collective operation timeout"),
+    timed_out("ProcessGroupNCCL", "due to a collective timeout from rank"),
+    timed_out("ProcessGroupNCCL", "ProcessGroupNCCL watchdog hang"),
     lost("TCPStore", "ailed to recv, got 0 bytes"),
     lost("TCPStore", "recvValue failed on"),
     lost("TCPStore", "recvValueWithTimeout failed on"),
     lost("TCPStore", "sendBytes failed on"),
     lost("TCPStore", "TCPStore server has shut down too early"),
-    late("TCPStore", "wait timeout after"),
-    late("TCPStore", "Socket Timeout"),
-    late("TCPStore", "seconds waiting for clients"),
-    late("TCPStore", "The client socket has timed out after"),
-    late("torch.distributed", "failed to pass monitoredBarrier"),
+    timed_out("TCPStore", "wait timeout after"),
+    timed_out("TCPStore", "Socket Timeout"),
+    timed_out("TCPStore", "seconds waiting for clients"),
+    timed_out("TCPStore", "The client socket has timed out after"),
+    timed_out("torch.distributed", "failed to pass monitoredBarrier"),
     lost("torch.distributed", "successfully reached monitoredBarrier, but received errors"),
-    late("torch.distributed", "Timed out initializing process group"),
-    late("torch.distributed", "RendezvousTimeoutError"),
+    timed_out("torch.distributed", "Timed out initializing process group"),
+    timed_out("torch.distributed", "RendezvousTimeoutError"),
     own("torch.distributed", "EADDRINUSE"),
     own("torch.multiprocessing", "terminated with the following error"),
     own("torch.multiprocessing", "terminated with signal"),
@@ -128,13 +128,13 @@ const PHRASES: &[Phrase] = &[
         "Horovod",
         "Horovod has been shut down. This was caused by an exception on one of the ranks",
     ),
-    late("Horovod", "submitted to be reduced, gathered or broadcasted by subset of ranks"),
+    timed_out("Horovod", "submitted to be reduced, gathered or broadcasted by subset of ranks"),
     lost("JAX", "failed with error: Unavailable"),
-    late("JAX", "Barrier timed out"),
+    timed_out("JAX", "Barrier timed out"),
     lost("remuda::runtime", "` is gone"),
     lost("remuda::runtime", "before it took part"),
     lost("remuda::runtime", "aborted the group:"),
-    late("remuda::runtime", "the deadline passed while waiting for"),
+    timed_out("remuda::runtime", "the deadline passed while waiting for"),
     Phrase { component: "Python", class: FailureClass::Stopped, text: "KeyboardInterrupt" },
     Phrase { component: "torchrun", class: FailureClass::Stopped, text: "SignalException" },
 ];
@@ -150,7 +150,7 @@ pub fn component_of(text: &str) -> Option<&'static str> {
 }
 
 fn first_phrase(text: &str) -> Option<(usize, &'static Phrase)> {
-    let is_of_ranks = CONNECTS_RANKS.iter().any(|word| text.contains(word));
+    let is_of_ranks = RANK_COMPONENT_WORDS.iter().any(|word| text.contains(word));
     let found = PHRASES.iter().filter_map(|phrase| {
         let is_meant = phrase.component != KERNEL || is_of_ranks;
         Some((text.find(phrase.text).filter(|_| is_meant)?, phrase))

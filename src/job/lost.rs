@@ -8,52 +8,52 @@ use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, WorkerExit};
 
 impl Job {
-    pub(super) fn node_lost(
+    pub(super) fn on_node_lost(
         &mut self,
         now: Instant,
         node: NodeRank,
         loss: NodeLoss,
     ) -> Vec<Effect> {
-        if loss.is_of_whole_node() && self.awaits_another(node) {
-            return self.await_others(vec![node]);
+        if loss.is_whole_node() && self.may_be_replaced(node) {
+            return self.await_replacements(vec![node]);
         }
-        if self.note_loss(now, node, loss) { self.go_on_without(now) } else { Vec::new() }
+        if self.record_loss(now, node, loss) { self.start_or_fail(now) } else { Vec::new() }
     }
 
     /// Whether a lost node may be replaced before the start. False once a node has refused, because
     /// then the job will not start with any replacement.
-    pub(super) fn awaits_another(&self, node: NodeRank) -> bool {
-        self.policy.early_loss == OnEarlyLoss::AwaitsAnother
+    pub(super) fn may_be_replaced(&self, node: NodeRank) -> bool {
+        self.policy.early_loss == OnEarlyLoss::AwaitReplacement
             && node != NodeRank(0)
             && matches!(self.phase, JobPhase::Preparing)
-            && matches!(self.nodes[node.index()], NodeState::Asked | NodeState::Ready)
+            && matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Ready)
             && !self.nodes.contains(&NodeState::Refused)
     }
 
-    pub(super) fn await_others(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
+    pub(super) fn await_replacements(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
         for node in &nodes {
-            self.nodes[node.index()] = NodeState::Asked;
+            self.nodes[node.index()] = NodeState::Preparing;
         }
         vec![Effect::Replace(nodes)]
     }
 
     /// Handles nodes that lost their leases together. All of them are noted before any worker is
     /// stopped, so that no lost node is asked to stop workers.
-    pub(super) fn fell_silent(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
+    pub(super) fn on_leases_expired(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
         let (awaited, lost): (Vec<_>, Vec<_>) =
-            nodes.iter().partition(|node| self.awaits_another(**node));
+            nodes.iter().partition(|node| self.may_be_replaced(**node));
         if !awaited.is_empty() {
-            return self.await_others(awaited);
+            return self.await_replacements(awaited);
         }
         let mut is_news = false;
         for node in lost {
-            is_news |= self.note_loss(now, node, NodeLoss::Silent);
+            is_news |= self.record_loss(now, node, NodeLoss::LeaseExpired);
         }
-        if is_news { self.go_on_without(now) } else { Vec::new() }
+        if is_news { self.start_or_fail(now) } else { Vec::new() }
     }
 
     /// Notes the loss of a node; false if the node was already lost or idle.
-    fn note_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
+    fn record_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
         match self.nodes[node.index()] {
             NodeState::Lost => return false,
             NodeState::Idle => {
@@ -61,35 +61,35 @@ impl Job {
                 self.nodes[node.index()] = NodeState::Lost;
                 return false;
             }
-            NodeState::Asked | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
+            NodeState::Preparing | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
         }
         // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
         // unless the job was still preparing.
-        if !loss.is_of_shim() || matches!(self.phase, JobPhase::Preparing) {
+        if !loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {
             self.nodes[node.index()] = NodeState::Lost;
-            self.lose_workers_of(node, now);
+            self.mark_workers_lost(node, now);
         }
         self.failures.nodes.push((now, node, loss));
         true
     }
 
-    fn go_on_without(&mut self, now: Instant) -> Vec<Effect> {
+    fn start_or_fail(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
             JobPhase::Preparing => self.start_if_all_ready(now),
-            _ => self.fail(now),
+            _ => self.on_failure(now),
         }
     }
 
-    pub(super) fn lose_workers_of(&mut self, node: NodeRank, at: Instant) {
+    pub(super) fn mark_workers_lost(&mut self, node: NodeRank, at: Instant) {
         // Ranks are numbered through the nodes, of which there may be thousands.
         let first = self.node_of_rank.partition_point(|other| *other < node);
         let end = self.node_of_rank.partition_point(|other| *other <= node);
         for index in first..end {
             let rank = Rank(index as u32);
-            if !self.ended[index] && !self.never_started(rank) {
-                self.ended[index] = true;
+            if !self.has_ended[index] && !self.has_failed_to_start(rank) {
+                self.has_ended[index] = true;
                 let (exit, sent) = (WorkerExit::Lost, Vec::new());
-                self.ends.push(WorkerEnd { rank, exit, at, sent });
+                self.ends.push(WorkerEnd { rank, exit, at, signals_sent: sent });
             }
         }
     }
@@ -122,14 +122,14 @@ mod tests {
     fn shim_lost_before_the_start_prevents_the_start() {
         let mut job = preparing(2);
         let now = clock::now();
-        let loss = NodeLoss::ShimDied;
+        let loss = NodeLoss::ShimExited;
         job.step(now, Event::Ready(NodeRank(0)));
         job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
         job = preparing(2);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimExited });
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert!(job.verdict().is_some());
@@ -140,7 +140,7 @@ mod tests {
         let now = clock::now();
         let awaiting = || {
             let mut job = preparing(3);
-            job.policy.early_loss = OnEarlyLoss::AwaitsAnother;
+            job.policy.early_loss = OnEarlyLoss::AwaitReplacement;
             job.step(now, Event::Ready(NodeRank(0)));
             job.step(now, Event::Ready(NodeRank(1)));
             job
@@ -150,21 +150,21 @@ mod tests {
         let effects = job.step(now, gone(NodeLoss::LinkClosed(None)));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
         assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [], "the place is free");
-        let effects = job.step(now, Event::Silent(vec![NodeRank(1), NodeRank(2)]));
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(1), NodeRank(2)]));
         assert_eq!(effects, [Effect::Replace(vec![NodeRank(1), NodeRank(2)])]);
         job.step(now, Event::Ready(NodeRank(2)));
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
         assert_eq!(job.step(now, Event::Timer), [], "no node was lost");
         // No replacement joined: the launcher reports a refusal, which is not a lost node.
         let mut job = awaiting();
-        job.step(now, gone(NodeLoss::Silent));
+        job.step(now, gone(NodeLoss::LeaseExpired));
         job.step(now, Event::Refused(NodeRank(1)));
         job.step(now, Event::Refused(NodeRank(2)));
         assert_eq!(job.verdict().expect("over").cause, None);
         // No replacement after a failed agent, which would fail again, or after a refusal.
         for (refuses, loss) in [
             (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))),
-            (false, NodeLoss::Garbled("x".to_owned())),
+            (false, NodeLoss::InvalidData("x".to_owned())),
             (true, NodeLoss::LinkClosed(None)),
         ] {
             let mut job = awaiting();
@@ -182,19 +182,19 @@ mod tests {
     fn nodes_with_expired_leases_are_lost_together() {
         let now = clock::now();
         let mut job = running(3, now);
-        let effects = job.step(now, Event::Silent(vec![NodeRank(2), NodeRank(0)]));
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(2), NodeRank(0)]));
         assert!(effects.contains(&Effect::Signal(SIGTERM)), "the third still runs");
         job.step(now, exit(2, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
         job.step(now, idle(1));
         let verdict = job.verdict().expect("over");
-        let cause = FailureCause::Node { node: NodeRank(0), loss: NodeLoss::Silent };
+        let cause = FailureCause::Node { node: NodeRank(0), loss: NodeLoss::LeaseExpired };
         assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(2)]));
         let mut job = running(2, now);
-        let effects = job.step(now, Event::Silent(vec![NodeRank(0), NodeRank(1)]));
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
         assert!(!effects.contains(&Effect::Kill) && job.verdict().is_some(), "{effects:?}");
         let mut job = preparing(2);
-        job.step(now, Event::Silent(vec![NodeRank(0), NodeRank(1)]));
+        job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
         assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
     }
 
@@ -202,7 +202,7 @@ mod tests {
     fn worker_exit_after_the_loss_of_its_node_is_ignored() {
         let now = clock::now();
         let mut job = running(2, now);
-        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::Silent });
+        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::LeaseExpired });
         job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
         let failure = StartFailure { step: StartStep::Exec, errno: 2 };
         job.step(now, Event::NotStarted { rank: Rank(1), failure });

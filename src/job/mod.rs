@@ -27,6 +27,6 @@ pub use error_file::{RecordedException, parse_error_file};
 pub use event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy, StopReason, Warning};
 pub use evidence::{Evidence, EvidenceSource};
 pub use failure_texts::{FailureClass, classify, component_of};
-pub use requests::{Requests, SAME_REQUEST};
+pub use requests::{REQUEST_MERGE_INTERVAL, Requests};
 pub use state::Job;
 pub use traceback::{CodePlace, Traceback, last_traceback};

@@ -10,7 +10,7 @@ use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Status};
 
 /// Epochs shorter than this count as a crash loop.
-const SHORT_EPOCH_MAX: Duration = Duration::from_secs(60);
+const CRASH_LOOP_EPOCH_MAX: Duration = Duration::from_secs(60);
 /// Bounds of the pause between two starts.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ impl Job {
                 FailureCause::Worker(_)
                 | FailureCause::GaveUp { .. }
                 | FailureCause::Exiting { .. }
-                | FailureCause::Missing { .. }
+                | FailureCause::MissingRanks { .. }
                 | FailureCause::Node { .. },
-            ) => matches!(reason, StopReason::Failure | StopReason::Leaving),
+            ) => matches!(reason, StopReason::Failure | StopReason::Eviction),
         };
         let is_clean = verdict.unconfirmed.is_empty() && !self.is_dirty;
-        let is_wanted = self.asked == 0 && self.policy.failure == OnFailure::StopAll;
+        let is_wanted = self.request_count == 0 && self.policy.failure == OnFailure::StopAll;
         can_pass && is_clean && is_wanted && self.has_restarts_left()
     }
 
@@ -44,47 +44,53 @@ impl Job {
     pub fn may_be_taken_over(&self) -> bool {
         let was_asked =
             self.verdict().is_some_and(|verdict| verdict.status == Status::Interrupted(SIGTERM));
-        was_asked && self.policy.on_term == OnTerm::EndsNode && self.has_restarts_left()
+        was_asked && self.policy.on_term == OnTerm::EndNode && self.has_restarts_left()
     }
 
-    pub(super) fn rest(&mut self, now: Instant, reason: StopReason, verdict: Verdict) -> Effect {
-        let lasted =
-            self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
-        let has_failed = reason != StopReason::Leaving;
+    pub(super) fn begin_pause(
+        &mut self,
+        now: Instant,
+        reason: StopReason,
+        verdict: Verdict,
+    ) -> Effect {
+        let lasted = self
+            .workers_started_at
+            .map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+        let has_failed = reason != StopReason::Eviction;
         self.uncharged += u32::from(!has_failed);
-        let is_short = has_failed && lasted < SHORT_EPOCH_MAX;
+        let is_short = has_failed && lasted < CRASH_LOOP_EPOCH_MAX;
         self.short_epochs = if is_short { self.short_epochs + 1 } else { 0 };
         let pause = pause_after(self.short_epochs);
-        self.phase = JobPhase::Resting { until: now + pause };
-        self.before = Some(verdict.clone());
-        Effect::Rest { verdict, next: self.epoch.next(), pause }
+        self.phase = JobPhase::PausedBeforeRestart { until: now + pause };
+        self.previous_verdict = Some(verdict.clone());
+        Effect::PauseBeforeRestart { verdict, next: self.epoch.next(), pause }
     }
 
     /// Begins the next epoch: all nodes are asked again whether they can start, as in the first
     /// one.
-    pub(super) fn renew(&mut self) -> Vec<Effect> {
+    pub(super) fn begin_epoch(&mut self) -> Vec<Effect> {
         let cut_off = (0..).map(NodeRank).zip(&self.nodes);
         let cut_off =
-            cut_off.filter(|(node, state)| **state == NodeState::Lost || self.is_of_no_use(*node));
+            cut_off.filter(|(node, state)| **state == NodeState::Lost || self.is_unusable(*node));
         let cut_off: Vec<_> = cut_off.map(|(node, _)| node).collect();
         self.epoch = self.epoch.next();
-        self.nodes.fill(NodeState::Asked);
+        self.nodes.fill(NodeState::Preparing);
         self.ends.clear();
-        self.ended.fill(false);
+        self.has_ended.fill(false);
         self.failures = Failures::default();
-        self.began = None;
+        self.workers_started_at = None;
         self.phase = JobPhase::Preparing;
-        vec![Effect::Renew(cut_off)]
+        vec![Effect::BeginEpoch(cut_off)]
     }
 
     /// Whether the agent of a node, although it runs, cannot be used in the next epoch: without its
     /// shim it can start no worker, and on a leaving node it must not.
-    fn is_of_no_use(&self, node: NodeRank) -> bool {
-        self.has_lost(node, NodeLoss::is_of_shim) || self.is_leaving(node)
+    fn is_unusable(&self, node: NodeRank) -> bool {
+        self.has_lost(node, NodeLoss::is_shim_failure) || self.is_evicted(node)
     }
 
-    pub(super) fn is_leaving(&self, node: NodeRank) -> bool {
-        self.has_lost(node, |loss| *loss == NodeLoss::Leaves)
+    pub(super) fn is_evicted(&self, node: NodeRank) -> bool {
+        self.has_lost(node, |loss| *loss == NodeLoss::Evicted)
     }
 
     fn has_lost(&self, node: NodeRank, how: impl Fn(&NodeLoss) -> bool) -> bool {
@@ -137,13 +143,14 @@ mod tests {
         job.step(now, exit(0, WorkerExit::Code(1), now, &[15]));
         job.step(now, exit(1, WorkerExit::Code(1), now, &[15]));
         let effects = job.step(now, idle(0));
-        let [Effect::Rest { verdict, next: Epoch(1), pause }, Effect::Wake(at)] = &effects[..]
+        let [Effect::PauseBeforeRestart { verdict, next: Epoch(1), pause }, Effect::Wake(at)] =
+            &effects[..]
         else {
             panic!("{effects:?}");
         };
         assert_eq!((verdict.status, *pause, *at), (Status::Worker(7), PAUSE_MIN, now + PAUSE_MIN));
         assert_eq!(job.step(now, Event::Timer), [Effect::Wake(now + PAUSE_MIN)], "not yet");
-        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![])]);
+        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::BeginEpoch(vec![])]);
         all_ready(&mut job, now);
         assert_eq!(job.running(), 4);
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
@@ -156,24 +163,27 @@ mod tests {
     fn restart_reconnects_lost_nodes_and_nodes_without_shim() {
         let now = clock::now();
         let mut job = started(now);
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::Silent });
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LeaseExpired });
         end_epoch(&mut job, now);
-        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![NodeRank(1)])]);
+        assert_eq!(
+            job.step(now + PAUSE_MIN, Event::Timer),
+            [Effect::BeginEpoch(vec![NodeRank(1)])]
+        );
         let mut job = started(now);
-        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::ShimDied });
+        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::ShimExited });
         end_epoch(&mut job, now);
         let lost = Event::NodeLost { node: NodeRank(1), loss: NodeLoss::LinkClosed(None) };
         assert_eq!(job.step(now, lost), [Effect::Wake(now + PAUSE_MIN)], "while it rests");
         let both = vec![NodeRank(0), NodeRank(1)];
-        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(both)]);
+        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::BeginEpoch(both)]);
         let mut job = started(now);
         job.step(now, exit(2, WorkerExit::Code(7), now, &[]));
         job.step(now, exit(3, WorkerExit::Code(1), now, &[15]));
         job.step(now, idle(1));
-        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimDied });
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimExited });
         end_epoch(&mut job, now);
         let effects = job.step(now + PAUSE_MIN, Event::Timer);
-        assert_eq!(effects, [Effect::Renew(vec![NodeRank(1)])], "the shim died after `Idle`");
+        assert_eq!(effects, [Effect::BeginEpoch(vec![NodeRank(1)])], "the shim died after `Idle`");
     }
 
     #[test]
@@ -181,21 +191,23 @@ mod tests {
         let now = clock::now();
         let evicting = |now| {
             let mut job = started(now);
-            job.policy.on_term = OnTerm::EndsNode;
+            job.policy.on_term = OnTerm::EndNode;
             job
         };
-        let term = Event::SignalAt(NodeRank(1), SIGTERM);
+        let term = Event::NodeSignal(NodeRank(1), SIGTERM);
         let mut job = evicting(now);
         for _ in 0..3 {
             let effects = job.step(now, term.clone());
             assert_eq!(
                 effects[..2],
-                [Effect::Stopping(StopReason::Leaving), Effect::Signal(SIGTERM)]
+                [Effect::ReportStopping(StopReason::Eviction), Effect::Signal(SIGTERM)]
             );
             let effects = end_epoch(&mut job, now);
-            let Effect::Rest { pause, .. } = &effects[0] else { panic!("{effects:?}") };
+            let Effect::PauseBeforeRestart { pause, .. } = &effects[0] else {
+                panic!("{effects:?}")
+            };
             assert_eq!(*pause, PAUSE_MIN, "it is no crash loop");
-            let renewed = [Effect::Renew(vec![NodeRank(1)])];
+            let renewed = [Effect::BeginEpoch(vec![NodeRank(1)])];
             assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), renewed);
             all_ready(&mut job, now);
         }
@@ -203,7 +215,7 @@ mod tests {
         // The only restart after a failure that is allowed.
         job.step(now, exit(0, WorkerExit::Code(9), now, &[]));
         end_epoch(&mut job, now);
-        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::Renew(vec![])]);
+        assert_eq!(job.step(now + PAUSE_MIN, Event::Timer), [Effect::BeginEpoch(vec![])]);
         all_ready(&mut job, now);
         job.step(now, term.clone());
         end_epoch(&mut job, now);

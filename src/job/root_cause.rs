@@ -14,10 +14,10 @@ use crate::base::Rank;
 
 /// Exits by signal within this time of the first failure compete for being its cause. Later ones
 /// count as a result of stopping the job, whatever the signal.
-const WINDOW: Duration = Duration::from_millis(200);
+const COMPETITION_WINDOW: Duration = Duration::from_millis(200);
 
 /// A worker that printed a traceback longer before its exit than this has survived the exception.
-const LEAVING_MAX: Duration = Duration::from_secs(60);
+const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
 
 /// A worker that failed for a reason of its own.
 #[derive(Clone, Copy)]
@@ -40,16 +40,16 @@ pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     // A worker that was stopped may only have logged what looks like its failure.
     let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
         || !failures.nodes.is_empty()
-        || !failures.not_started.is_empty();
+        || !failures.start_failures.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
     let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
-    let not_started = failures.not_started.iter().min_by_key(|(at, ..)| *at);
+    let not_started = failures.start_failures.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
-        return of_witnesses(ends, failures);
+        return find_by_reports(ends, failures);
     };
-    let in_time = |at: Instant| at <= first + WINDOW;
+    let in_time = |at: Instant| at <= first + COMPETITION_WINDOW;
     if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
         return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
     }
@@ -62,13 +62,13 @@ pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         let is_stronger = if own.is_reported {
             other.end.is_killed_from_outside()
         } else {
-            other.end.is_violent()
+            other.end.is_killed_by_foreign_signal()
         };
         is_stronger && in_time(other.at)
     };
     let strongest = candidates.iter().filter(outranks).min_by_key(|other| other.at).unwrap_or(own);
     if strongest.end.is_own_failure() {
-        return Some(blame(strongest.end, ends, &failures.blamed));
+        return Some(follow_peer_losses(strongest.end, ends, &failures.peer_losses));
     }
     let own_failures = ends.iter().filter(|end| end.is_own_failure());
     let first = own_failures.min_by_key(|end| end.at).cloned();
@@ -81,7 +81,7 @@ fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a
     if end.exit.is_success() {
         return None;
     }
-    let was_stopped = !end.sent.is_empty();
+    let was_stopped = !end.signals_sent.is_empty();
     let by_itself = |at, is_reported| {
         let candidate = Candidate { end, at, is_reported, is_certain: true };
         end.is_own_failure().then_some(candidate)
@@ -90,15 +90,17 @@ fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a
         Some(Evidence { class: FailureClass::Own, at, is_final, .. })
             if !end.is_killed_from_outside() && !end.is_lost() =>
         {
-            let is_valid =
-                |end: Instant| *is_final || end.saturating_duration_since(*at) <= LEAVING_MAX;
+            let is_valid = |end: Instant| {
+                *is_final || end.saturating_duration_since(*at) <= EXIT_AFTER_TRACEBACK_MAX
+            };
             if end.is_own_failure() {
                 let at = if is_valid(end.at) { (*at).min(end.at) } else { end.at };
                 return by_itself(at, true);
             }
             // The worker was already exiting when it was stopped.
-            let was_leaving =
-                failures.stopped_at.is_none_or(|stop| *at <= stop + WINDOW && is_valid(stop));
+            let was_leaving = failures
+                .stopped_at
+                .is_none_or(|stop| *at <= stop + COMPETITION_WINDOW && is_valid(stop));
             let candidate = Candidate { end, at: *at, is_reported: true, is_certain: *is_final };
             (was_stopped && was_leaving).then_some(candidate)
         }
@@ -113,27 +115,32 @@ fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a
 
 /// The cause where all failed workers had lost their peers: the ranks that left the collective, if
 /// they can be determined, else the rank that noticed it first.
-fn of_witnesses(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
+fn find_by_reports(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
     let by_itself = ends.iter().filter(|end| end.is_own_failure());
     let Some(first) = by_itself.min_by_key(|end| end.at) else {
         // All failed only after they were stopped: the earliest exit is the best evidence.
         let failed = ends.iter().filter(|end| !end.exit.is_success());
         return failed.min_by_key(|end| end.at).cloned().map(FailureCause::Worker);
     };
-    if failures.blamed.iter().any(|(reporter, _)| *reporter == first.rank) {
-        return Some(blame(first, ends, &failures.blamed));
+    if failures.peer_losses.iter().any(|(reporter, _)| *reporter == first.rank) {
+        return Some(follow_peer_losses(first, ends, &failures.peer_losses));
     }
-    match missing(ends, failures) {
-        Some((ranks, reported)) => {
-            Some(FailureCause::Missing { ranks, reported, first: first.clone() })
-        }
+    match find_missing_ranks(ends, failures) {
+        Some((ranks, reported)) => Some(FailureCause::MissingRanks {
+            ranks,
+            reported_class: reported,
+            first: first.clone(),
+        }),
         None => Some(FailureCause::Worker(first.clone())),
     }
 }
 
 /// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
 /// else those that still ran and reported nothing.
-fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, FailureClass)> {
+fn find_missing_ranks(
+    ends: &[WorkerEnd],
+    failures: &Failures,
+) -> Option<(Vec<Rank>, FailureClass)> {
     let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
     let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
     let is_late = has(FailureClass::TimedOut);
@@ -148,7 +155,7 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
         return Some((named, FailureClass::TimedOut));
     }
     // A rank that exited with 0 left the others before any of them was stopped.
-    if ends.iter().any(|end| end.exit.is_success() && end.sent.is_empty()) {
+    if ends.iter().any(|end| end.exit.is_success() && end.signals_sent.is_empty()) {
         return None;
     }
     let is_witness = |end: &&WorkerEnd| {
@@ -157,7 +164,10 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
     let witnesses = ends.iter().filter(is_witness).count();
     let is_silent = |end: &&WorkerEnd| {
         let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
-        says_nothing && !end.sent.is_empty() && !end.is_violent() && !end.is_lost()
+        says_nothing
+            && !end.signals_sent.is_empty()
+            && !end.is_killed_by_foreign_signal()
+            && !end.is_lost()
     };
     let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
     // Many silent ranks were stopped before they could report anything: their silence is no
@@ -174,12 +184,15 @@ fn missing(ends: &[WorkerEnd], failures: &Failures) -> Option<(Vec<Rank>, Failur
 
 /// The cause where workers do not need each other and no failure follows from another: the greatest
 /// status, of equal ones that of the lowest rank or node, whatever the order of the events.
-pub(super) fn greatest(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
+pub(super) fn find_greatest_status(
+    ends: &[WorkerEnd],
+    failures: &Failures,
+) -> Option<FailureCause> {
     let nodes = failures
         .nodes
         .iter()
         .map(|(_, node, loss)| (node.0, FailureCause::Node { node: *node, loss: loss.clone() }));
-    let not_started = failures.not_started.iter().map(|(_, rank, failure)| {
+    let not_started = failures.start_failures.iter().map(|(_, rank, failure)| {
         (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
     });
     let failed = ends.iter().filter(|end| !end.exit.is_success());
@@ -191,7 +204,11 @@ pub(super) fn greatest(ends: &[WorkerEnd], failures: &Failures) -> Option<Failur
 
 /// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
 /// one that gave up and was about to exit when remuda stopped it.
-fn blame(first: &WorkerEnd, ends: &[WorkerEnd], blamed: &[(Rank, Rank)]) -> FailureCause {
+fn follow_peer_losses(
+    first: &WorkerEnd,
+    ends: &[WorkerEnd],
+    blamed: &[(Rank, Rank)],
+) -> FailureCause {
     let mut end = first;
     for _ in 0..ends.len() {
         let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
@@ -199,8 +216,8 @@ fn blame(first: &WorkerEnd, ends: &[WorkerEnd], blamed: &[(Rank, Rank)]) -> Fail
         };
         match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
             Some(other) if other.rank == first.rank => break,
-            Some(other) if other.is_of_our_making() => {
-                return FailureCause::GaveUp { rank: other.rank, told: end.clone() };
+            Some(other) if other.is_killed_by_remuda() => {
+                return FailureCause::GaveUp { rank: other.rank, detector: end.clone() };
             }
             Some(other) => end = other,
             None => break,
@@ -220,7 +237,7 @@ mod tests {
 
     fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> WorkerEnd {
         let at = start + Duration::from_millis(at_ms);
-        WorkerEnd { rank: Rank(rank), exit, at, sent: sent.to_vec() }
+        WorkerEnd { rank: Rank(rank), exit, at, signals_sent: sent.to_vec() }
     }
 
     fn signal(signal: i32) -> WorkerExit {
@@ -235,7 +252,7 @@ mod tests {
     #[track_caller]
     fn check_blaming(ends: &[WorkerEnd], blamed: &[(u32, u32)], rank: u32) {
         let blamed = blamed.iter().map(|(reporter, peer)| (Rank(*reporter), Rank(*peer))).collect();
-        match find(ends, &Failures { blamed, ..Failures::default() }) {
+        match find(ends, &Failures { peer_losses: blamed, ..Failures::default() }) {
             Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
             other => panic!("expected rank {rank}, found {other:?}"),
         }
@@ -249,7 +266,7 @@ mod tests {
                 .zip(codes)
                 .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
                 .collect();
-            greatest(&ends, &Failures::default()).map(|cause| match cause {
+            find_greatest_status(&ends, &Failures::default()).map(|cause| match cause {
                 FailureCause::Worker(end) => {
                     (end.rank.0, FailureCause::Worker(end).status().code())
                 }
@@ -310,9 +327,10 @@ mod tests {
         let now = clock::now();
         let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
         let blamed = vec![(Rank(1), Rank(2))];
-        let cause = find(&ends, &Failures { blamed, ..Failures::default() }).expect("a cause");
+        let cause =
+            find(&ends, &Failures { peer_losses: blamed, ..Failures::default() }).expect("a cause");
         assert!(
-            matches!(&cause, FailureCause::GaveUp { rank: Rank(2), told } if told.rank == Rank(1))
+            matches!(&cause, FailureCause::GaveUp { rank: Rank(2), detector } if detector.rank == Rank(1))
         );
         assert_eq!(cause.status().code(), 3);
     }
@@ -329,7 +347,7 @@ mod tests {
         let ends = [end(1, signal(15), 31_000, &[15], now)];
         let find_with = |head| {
             let evidence = BTreeMap::from([(Rank(1), traceback(now, head))]);
-            let nodes = vec![(later, NodeRank(1), NodeLoss::Silent)];
+            let nodes = vec![(later, NodeRank(1), NodeLoss::LeaseExpired)];
             let stopped_at = Some(later);
             find(&ends, &Failures { nodes, evidence, stopped_at, ..Failures::default() })
         };
@@ -378,7 +396,7 @@ mod tests {
         let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
         let lost = |after_ms| {
             let at = now + Duration::from_millis(after_ms);
-            let nodes = vec![(at, NodeRank(1), NodeLoss::Silent)];
+            let nodes = vec![(at, NodeRank(1), NodeLoss::LeaseExpired)];
             find(&ends, &Failures { nodes, ..Failures::default() })
         };
         assert!(matches!(lost(100), Some(FailureCause::Node { .. })));

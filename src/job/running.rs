@@ -9,39 +9,39 @@ use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Rank};
 
 impl Job {
-    pub(super) fn exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
+    pub(super) fn on_worker_exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {
         // The exit of a worker of a lost node may have been sent before the loss.
-        if self.ended[end.rank.index()] {
+        if self.has_ended[end.rank.index()] {
             return Vec::new();
         }
         let (rank, failed) = (end.rank, !end.exit.is_success());
-        self.ended[rank.index()] = true;
+        self.has_ended[rank.index()] = true;
         self.ends.push(end);
         if !failed {
             return Vec::new();
         }
-        let mut effects = self.fail(now);
+        let mut effects = self.on_failure(now);
         if !effects.is_empty() {
             effects.insert(0, Effect::ShowOnly(rank));
         }
         effects
     }
 
-    pub(super) fn fail(&mut self, now: Instant) -> Vec<Effect> {
+    pub(super) fn on_failure(&mut self, now: Instant) -> Vec<Effect> {
         match self.policy.failure {
             OnFailure::StopAll => self.stop(now, StopReason::Failure, SIGTERM),
             OnFailure::LetRun => Vec::new(),
         }
     }
 
-    pub(super) fn peer_lost(&mut self, rank: Rank, peer: Rank) -> Vec<Effect> {
-        self.failures.blamed.push((rank, peer));
+    pub(super) fn on_peer_lost(&mut self, rank: Rank, peer: Rank) -> Vec<Effect> {
+        self.failures.peer_losses.push((rank, peer));
         Vec::new()
     }
 
     /// Handles a node without remaining processes. Workers whose exit it did not report are lost:
     /// success needs the exit of every worker.
-    pub(super) fn node_idle(
+    pub(super) fn on_node_idle(
         &mut self,
         now: Instant,
         node: NodeRank,
@@ -50,7 +50,7 @@ impl Job {
         self.is_dirty |= !is_clean;
         if self.nodes[node.index()] != NodeState::Lost {
             self.nodes[node.index()] = NodeState::Idle;
-            self.lose_workers_of(node, now);
+            self.mark_workers_lost(node, now);
         }
         Vec::new()
     }
@@ -82,7 +82,7 @@ mod tests {
             effects,
             [
                 Effect::ShowOnly(Rank(3)),
-                Effect::Stopping(StopReason::Failure),
+                Effect::ReportStopping(StopReason::Failure),
                 Effect::Signal(SIGTERM),
                 Effect::Wake(now + GRACE)
             ]

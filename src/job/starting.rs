@@ -9,7 +9,7 @@ use super::state::{Job, JobPhase, NodeState};
 use crate::base::{NodeRank, Rank, Status};
 
 impl Job {
-    pub(super) fn node_answered(
+    pub(super) fn on_node_answer(
         &mut self,
         now: Instant,
         node: NodeRank,
@@ -19,7 +19,7 @@ impl Job {
         if self.nodes[node.index()] == NodeState::Lost {
             return Vec::new();
         }
-        assert_eq!(self.nodes[node.index()], NodeState::Asked, "a node answers once");
+        assert_eq!(self.nodes[node.index()], NodeState::Preparing, "a node answers once");
         self.nodes[node.index()] = answer;
         self.start_if_all_ready(now)
     }
@@ -28,23 +28,23 @@ impl Job {
     /// that run on whatever happens to the others start where they can.
     pub(super) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
         let preparing = matches!(self.phase, JobPhase::Preparing);
-        if !preparing || self.nodes.contains(&NodeState::Asked) {
+        if !preparing || self.nodes.contains(&NodeState::Preparing) {
             return Vec::new();
         }
         let can_start = match self.policy.failure {
             OnFailure::StopAll => self.nodes.iter().all(|node| *node == NodeState::Ready),
             OnFailure::LetRun => self.nodes.contains(&NodeState::Ready),
         };
-        if can_start && self.epoch < self.fresh {
-            return vec![self.skip()];
+        if can_start && self.epoch < self.first_unused_epoch {
+            return vec![self.skip_used_epochs()];
         }
         if can_start {
-            self.run_who_is_ready();
+            self.mark_ready_nodes_running();
             self.phase = JobPhase::Running;
-            self.began = Some(now);
+            self.workers_started_at = Some(now);
             return vec![Effect::Start];
         }
-        if let Some(before) = self.before.take() {
+        if let Some(before) = self.previous_verdict.take() {
             // The failure that made the restart necessary is the cause; the launcher keeps the
             // reasons why the restart was refused.
             self.phase = JobPhase::Done(before);
@@ -68,34 +68,34 @@ impl Job {
 
     /// Skips the epochs that a previous launcher began, so that what is left of them cannot be
     /// taken for a part of this one.
-    fn skip(&mut self) -> Effect {
-        self.epoch = self.fresh;
-        self.nodes.fill(NodeState::Asked);
-        Effect::Skip(self.epoch)
+    fn skip_used_epochs(&mut self) -> Effect {
+        self.epoch = self.first_unused_epoch;
+        self.nodes.fill(NodeState::Preparing);
+        Effect::SkipToEpoch(self.epoch)
     }
 
     /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
     /// ended.
-    fn run_who_is_ready(&mut self) {
+    fn mark_ready_nodes_running(&mut self) {
         for (node, index) in self.node_of_rank.iter().zip(0..) {
-            self.ended[index] |= self.nodes[node.index()] != NodeState::Ready;
+            self.has_ended[index] |= self.nodes[node.index()] != NodeState::Ready;
         }
         for node in &mut self.nodes {
             *node = if *node == NodeState::Ready { NodeState::Running } else { NodeState::Lost };
         }
     }
 
-    pub(super) fn not_started(
+    pub(super) fn on_worker_not_started(
         &mut self,
         now: Instant,
         rank: Rank,
         failure: StartFailure,
     ) -> Vec<Effect> {
-        if self.ended[rank.index()] {
+        if self.has_ended[rank.index()] {
             return Vec::new();
         }
-        self.failures.not_started.push((now, rank, failure));
-        self.fail(now)
+        self.failures.start_failures.push((now, rank, failure));
+        self.on_failure(now)
     }
 }
 
@@ -118,10 +118,10 @@ mod tests {
     fn replacement_launcher_skips_used_epochs() {
         let now = clock::now();
         let mut job = preparing(2);
-        assert_eq!(job.step(now, Event::Fresh { epoch: Epoch(3), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 }), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), []);
-        assert_eq!(job.step(now, Event::Fresh { epoch: Epoch(2), uncharged: 0 }), []);
-        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Skip(Epoch(3))]);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(2), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
         assert_eq!(job.epoch(), Epoch(3));
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);

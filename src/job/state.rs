@@ -14,37 +14,37 @@ pub struct Job {
     pub(super) policy: Policy,
     pub(super) epoch: Epoch,
     /// The first epoch in which no node has taken part.
-    pub(super) fresh: Epoch,
+    pub(super) first_unused_epoch: Epoch,
     /// Number of epochs that did not follow a failure.
     pub(super) uncharged: u32,
     /// When the workers of this epoch were started.
-    pub(super) began: Option<Instant>,
+    pub(super) workers_started_at: Option<Instant>,
     /// Number of consecutive epochs that failed soon after their start.
     pub(super) short_epochs: u32,
     /// Verdict of the previous epoch.
-    pub(super) before: Option<Verdict>,
+    pub(super) previous_verdict: Option<Verdict>,
     /// Node of each rank, in the order of the nodes.
     pub(super) node_of_rank: Vec<NodeRank>,
     pub(super) nodes: Vec<NodeState>,
     pub(super) ends: Vec<WorkerEnd>,
-    pub(super) ended: Vec<bool>,
+    pub(super) has_ended: Vec<bool>,
     pub(super) failures: Failures,
     /// Whether a process could not be killed.
     pub(super) is_dirty: bool,
     /// Requests to end that the launcher received.
     pub(super) requests: Requests,
     /// Requests to end that remuda's processes on nodes received; they count like the launcher's.
-    pub(super) requests_at: BTreeMap<NodeRank, u32>,
+    pub(super) node_request_counts: BTreeMap<NodeRank, u32>,
     /// The largest number of requests that one process received: a scheduler that signals every
     /// node makes one request.
-    pub(super) asked: u32,
+    pub(super) request_count: u32,
     pub(super) phase: JobPhase,
 }
 
 /// A node in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeState {
-    Asked,
+    Preparing,
     Ready,
     Refused,
     Running,
@@ -61,12 +61,12 @@ pub(super) enum JobPhase {
         stage: StopStage,
     },
     /// All workers have exited, and their reports are being collected.
-    Concluding {
+    CollectingEvidence {
         reason: StopReason,
         until: Instant,
     },
     /// The pause between two epochs.
-    Resting {
+    PausedBeforeRestart {
         until: Instant,
     },
     Done(Verdict),
@@ -90,20 +90,20 @@ impl Job {
         Self {
             policy,
             epoch: Epoch(0),
-            fresh: Epoch(0),
+            first_unused_epoch: Epoch(0),
             uncharged: 0,
-            began: None,
+            workers_started_at: None,
             short_epochs: 0,
-            before: None,
+            previous_verdict: None,
             node_of_rank,
-            nodes: vec![NodeState::Asked; count],
+            nodes: vec![NodeState::Preparing; count],
             ends: Vec::new(),
-            ended,
+            has_ended: ended,
             failures: Failures::default(),
             is_dirty: false,
             requests: Requests::default(),
-            requests_at: BTreeMap::new(),
-            asked: 0,
+            node_request_counts: BTreeMap::new(),
+            request_count: 0,
             phase: JobPhase::Preparing,
         }
     }
@@ -120,7 +120,7 @@ impl Job {
     pub fn is_stopping(&self) -> bool {
         matches!(
             self.phase,
-            JobPhase::Stopping { .. } | JobPhase::Concluding { .. } | JobPhase::Done(_)
+            JobPhase::Stopping { .. } | JobPhase::CollectingEvidence { .. } | JobPhase::Done(_)
         )
     }
 
@@ -142,14 +142,14 @@ impl Job {
     /// Whether a node may answer whether it can start: it has not answered, or it was lost
     /// meanwhile.
     pub fn may_answer(&self, node: NodeRank) -> bool {
-        matches!(self.nodes[node.index()], NodeState::Asked | NodeState::Lost)
+        matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Lost)
     }
 
     /// Whether a node has been asked to start its workers.
     pub fn has_started(&self, node: NodeRank) -> bool {
         match self.nodes[node.index()] {
             NodeState::Running | NodeState::Idle | NodeState::Lost => true,
-            NodeState::Asked | NodeState::Ready | NodeState::Refused => false,
+            NodeState::Preparing | NodeState::Ready | NodeState::Refused => false,
         }
     }
 
@@ -160,17 +160,17 @@ impl Job {
 
     /// Number of workers that have been started and not yet been lost, as far as is known.
     pub fn running(&self) -> usize {
-        if matches!(self.phase, JobPhase::Preparing | JobPhase::Resting { .. }) {
+        if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
             return 0;
         }
         let lost = |node: &NodeRank| self.failures.nodes.iter().any(|(_, lost, _)| lost == node);
-        let over = |rank: Rank| self.ended[rank.index()] || self.never_started(rank);
+        let over = |rank: Rank| self.has_ended[rank.index()] || self.has_failed_to_start(rank);
         let ranks = (0..).map(Rank).zip(&self.node_of_rank);
         ranks.filter(|(rank, node)| !over(*rank) && !lost(node)).count()
     }
 
-    pub(super) fn never_started(&self, rank: Rank) -> bool {
-        self.failures.not_started.iter().any(|(_, other, _)| *other == rank)
+    pub(super) fn has_failed_to_start(&self, rank: Rank) -> bool {
+        self.failures.start_failures.iter().any(|(_, other, _)| *other == rank)
     }
 
     /// Applies an event to the job and returns the effects: the only place where the job changes.
@@ -179,29 +179,29 @@ impl Job {
             return Vec::new();
         }
         let mut effects = match event {
-            Event::Ready(node) => self.node_answered(now, node, NodeState::Ready),
-            Event::Refused(node) => self.node_answered(now, node, NodeState::Refused),
-            Event::Fresh { epoch, uncharged } => {
-                self.fresh = self.fresh.max(epoch);
+            Event::Ready(node) => self.on_node_answer(now, node, NodeState::Ready),
+            Event::Refused(node) => self.on_node_answer(now, node, NodeState::Refused),
+            Event::EarlierEpochs { epoch, uncharged } => {
+                self.first_unused_epoch = self.first_unused_epoch.max(epoch);
                 self.uncharged = self.uncharged.max(uncharged);
                 Vec::new()
             }
             Event::Started(_) => Vec::new(),
-            Event::NotStarted { rank, failure } => self.not_started(now, rank, failure),
-            Event::PeerLost { rank, peer } => self.peer_lost(rank, peer),
-            Event::Exited(end) => self.exited(now, end),
-            Event::Evidence(evidence) => self.conclude_with(now, evidence),
-            Event::Idle { node, is_clean } => self.node_idle(now, node, is_clean),
-            Event::NodeLost { node, loss } => self.node_lost(now, node, loss),
-            Event::Silent(nodes) => self.fell_silent(now, &nodes),
-            Event::Signal(signal) => self.signalled(now, signal),
-            Event::SignalAt(node, signal) => self.signalled_at(now, node, signal),
-            Event::TimedOut => self.timed_out(now),
-            Event::Timer => self.wake(now),
-            Event::StoodStill(time) => self.put_off(time),
+            Event::NotStarted { rank, failure } => self.on_worker_not_started(now, rank, failure),
+            Event::PeerLost { rank, peer } => self.on_peer_lost(rank, peer),
+            Event::Exited(end) => self.on_worker_exited(now, end),
+            Event::Evidence(evidence) => self.on_evidence(now, evidence),
+            Event::Idle { node, is_clean } => self.on_node_idle(now, node, is_clean),
+            Event::NodeLost { node, loss } => self.on_node_lost(now, node, loss),
+            Event::LeaseExpired(nodes) => self.on_leases_expired(now, &nodes),
+            Event::Signal(signal) => self.on_signal(now, signal),
+            Event::NodeSignal(node, signal) => self.on_node_signal(now, node, signal),
+            Event::TimedOut => self.on_timeout(now),
+            Event::Timer => self.on_timer(now),
+            Event::Suspended(time) => self.postpone_deadlines(time),
         };
         effects.extend(self.end_epoch_if_over(now));
-        effects.extend(self.next_wake().map(Effect::Wake));
+        effects.extend(self.next_deadline().map(Effect::Wake));
         effects
     }
 }

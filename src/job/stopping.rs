@@ -14,101 +14,108 @@ pub(super) const SIGKILL: i32 = 9;
 pub(super) const SIGTERM: i32 = 15;
 
 /// Time after which an unconfirmed kill is given up and reported.
-const UNDEAD_LIMIT: Duration = Duration::from_secs(10);
+const KILL_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Job {
     /// Handles a signal that the launcher received.
-    pub(super) fn signalled(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
-        match self.requests.note(now) {
-            Some(count) => self.requested(now, count, signal),
+    pub(super) fn on_signal(&mut self, now: Instant, signal: i32) -> Vec<Effect> {
+        match self.requests.record(now) {
+            Some(count) => self.on_request(now, count, signal),
             None => Vec::new(),
         }
     }
 
     /// Handles a signal that a process of remuda on a node received; it merges signals into
     /// requests as the launcher does.
-    pub(super) fn signalled_at(&mut self, now: Instant, at: NodeRank, signal: i32) -> Vec<Effect> {
-        if signal == SIGTERM && self.does_without(at) {
-            return self.let_go(now, at);
+    pub(super) fn on_node_signal(
+        &mut self,
+        now: Instant,
+        at: NodeRank,
+        signal: i32,
+    ) -> Vec<Effect> {
+        if signal == SIGTERM && self.can_replace_running_node(at) {
+            return self.evict(now, at);
         }
-        if signal == SIGTERM && self.lets_leave_early(at) {
-            return self.await_others(vec![at]);
+        if signal == SIGTERM && self.may_leave_before_start(at) {
+            return self.await_replacements(vec![at]);
         }
-        let count = self.requests_at.entry(at).or_default();
+        let count = self.node_request_counts.entry(at).or_default();
         *count += 1;
         let count = *count;
-        self.requested(now, count, signal)
+        self.on_request(now, count, signal)
     }
 
     /// Whether the job goes on with another node in the place of this one.
-    fn does_without(&self, node: NodeRank) -> bool {
+    fn can_replace_running_node(&self, node: NodeRank) -> bool {
         let goes_on = match &self.phase {
-            JobPhase::Running | JobPhase::Resting { .. } => true,
+            JobPhase::Running | JobPhase::PausedBeforeRestart { .. } => true,
             JobPhase::Stopping { reason, .. } => {
-                matches!(reason, StopReason::Failure | StopReason::Leaving)
+                matches!(reason, StopReason::Failure | StopReason::Eviction)
             }
-            JobPhase::Preparing | JobPhase::Concluding { .. } | JobPhase::Done(_) => false,
+            JobPhase::Preparing | JobPhase::CollectingEvidence { .. } | JobPhase::Done(_) => false,
         };
         goes_on
             && node != NodeRank(0)
-            && self.asked == 0
-            && self.policy.on_term == OnTerm::EndsNode
+            && self.request_count == 0
+            && self.policy.on_term == OnTerm::EndNode
             && self.has_restarts_left()
     }
 
     /// Whether a node may leave before the start: nothing was started there, so no restart is
     /// needed.
-    fn lets_leave_early(&self, node: NodeRank) -> bool {
-        self.asked == 0 && self.policy.on_term == OnTerm::EndsNode && self.awaits_another(node)
+    fn may_leave_before_start(&self, node: NodeRank) -> bool {
+        self.request_count == 0
+            && self.policy.on_term == OnTerm::EndNode
+            && self.may_be_replaced(node)
     }
 
     /// Stops all workers because a node leaves: its workers and the others need each other.
-    fn let_go(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
-        if !self.is_leaving(node) {
-            self.failures.nodes.push((now, node, NodeLoss::Leaves));
+    fn evict(&mut self, now: Instant, node: NodeRank) -> Vec<Effect> {
+        if !self.is_evicted(node) {
+            self.failures.nodes.push((now, node, NodeLoss::Evicted));
         }
-        self.stop(now, StopReason::Leaving, SIGTERM)
+        self.stop(now, StopReason::Eviction, SIGTERM)
     }
 
     /// Handles a request to end. First: stop the workers. Second: kill them. Third: exit.
-    fn requested(&mut self, now: Instant, count: u32, signal: i32) -> Vec<Effect> {
-        if count <= self.asked {
+    fn on_request(&mut self, now: Instant, count: u32, signal: i32) -> Vec<Effect> {
+        if count <= self.request_count {
             return Vec::new();
         }
-        self.asked = count;
+        self.request_count = count;
         match &self.phase {
-            JobPhase::Preparing | JobPhase::Resting { .. } => {
-                self.phase = JobPhase::Done(self.verdict_of(StopReason::Signal(signal)));
+            JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. } => {
+                self.phase = JobPhase::Done(self.verdict_for(StopReason::Signal(signal)));
                 Vec::new()
             }
             JobPhase::Running => self.stop(now, StopReason::Signal(signal), signal),
             // The job is being stopped already, but not at the request of the user.
-            JobPhase::Stopping { stage, .. } if self.asked == 1 => match stage {
+            JobPhase::Stopping { stage, .. } if self.request_count == 1 => match stage {
                 StopStage::Killed { .. } => Vec::new(),
                 StopStage::Warned { .. }
                 | StopStage::Interrupted { .. }
                 | StopStage::Terminated { .. } => {
-                    vec![Effect::Stopping(StopReason::Signal(signal)), Effect::Signal(signal)]
+                    vec![Effect::ReportStopping(StopReason::Signal(signal)), Effect::Signal(signal)]
                 }
             },
-            JobPhase::Stopping { stage, .. } if self.asked == 2 => match stage {
+            JobPhase::Stopping { stage, .. } if self.request_count == 2 => match stage {
                 StopStage::Killed { .. } => Vec::new(),
                 StopStage::Warned { .. }
                 | StopStage::Interrupted { .. }
                 | StopStage::Terminated { .. } => self.kill(now),
             },
             // If all workers have exited already, a request only ends the waiting.
-            JobPhase::Stopping { reason, .. } | JobPhase::Concluding { reason, .. } => {
-                self.phase = JobPhase::Done(self.verdict_of(*reason));
+            JobPhase::Stopping { reason, .. } | JobPhase::CollectingEvidence { reason, .. } => {
+                self.phase = JobPhase::Done(self.verdict_for(*reason));
                 Vec::new()
             }
             JobPhase::Done(_) => Vec::new(),
         }
     }
 
-    pub(super) fn timed_out(&mut self, now: Instant) -> Vec<Effect> {
-        if matches!(self.phase, JobPhase::Preparing | JobPhase::Resting { .. }) {
-            self.phase = JobPhase::Done(self.verdict_of(StopReason::Timeout));
+    pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Effect> {
+        if matches!(self.phase, JobPhase::Preparing | JobPhase::PausedBeforeRestart { .. }) {
+            self.phase = JobPhase::Done(self.verdict_for(StopReason::Timeout));
         }
         self.stop(now, StopReason::Timeout, SIGTERM)
     }
@@ -131,7 +138,7 @@ impl Job {
         };
         self.phase = JobPhase::Stopping { reason, stage };
         self.failures.stopped_at = Some(now);
-        vec![Effect::Stopping(reason), effect]
+        vec![Effect::ReportStopping(reason), effect]
     }
 
     /// The warning signal for the workers. There is none after Ctrl-C, where the user expects no
@@ -140,17 +147,17 @@ impl Job {
     fn warning(&self, reason: StopReason, signal: i32) -> Option<Warning> {
         match reason {
             StopReason::Failure => None,
-            StopReason::Leaving | StopReason::Timeout | StopReason::Signal(_) => {
+            StopReason::Eviction | StopReason::Timeout | StopReason::Signal(_) => {
                 self.policy.warning.filter(|_| signal != SIGINT)
             }
         }
     }
 
     /// Ends a pause or a wait for evidence whose time has come, or escalates the stop.
-    pub(super) fn wake(&mut self, now: Instant) -> Vec<Effect> {
+    pub(super) fn on_timer(&mut self, now: Instant) -> Vec<Effect> {
         match self.phase {
-            JobPhase::Resting { until } if until <= now => self.renew(),
-            JobPhase::Concluding { reason, until } if until <= now => {
+            JobPhase::PausedBeforeRestart { until } if until <= now => self.begin_epoch(),
+            JobPhase::CollectingEvidence { reason, until } if until <= now => {
                 self.conclude(now, reason).into_iter().collect()
             }
             _ => self.escalate(now),
@@ -173,14 +180,16 @@ impl Job {
             StopStage::Terminated { kill_at } if kill_at <= now => self.kill(now),
             StopStage::Killed { give_up_at } if give_up_at <= now => {
                 let reason = *reason;
-                self.conclude_or_ask(now, reason).into_iter().collect()
+                self.conclude_or_collect_evidence(now, reason).into_iter().collect()
             }
             _ => Vec::new(),
         }
     }
 
-    pub(super) fn put_off(&mut self, time: Duration) -> Vec<Effect> {
-        if let JobPhase::Resting { until } | JobPhase::Concluding { until, .. } = &mut self.phase {
+    pub(super) fn postpone_deadlines(&mut self, time: Duration) -> Vec<Effect> {
+        if let JobPhase::PausedBeforeRestart { until }
+        | JobPhase::CollectingEvidence { until, .. } = &mut self.phase
+        {
             *until += time;
         }
         if let JobPhase::Stopping { stage, .. } = &mut self.phase {
@@ -199,14 +208,15 @@ impl Job {
 
     pub(super) fn kill(&mut self, now: Instant) -> Vec<Effect> {
         if let JobPhase::Stopping { stage, .. } = &mut self.phase {
-            *stage = StopStage::Killed { give_up_at: now + UNDEAD_LIMIT };
+            *stage = StopStage::Killed { give_up_at: now + KILL_CONFIRM_TIMEOUT };
         }
-        vec![Effect::Killing, Effect::Kill]
+        vec![Effect::ReportKilling, Effect::Kill]
     }
 
-    pub(super) fn next_wake(&self) -> Option<Instant> {
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         match self.phase {
-            JobPhase::Resting { until } | JobPhase::Concluding { until, .. } => Some(until),
+            JobPhase::PausedBeforeRestart { until }
+            | JobPhase::CollectingEvidence { until, .. } => Some(until),
             JobPhase::Stopping { stage, .. } => Some(match stage {
                 StopStage::Warned { ask_at, .. } => ask_at,
                 StopStage::Interrupted { term_at, .. } => term_at,
@@ -223,7 +233,7 @@ mod tests {
     use super::*;
     use crate::base::{NodeRank, Status, WorkerExit, clock};
     use crate::job::testing::{GRACE, exit, idle, preparing, running};
-    use crate::job::{Event, SAME_REQUEST};
+    use crate::job::{Event, REQUEST_MERGE_INTERVAL};
 
     #[test]
     fn worker_ignoring_sigterm_is_killed_after_grace() {
@@ -232,7 +242,7 @@ mod tests {
         job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
         assert_eq!(job.step(now + GRACE / 2, Event::Timer), [Effect::Wake(now + GRACE)]);
         let effects = job.step(now + GRACE, Event::Timer);
-        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
+        assert_eq!(effects[..2], [Effect::ReportKilling, Effect::Kill]);
     }
 
     #[test]
@@ -265,8 +275,8 @@ mod tests {
         assert_eq!(effects[2], Effect::Signal(SIGTERM));
         let mut job = warned();
         job.step(now, Event::Signal(SIGTERM));
-        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGTERM));
-        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + REQUEST_MERGE_INTERVAL, Event::Signal(SIGTERM));
+        assert_eq!(effects[..2], [Effect::ReportKilling, Effect::Kill]);
     }
 
     #[test]
@@ -275,11 +285,11 @@ mod tests {
         let mut job = running(1, now);
         job.step(now, Event::Signal(SIGINT));
         let (pause, later) = (3 * GRACE, now + 3 * GRACE);
-        let effects = job.step(later, Event::StoodStill(pause));
+        let effects = job.step(later, Event::Suspended(pause));
         assert_eq!(effects, [Effect::Wake(later + GRACE / 2)]);
         let effects = job.step(later + GRACE / 2, Event::Timer);
         assert_eq!(effects, [Effect::Signal(SIGTERM), Effect::Wake(later + GRACE)]);
-        assert_eq!(running(1, now).step(now, Event::StoodStill(pause)), []);
+        assert_eq!(running(1, now).step(now, Event::Suspended(pause)), []);
     }
 
     #[test]
@@ -287,10 +297,10 @@ mod tests {
         let now = clock::now();
         let mut job = running(2, now);
         job.step(now, Event::Signal(SIGINT));
-        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGINT));
-        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + REQUEST_MERGE_INTERVAL, Event::Signal(SIGINT));
+        assert_eq!(effects[..2], [Effect::ReportKilling, Effect::Kill]);
         job.step(now, idle(0));
-        job.step(now + 2 * SAME_REQUEST, Event::Signal(SIGINT));
+        job.step(now + 2 * REQUEST_MERGE_INTERVAL, Event::Signal(SIGINT));
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Interrupted(SIGINT));
         assert_eq!(verdict.unconfirmed, [NodeRank(1)]);
@@ -304,24 +314,24 @@ mod tests {
         let effects = job.step(now, Event::Signal(SIGINT));
         assert_eq!(
             effects[..2],
-            [Effect::Stopping(StopReason::Signal(SIGINT)), Effect::Signal(SIGINT)]
+            [Effect::ReportStopping(StopReason::Signal(SIGINT)), Effect::Signal(SIGINT)]
         );
-        let effects = job.step(now + SAME_REQUEST, Event::Signal(SIGINT));
-        assert_eq!(effects[..2], [Effect::Killing, Effect::Kill]);
+        let effects = job.step(now + REQUEST_MERGE_INTERVAL, Event::Signal(SIGINT));
+        assert_eq!(effects[..2], [Effect::ReportKilling, Effect::Kill]);
     }
 
     #[test]
     fn simultaneous_signals_to_all_nodes_are_one_request() {
         let now = clock::now();
         let mut job = running(2, now);
-        let at = |node| Event::SignalAt(NodeRank(node), SIGTERM);
+        let at = |node| Event::NodeSignal(NodeRank(node), SIGTERM);
         let asked = job.step(now, Event::Signal(SIGTERM));
         assert_eq!(asked[1], Effect::Signal(SIGTERM));
         let is_new = |effects: Vec<Effect>| effects != [Effect::Wake(now + GRACE)];
         assert!(!is_new(job.step(now, Event::Signal(SIGTERM))), "timeout signals twice");
         assert!(!is_new(job.step(now + GRACE / 2, at(0))), "a scheduler signals every node");
         assert!(!is_new(job.step(now + GRACE / 2, at(1))), "a scheduler signals every node");
-        assert_eq!(job.step(now + GRACE / 2, at(1))[..2], [Effect::Killing, Effect::Kill]);
+        assert_eq!(job.step(now + GRACE / 2, at(1))[..2], [Effect::ReportKilling, Effect::Kill]);
     }
 
     #[test]
@@ -337,7 +347,7 @@ mod tests {
         let mut job = running(1, now);
         job.step(now, Event::TimedOut);
         job.step(now + GRACE, Event::Timer);
-        job.step(now + GRACE + UNDEAD_LIMIT, Event::Timer);
+        job.step(now + GRACE + KILL_CONFIRM_TIMEOUT, Event::Timer);
         let verdict = job.verdict().expect("over");
         assert_eq!(verdict.status, Status::Timeout);
         assert_eq!(verdict.unconfirmed, [NodeRank(0)]);

@@ -15,8 +15,8 @@ pub(super) fn policy() -> Policy {
         failure: OnFailure::StopAll,
         restarts_max: 0,
         warning: None,
-        on_term: OnTerm::EndsJob,
-        early_loss: OnEarlyLoss::EndsJob,
+        on_term: OnTerm::EndJob,
+        early_loss: OnEarlyLoss::EndJob,
         has_evidence: false,
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn running(nodes: u32, now: Instant) -> Job {
 }
 
 pub(super) fn exit(rank: u32, exit: WorkerExit, at: Instant, sent: &[i32]) -> Event {
-    Event::Exited(WorkerEnd { rank: Rank(rank), exit, at, sent: sent.to_vec() })
+    Event::Exited(WorkerEnd { rank: Rank(rank), exit, at, signals_sent: sent.to_vec() })
 }
 
 pub(super) fn idle(node: u32) -> Event {

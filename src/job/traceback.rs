@@ -33,16 +33,16 @@ pub struct Traceback {
 const MESSAGE_LINES_MAX: usize = 16;
 
 /// Text in front of a traceback that did not end the process.
-const HARMLESS: &[&str] =
+const NON_FATAL_HEADERS: &[&str] =
     &["Exception ignored", "Exception in thread", "Error in atexit", "Error in sys.excepthook"];
 /// Text between two exceptions of one chain.
-const CHAINED: &[&str] = &[
+const CHAIN_SEPARATORS: &[&str] = &[
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 ];
 
 /// One exception with its frames.
-struct Printed<'a> {
+struct PrintedException<'a> {
     /// Indices from its first line to the one behind its last.
     lines: std::ops::Range<usize>,
     message: Vec<Cow<'a, str>>,
@@ -53,23 +53,23 @@ struct Printed<'a> {
 /// that are printed while a process exits.
 pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
     let lines = Lines::of(text);
-    let mut chains: Vec<(bool, Vec<Printed<'_>>)> = Vec::new();
+    let mut chains: Vec<(bool, Vec<PrintedException<'_>>)> = Vec::new();
     let mut at = 0;
-    while let Some(printed) = next_printed(&lines, at) {
+    while let Some(printed) = next_exception(&lines, at) {
         at = printed.lines.end;
         let before = lines.before(printed.lines.start);
-        let is_chained = CHAINED.iter().any(|text| before.starts_with(text));
+        let is_chained = CHAIN_SEPARATORS.iter().any(|text| before.starts_with(text));
         if let Some((_, chain)) = chains.last_mut().filter(|_| is_chained) {
             chain.push(printed);
         } else {
-            let is_harmless = HARMLESS.iter().any(|text| before.starts_with(text));
+            let is_harmless = NON_FATAL_HEADERS.iter().any(|text| before.starts_with(text));
             chains.push((is_harmless, vec![printed]));
         }
     }
     let index = chains.iter().rposition(|(is_harmless, _)| !is_harmless);
     let (_, chain) = chains.get(index.unwrap_or(chains.len().checked_sub(1)?))?;
     let (first, last) = (chain.first()?, chain.last()?);
-    let text_of = |printed: &Printed<'_>| printed.message.join("\n").trim_end().to_owned();
+    let text_of = |printed: &PrintedException<'_>| printed.message.join("\n").trim_end().to_owned();
     Some(Traceback {
         offset: lines.offsets[first.lines.start],
         exception: text_of(last),
@@ -148,7 +148,7 @@ fn without_rank(line: &[u8]) -> &[u8] {
     }
 }
 
-fn next_printed<'a>(lines: &Lines<'a>, from: usize) -> Option<Printed<'a>> {
+fn next_exception<'a>(lines: &Lines<'a>, from: usize) -> Option<PrintedException<'a>> {
     let start = (from..lines.count()).find(|at| is_head(&lines.at(*at)))?;
     let mut frames = Vec::new();
     let mut at = start + 1;
@@ -157,7 +157,7 @@ fn next_printed<'a>(lines: &Lines<'a>, from: usize) -> Option<Printed<'a>> {
         at += 1;
     }
     let end = at;
-    let is_message = |line: &str| !is_head(line) && !CHAINED.contains(&line);
+    let is_message = |line: &str| !is_head(line) && !CHAIN_SEPARATORS.contains(&line);
     let message: Vec<_> = (end..lines.count())
         .map(|at| lines.at(at))
         .take(MESSAGE_LINES_MAX)
@@ -165,7 +165,7 @@ fn next_printed<'a>(lines: &Lines<'a>, from: usize) -> Option<Printed<'a>> {
         .collect();
     let own = frames.iter().rev().find(|place| !is_of_library(&place.file));
     let place = own.or(frames.last()).cloned();
-    Some(Printed { lines: start..end.max(start + 1), message, place })
+    Some(PrintedException { lines: start..end.max(start + 1), message, place })
 }
 
 fn is_head(line: &str) -> bool {

@@ -26,7 +26,7 @@ pub(super) struct Arguments<'a> {
     /// The script, or the program where there is none, as it was typed.
     pub(super) script: &'a str,
     /// The argument that remuda adds: `--local_rank=0`.
-    pub(super) added: &'a str,
+    pub(super) added_argument: &'a str,
     /// Options of the launcher.
     pub(super) flags: &'a [LauncherFlag],
 }
@@ -81,11 +81,11 @@ pub(super) fn argument_hints<'a>(
     lines: impl Iterator<Item = &'a Vec<u8>>,
 ) -> Vec<String> {
     let refused: Vec<String> = lines.flat_map(|line| refused_words(line)).collect();
-    let typed_late = refused.iter().find_map(|word| arguments.typed_behind(word));
-    let added = arguments.added.split('=').next().map(name_of);
+    let typed_late = refused.iter().find_map(|word| arguments.misplaced_option_hint(word));
+    let added = arguments.added_argument.split('=').next().map(name_of);
     let is_added = refused.iter().any(|word| Some(name_of(word)) == added) && arguments.is_added();
     let local_rank = is_added.then(|| {
-        let added = arguments.added;
+        let added = arguments.added_argument;
         format!("remuda passes `{added}`, as DeepSpeed does; `--no_local_rank` omits it")
     });
     typed_late.into_iter().chain(local_rank).collect()
@@ -94,12 +94,12 @@ pub(super) fn argument_hints<'a>(
 impl Arguments<'_> {
     /// Whether remuda added its argument; the user may have typed the same word.
     fn is_added(&self) -> bool {
-        let has = |words: &[OsString]| words.iter().any(|word| *word == *self.added);
+        let has = |words: &[OsString]| words.iter().any(|word| *word == *self.added_argument);
         has(self.argv) && !has(self.command)
     }
 
     /// The hint for an option of the launcher that was typed behind the script.
-    fn typed_behind(&self, refused: &str) -> Option<String> {
+    fn misplaced_option_hint(&self, refused: &str) -> Option<String> {
         let is_it = |spelling: &String| name_of(spelling) == name_of(refused);
         let flag = self.flags.iter().find(|flag| flag.spellings.iter().any(is_it))?;
         let script = self.command.iter().position(|word| *word == *self.script)?;
@@ -178,7 +178,7 @@ mod tests {
             argv: &argv,
             command: &command,
             script: script.unwrap_or("./worker"),
-            added: "--local_rank=0",
+            added_argument: "--local_rank=0",
             flags: &flags,
         };
         let lines: Vec<Vec<u8>> = printed.split('\n').map(|line| line.as_bytes().into()).collect();

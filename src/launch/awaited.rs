@@ -9,14 +9,14 @@ use super::voice;
 use crate::base::shell::quoted;
 use crate::base::{HostName, NodeRank};
 use crate::plan::NodePlan;
-use crate::report::summary::{duration, step};
+use crate::report::summary::{show_duration, show_step};
 
 /// Hosts that have not answered, in the order of their ranks. Empty once workers were started.
 #[derive(Debug, Default)]
 pub(super) struct PendingNodes {
-    called: Vec<HostName>,
-    let_in: Vec<HostName>,
-    asked: Vec<HostName>,
+    connecting: Vec<HostName>,
+    logged_in: Vec<HostName>,
+    preparing: Vec<HostName>,
     /// Whether the launcher logs in to the hosts that are called; else they connect by themselves.
     by_ssh: bool,
 }
@@ -26,26 +26,26 @@ impl PendingNodes {
     pub(super) fn show(&self) -> Vec<String> {
         let called = if self.by_ssh { "logging in to" } else { "waiting for" };
         let kinds = [
-            (called, &self.called),
-            ("starting an agent after the ssh login on", &self.let_in),
-            ("preparing", &self.asked),
+            (called, &self.connecting),
+            ("starting an agent after the ssh login on", &self.logged_in),
+            ("preparing", &self.preparing),
         ];
         let kinds = kinds.into_iter().filter(|(_, hosts)| !hosts.is_empty());
         kinds.map(|(what, hosts)| format!("still {what}: {}", folded(hosts))).collect()
     }
 
     /// Lines about the wait, while the job is starting.
-    pub(super) fn waiting(&self, since: Duration) -> Vec<String> {
+    pub(super) fn show_waiting(&self, since: Duration) -> Vec<String> {
         let kinds = [
-            (&self.called, if self.by_ssh { " to accept the ssh login" } else { "" }),
-            (&self.let_in, " to start the agent (after the ssh login)"),
-            (&self.asked, " to finish preflight checks"),
+            (&self.connecting, if self.by_ssh { " to accept the ssh login" } else { "" }),
+            (&self.logged_in, " to start the agent (after the ssh login)"),
+            (&self.preparing, " to finish preflight checks"),
         ];
         let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
-        let since = duration(since);
+        let since = show_duration(since);
         let line = |(hosts, what): (&Vec<HostName>, _)| {
             let hosts: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
-            step("Waiting", &format!("for {}{what}, since {since}", voice::named(&hosts)))
+            show_step("Waiting", &format!("for {}{what}, since {since}", voice::name_hosts(&hosts)))
         };
         kinds.map(line).collect()
     }
@@ -53,50 +53,50 @@ impl PendingNodes {
     /// Commands that show what delays the first host of each progress.
     pub(super) fn help(&self, options: &Options) -> Vec<String> {
         let destination = |host: &HostName| match &options.transport {
-            Transport::Ssh(ssh) => Some(ssh.way(host)),
+            Transport::Ssh(ssh) => Some(ssh.ssh_args(host)),
             Transport::Local | Transport::Dial(_) => None,
         };
-        let called = self.called.first().and_then(destination);
+        let called = self.connecting.first().and_then(destination);
         let called = called
             .map(|destination| format!("`ssh -v {destination} true` shows where the login stops"));
-        let let_in = self.let_in.first().and_then(destination).map(|destination| {
+        let let_in = self.logged_in.first().and_then(destination).map(|destination| {
             format!(
                 "check that `ssh {destination} true` returns; a start-up file or the home directory \
                  there may hang"
             )
         });
-        let asked = self.asked.first().map(|host| help_of_asked(options, host));
+        let asked = self.preparing.first().map(|host| help_for_preparing(options, host));
         [called, let_in, asked].into_iter().flatten().collect()
     }
 }
 
 /// The command that shows why the checks of a node do not finish.
-pub(super) fn help_of_asked(options: &Options, host: &HostName) -> String {
+pub(super) fn help_for_preparing(options: &Options, host: &HostName) -> String {
     let (command, what) = match &options.venv_script {
         Some(script) => (format!(". {}", quoted(script)), "`--venv_script` or a file system"),
         None => (format!("ls {}", quoted(&options.cwd)), "a file system"),
     };
     let command = match &options.transport {
-        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.way(host), quoted(&command)),
+        Transport::Ssh(ssh) => format!("ssh {} {}", ssh.ssh_args(host), quoted(&command)),
         Transport::Local | Transport::Dial(_) => command,
     };
     format!("check that `{command}` returns; {what} there may hang")
 }
 
 fn folded(hosts: &[HostName]) -> String {
-    voice::folded(&hosts.iter().map(ToString::to_string).collect::<Vec<_>>())
+    voice::fold_hosts(&hosts.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
 impl Dispatcher<'_> {
     /// The nodes that delay the start, and the progress of each.
-    pub(super) fn awaited(&self) -> PendingNodes {
+    pub(super) fn pending_nodes(&self) -> PendingNodes {
         let by_ssh = matches!(self.options.transport, Transport::Ssh(_));
         let mut awaited = PendingNodes { by_ssh, ..PendingNodes::default() };
-        for (place, node) in self.unanswered() {
+        for (place, node) in self.unanswered_nodes() {
             let hosts = match self.nodes[place.index()].stage {
-                StartStage::Called => &mut awaited.called,
-                StartStage::LetIn => &mut awaited.let_in,
-                StartStage::Asked(_) => &mut awaited.asked,
+                StartStage::Connecting => &mut awaited.connecting,
+                StartStage::LoggedIn => &mut awaited.logged_in,
+                StartStage::Preparing(_) => &mut awaited.preparing,
             };
             hosts.push(node.host.clone());
         }
@@ -104,10 +104,10 @@ impl Dispatcher<'_> {
     }
 
     /// Nodes that have not answered whether they can start.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = (NodeRank, &NodePlan)> {
+    pub(super) fn unanswered_nodes(&self) -> impl Iterator<Item = (NodeRank, &NodePlan)> {
         (0..).map(NodeRank).zip(&self.plan.nodes).filter(|(place, _)| {
-            let is_answered = self.found[place.index()].is_some()
-                || self.nodes[place.index()].lost
+            let is_answered = self.prepared_nodes[place.index()].is_some()
+                || self.nodes[place.index()].is_lost
                 || self.faults.iter().any(|(faulty, _)| faulty == place)
                 || self.problems.iter().any(|(refusing, _)| refusing == place);
             !is_answered
@@ -127,9 +127,9 @@ mod tests {
     fn pending_hosts_are_folded_by_stage() {
         let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
         let awaited = PendingNodes {
-            called: some(&["n2", "n3", "n5"]),
-            let_in: some(&["n4"]),
-            asked: some(&["n1"]),
+            connecting: some(&["n2", "n3", "n5"]),
+            logged_in: some(&["n4"]),
+            preparing: some(&["n1"]),
             by_ssh: true,
         };
         let shown = [
@@ -143,9 +143,9 @@ mod tests {
             "   Waiting  for n4 to start the agent (after the ssh login), since 20.0 s\n",
             "   Waiting  for n1 to finish preflight checks, since 20.0 s\n",
         ];
-        assert_eq!(awaited.waiting(Duration::from_secs(20)), lines);
+        assert_eq!(awaited.show_waiting(Duration::from_secs(20)), lines);
         let called = names((0..100).map(|number| format!("n{}", number * 7)));
-        let awaited = PendingNodes { called, ..PendingNodes::default() };
+        let awaited = PendingNodes { connecting: called, ..PendingNodes::default() };
         assert_eq!(awaited.show(), ["still waiting for: n0, n7, n14, n21 and 96 more"]);
         assert!(PendingNodes::default().show().is_empty());
     }

@@ -1,6 +1,6 @@
 //! The codes of failed jobs (`R…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// A node reported before the start that it cannot take part.
 pub const CANNOT_START: &str = "R100";
@@ -32,7 +32,7 @@ pub(super) const NO_STATUS: &str = "R113";
 
 /// The `remuda explain` page of every code.
 pub const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         CANNOT_START,
         "the job cannot start",
         "Before a job starts, every node checks whether it can take part: the script, the \
@@ -41,7 +41,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          the problems, or leave out the nodes:\n\n    remuda run -H hosts --exclude worker-3 \
          train.py",
     ),
-    story(
+    explanation(
         WORKER_FAILED,
         "a rank failed",
         "The failure of the whole job began at this rank; all other ranks were stopped because of it. \
@@ -68,14 +68,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          ended the collectives of all and was stopped before it exited. `run.json` has the exception \
          and the reason (`cause.exception`, `cause.evidence`).",
     ),
-    story(
+    explanation(
         WORKER_NOT_STARTED,
         "a rank could not start",
         "The kernel refused to create the process or to execute the program, although all checks \
          before the start had passed. The message names the step that failed and the error. For \
          `resource temporarily unavailable`, check `ulimit -u` and the pids limit of the cgroup.",
     ),
-    story(
+    explanation(
         NODE_LOST,
         "a node was lost",
         "On every node, the process `remuda-agent` communicates with the launcher, and the \
@@ -90,7 +90,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          Kubernetes, the status of the lost pod shows the reason (evicted, OOMKilled, its node is \
          gone):\n\n    kubectl describe pod NAME\n    kubectl logs NAME --previous",
     ),
-    story(
+    explanation(
         TIMEOUT,
         "the job took longer than --timeout",
         "remuda asked all workers to stop and killed those that were still running after \
@@ -102,14 +102,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
          first step is limited by ssh's ConnectTimeout and one minute, and each of the others by \
          `--agent_timeout`. Use a longer `--timeout`, or leave it out.",
     ),
-    story(
+    explanation(
         INTERRUPTED,
         "the job was stopped by a signal",
         "The launcher received SIGINT (Ctrl-C), SIGTERM or SIGHUP and sent it to every worker. A \
          second signal kills the workers immediately; after a third, the launcher exits without \
          waiting for them. The exit status is 128 + the number of the signal.",
     ),
-    story(
+    explanation(
         UNREACHABLE,
         "hosts cannot be reached, or cannot run the remuda agent",
         "ssh could not connect or authenticate; its output follows each host. If this command \
@@ -122,7 +122,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          not connect within `--join_timeout`. The screen of each node shows what it is waiting \
          for.",
     ),
-    story(
+    explanation(
         NOT_JOINED,
         "this node does not take part",
         "A node that is started by itself (`--no_ssh` with a key) connects to node 0 until node \
@@ -133,7 +133,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          same hosts, slots, program and `--env`; only `--node_rank` differs. If the plans \
          differ, node 0 and the job end immediately.",
     ),
-    story(
+    explanation(
         LEADER_LOST,
         "node 0 was lost",
         "The connection to node 0 closed before node 0 reported how the job ended: its process \
@@ -141,7 +141,7 @@ pub const EXPLANATIONS: &[Explanation] = &[
          this node (SIGTERM, `--grace`, SIGKILL). The exit status is 75. Node 0 writes the log \
          of the job: look there for the cause.",
     ),
-    story(
+    explanation(
         CANNOT_LISTEN,
         "node 0 cannot listen",
         "Nodes that are started one by one connect to `--master_addr` at the port after \
@@ -149,20 +149,20 @@ pub const EXPLANATIONS: &[Explanation] = &[
          no other process may use the ports. remuda listens at this address only, and a peer \
          without the key gets no reply. To find the process that uses a port:\n\n    ss -ltnp",
     ),
-    story(
+    explanation(
         SYSTEM_REFUSED,
         "the launcher cannot start",
         "The kernel gave the launcher no thread, no pipe or no memory; the message says which. \
          Nothing was started. Check `ulimit -u`, `ulimit -n` and the limits of the cgroup.",
     ),
-    story(
+    explanation(
         TOO_FEW_FILES,
         "too few open files are allowed",
         "The launcher needs several file descriptors for each node, and one for each log file of \
          a rank. It raises its limit up to the hard limit by itself. To read the hard \
          limit:\n\n    ulimit -Hn",
     ),
-    story(
+    explanation(
         NO_STATUS,
         "the health endpoints cannot be served",
         "`--status_addr` is the address and port of this pod at which remuda serves /livez, \

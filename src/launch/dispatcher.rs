@@ -15,12 +15,12 @@ use super::gather;
 use super::grave::OrphanReaper;
 use super::history::History;
 use super::input::{self, Input};
-use super::node::{Caller, Connector, NodeEvent, NodeHandle};
+use super::node::{ConnectContext, Connector, NodeEvent, NodeHandle};
 use super::options::{DialOptions, Framing, LaunchError, Options, Transport};
 use super::pause::{Pause, PauseScope};
-use super::probes::{HealthState, answer_probes};
+use super::probes::{HealthState, start_probe_server};
 use super::signals::{Signals, UserRequest};
-use super::termination_log::leave_message;
+use super::termination_log::write_termination_message;
 use super::{orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::{Effect, Event, Evidence, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
@@ -28,7 +28,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
-use crate::report::summary::step;
+use crate::report::summary::show_step;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
 use crate::transport::Fault;
 use crate::transport::dial::HANDSHAKES_MAX;
@@ -36,54 +36,54 @@ use crate::transport::ssh::{Ssh, end_processes};
 use crate::wire::{PreparedNode, Problem, ToAgent};
 
 /// Time without a message of a node after which that is reported.
-pub(super) const SILENCE_WARNING: Duration = Duration::from_secs(10);
+pub(super) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
 /// Time without any line before the start after which the launcher reports the nodes that it waits
 /// for.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const FIRST_WAITING_REPORT: Duration = Duration::from_millis(2500);
 /// Maximum number of node events that wait for the loop; at this bound, links wait.
 const EVENTS_MAX: usize = 1024;
 
 /// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
-    heap::share();
-    signals::hear_of_children();
+    heap::use_one_arena();
+    signals::reset_sigchld();
     family::become_subreaper();
     check_open_files(plan, &options.transport)?;
     // Until its handlers are installed a signal would end the launcher, and nothing would clean up
     // if the janitor is gone too.
-    let blocked_signals = signals::let_requests_wait();
+    let blocked_signals = signals::defer_requests();
     // Before anything that starts a thread: it forks.
     let target = match &options.transport {
-        Transport::Local => Reached::By(Connector::Local),
+        Transport::Local => ReachBy::Connector(Connector::Local),
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Without progress messages no hints are printed either.
-            let shows_progress = options.talks || options.framing != Framing::None;
+            let shows_progress = options.shows_progress || options.framing != Framing::None;
             let ssh = if shows_progress { ssh } else { ssh.without_hints() };
-            Reached::By(Connector::Ssh(Arc::new(ssh)))
+            ReachBy::Connector(Connector::Ssh(Arc::new(ssh)))
         }
-        Transport::Dial(dial) => Reached::At(dial),
+        Transport::Dial(dial) => ReachBy::Accepting(dial),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
         let mut tasks = Tasks::default();
         let health = Arc::new(HealthState::default());
-        answer_probes(options.keeper.status_addr, &health, &mut tasks).await?;
+        start_probe_server(options.supervisor.status_addr, &health, &mut tasks).await?;
         match target {
-            Reached::By(connector) => {
+            ReachBy::Connector(connector) => {
                 health.set_ready(true);
                 let ended =
-                    see_through(plan, options, (&connector, health), |_| drop(blocked_signals))
+                    supervise(plan, options, (&connector, health), |_| drop(blocked_signals))
                         .await?;
                 let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
                 let LaunchEnd { status, text, cause, .. } = ended;
-                let file = options.keeper.termination_log.as_ref();
-                leave_message(file, (&options.job, own), status, (&text, cause));
+                let file = options.supervisor.termination_log.as_ref();
+                write_termination_message(file, (&options.job, own), status, (&text, cause));
                 Ok(status)
             }
-            Reached::At(dial) => {
-                gather::see_through(plan, options, (dial, health), blocked_signals).await
+            ReachBy::Accepting(dial) => {
+                gather::supervise_as_leader(plan, options, (dial, health), blocked_signals).await
             }
         }
     });
@@ -95,22 +95,22 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
 
 /// Time until the first report of nodes that are not ready. Nodes that connect by themselves have
 /// been announced.
-fn patience(options: &Options) -> Duration {
+fn first_waiting_report(options: &Options) -> Duration {
     match options.transport {
-        Transport::Local | Transport::Ssh(_) if options.talks => PATIENCE,
-        Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => SILENCE_WARNING,
+        Transport::Local | Transport::Ssh(_) if options.shows_progress => FIRST_WAITING_REPORT,
+        Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => NO_MESSAGE_WARNING,
     }
 }
 
 /// How nodes will be reached.
-enum Reached<'a> {
-    By(Connector),
-    At(&'a DialOptions),
+enum ReachBy<'a> {
+    Connector(Connector),
+    Accepting(&'a DialOptions),
 }
 
 /// Supervises the job from the first link to the final report. `on_output_sender` receives the
 /// sender of output.
-pub(super) async fn see_through(
+pub(super) async fn supervise(
     plan: &LaunchPlan,
     options: &Options,
     (connector, health): (&Connector, Arc<HealthState>),
@@ -119,9 +119,9 @@ pub(super) async fn see_through(
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
     let mut dispatcher = Dispatcher::start(plan, options, connector, (stdout, stderr))?;
-    dispatcher.pulse = health;
+    dispatcher.health = health;
     on_output_sender(dispatcher.reporter.sender());
-    dispatcher.until_the_verdict().await;
+    dispatcher.run_until_verdict().await;
     Ok(dispatcher.finish().await)
 }
 
@@ -154,25 +154,25 @@ pub(super) struct Dispatcher<'a> {
     /// they do not belong to the job.
     pub(super) inherited: Vec<Pid>,
     /// How nodes are reached, also after a loss.
-    pub(super) caller: Caller<'a>,
+    pub(super) connect_context: ConnectContext<'a>,
     pub(super) job: Job,
     /// State for the answers to probes.
-    pub(super) pulse: Arc<HealthState>,
+    pub(super) health: Arc<HealthState>,
     pub(super) nodes: Vec<NodeHandle>,
     /// Tasks that serve links.
     pub(super) tasks: Tasks,
-    pub(super) found: Vec<Option<PreparedNode>>,
+    pub(super) prepared_nodes: Vec<Option<PreparedNode>>,
     /// Every epoch that has begun; the last one has not ended.
     pub(super) epochs: Vec<EpochRecord>,
     /// Nodes to be reached again, once the processes that lost nodes left here are reaped.
-    pub(super) renewal: Option<Vec<NodeRank>>,
+    pub(super) deferred_reconnects: Option<Vec<NodeRank>>,
     pub(super) problems: Vec<(NodeRank, Problem)>,
     /// Notes of nodes that were printed, each once.
-    pub(super) noted: BTreeSet<String>,
+    pub(super) printed_notes: BTreeSet<String>,
     /// The nodes that delayed a start until the time limit.
-    pub(super) awaited: Option<PendingNodes>,
+    pub(super) pending_at_timeout: Option<PendingNodes>,
     /// When workers were first started.
-    pub(super) begun: Option<Instant>,
+    pub(super) first_started_at: Option<Instant>,
     pub(super) faults: Vec<(NodeRank, Fault)>,
     pub(super) history: History,
     pub(super) reporter: Reporter,
@@ -180,32 +180,32 @@ pub(super) struct Dispatcher<'a> {
     pub(super) consumed: mpsc::UnboundedReceiver<Consumed>,
     pub(super) signals: Signals,
     pub(super) stdin: Input,
-    pub(super) grave: OrphanReaper,
-    pub(super) wake: Option<Instant>,
-    pub(super) beat_at: Instant,
+    pub(super) reaper: OrphanReaper,
+    pub(super) timer_at: Option<Instant>,
+    pub(super) heartbeat_at: Instant,
     pub(super) pause: Pause,
     /// Receives a message when the screen has no more output to write.
-    pub(super) rested: mpsc::UnboundedReceiver<()>,
-    pub(super) tell_rested: mpsc::UnboundedSender<()>,
+    pub(super) screen_idle: mpsc::UnboundedReceiver<()>,
+    pub(super) screen_idle_sender: mpsc::UnboundedSender<()>,
     /// When to report the nodes that the launcher waits for.
-    pub(super) waiting_at: Instant,
+    pub(super) waiting_report_at: Instant,
     /// Receives what workers printed about their failures, once it was requested.
     pub(super) evidence: mpsc::UnboundedReceiver<BTreeMap<Rank, Evidence>>,
-    pub(super) send_evidence: mpsc::UnboundedSender<BTreeMap<Rank, Evidence>>,
+    pub(super) evidence_sender: mpsc::UnboundedSender<BTreeMap<Rank, Evidence>>,
 }
 
 /// Everything that can wake the launcher.
-enum Happening {
+enum LauncherEvent {
     Node(NodeEvent),
     Consumed(Consumed),
-    Wish(UserRequest),
+    UserRequest(UserRequest),
     Stdin(Vec<u8>),
     Timer,
     TimedOut,
-    Beat,
-    Stopped(PauseScope),
-    Pause,
-    Burial,
+    Heartbeat,
+    ReadyToSuspend(PauseScope),
+    Suspend,
+    ReapOrphans,
     Evidence(BTreeMap<Rank, Evidence>),
 }
 
@@ -229,27 +229,27 @@ impl<'a> Dispatcher<'a> {
         let mut tasks = Tasks::default();
         let (job, output) = (&options.job, reporter.sender());
         let traffic = Arc::default();
-        let caller = Caller {
-            way: connector,
+        let caller = ConnectContext {
+            connector,
             job,
-            asked: clock::now(),
+            prepare_started_at: clock::now(),
             events: event_sender,
             output,
             traffic,
         };
         let connect = |node| NodeHandle::connect(&caller, node, (0, Epoch(0)), &mut tasks);
-        let nodes = orders::callees(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
+        let nodes = orders::nodes_to_connect(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         let policy = Policy {
             grace: options.grace,
-            failure: if options.lets_run { OnFailure::LetRun } else { OnFailure::StopAll },
+            failure: if options.lets_others_run { OnFailure::LetRun } else { OnFailure::StopAll },
             restarts_max: options.restarts_max,
             warning: options.warning,
-            on_term: options.keeper.on_term,
+            on_term: options.supervisor.on_term,
             early_loss: match connector {
-                Connector::Dial(..) => OnEarlyLoss::AwaitsAnother,
-                Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndsJob,
+                Connector::Dial(..) => OnEarlyLoss::AwaitReplacement,
+                Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndJob,
                 #[cfg(test)]
-                Connector::Played(_) => OnEarlyLoss::EndsJob,
+                Connector::Simulated(_) => OnEarlyLoss::EndJob,
             },
             has_evidence: true,
         };
@@ -258,18 +258,18 @@ impl<'a> Dispatcher<'a> {
             options,
             started: (clock::now(), clock::wall()),
             inherited,
-            caller,
+            connect_context: caller,
             job: Job::new(policy, orders::node_of_rank(plan)),
-            pulse: Arc::default(),
+            health: Arc::default(),
             epochs: Vec::new(),
-            renewal: None,
-            found: vec![None; nodes.len()],
+            deferred_reconnects: None,
+            prepared_nodes: vec![None; nodes.len()],
             nodes,
             tasks,
             problems: Vec::new(),
-            noted: BTreeSet::new(),
-            awaited: None,
-            begun: None,
+            printed_notes: BTreeSet::new(),
+            pending_at_timeout: None,
+            first_started_at: None,
             faults: Vec::new(),
             history: History::new(plan),
             reporter,
@@ -277,66 +277,66 @@ impl<'a> Dispatcher<'a> {
             consumed,
             signals,
             stdin: Input::default(),
-            grave: OrphanReaper::default(),
-            wake: None,
-            beat_at: clock::now() + options.beat,
+            reaper: OrphanReaper::default(),
+            timer_at: None,
+            heartbeat_at: clock::now() + options.heartbeat_interval,
             pause: Pause::default(),
-            rested,
-            tell_rested,
-            waiting_at: clock::now() + patience(options),
+            screen_idle: rested,
+            screen_idle_sender: tell_rested,
+            waiting_report_at: clock::now() + first_waiting_report(options),
             evidence,
-            send_evidence,
+            evidence_sender: send_evidence,
         })
     }
 
     /// Runs the loop until the job has a verdict.
-    pub(super) async fn until_the_verdict(&mut self) {
+    pub(super) async fn run_until_verdict(&mut self) {
         while self.job.verdict().is_none() {
-            self.turn().await;
+            self.handle_next_event().await;
         }
     }
 
-    async fn turn(&mut self) {
-        let wakeup = self.next().await;
+    async fn handle_next_event(&mut self) {
+        let wakeup = self.next_event().await;
         let event = match wakeup {
-            Happening::Node(event) => self.hear(event),
-            Happening::Consumed(((node, link), bytes)) => {
+            LauncherEvent::Node(event) => self.on_node_event(event),
+            LauncherEvent::Consumed(((node, link), bytes)) => {
                 let node = &self.nodes[node.index()];
                 // An agent that replaced another one did not send it.
                 if node.link == link {
-                    node.tell(&ToAgent::Consumed(bytes));
+                    node.send(&ToAgent::Consumed(bytes));
                 }
                 None
             }
-            Happening::Wish(request) => self.wish(request, None),
-            Happening::Stdin(bytes) => {
+            LauncherEvent::UserRequest(request) => self.on_user_request(request, None),
+            LauncherEvent::Stdin(bytes) => {
                 if bytes.contains(&b'\n') && input::is_terminal() {
                     self.reporter.end_prompt();
                 }
-                self.feed(&bytes);
+                self.forward_stdin(&bytes);
                 None
             }
-            Happening::Timer => {
-                self.wake = None;
+            LauncherEvent::Timer => {
+                self.timer_at = None;
                 Some(Event::Timer)
             }
-            Happening::TimedOut => {
+            LauncherEvent::TimedOut => {
                 if self.job.is_preparing() {
-                    self.awaited = Some(self.awaited());
+                    self.pending_at_timeout = Some(self.pending_nodes());
                 }
                 Some(Event::TimedOut)
             }
-            Happening::Beat => self.beat(),
-            Happening::Stopped(scope) => {
-                self.pause.stopped(scope);
+            LauncherEvent::Heartbeat => self.on_heartbeat_timer(),
+            LauncherEvent::ReadyToSuspend(scope) => {
+                self.pause.on_stopped(scope);
                 None
             }
-            Happening::Pause => Some(self.pause()),
-            Happening::Burial => {
-                self.bury();
+            LauncherEvent::Suspend => Some(self.suspend_launcher()),
+            LauncherEvent::ReapOrphans => {
+                self.check_orphans();
                 None
             }
-            Happening::Evidence(printed) => {
+            LauncherEvent::Evidence(printed) => {
                 Some(Event::Evidence(self.history.with_error_files(printed)))
             }
         };
@@ -345,28 +345,28 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    async fn next(&mut self) -> Happening {
+    async fn next_event(&mut self) -> LauncherEvent {
         let deadline =
             self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
             // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;
-            request = self.signals.next() => Happening::Wish(request),
-            never = self.tasks.watch() => match never {},
-            () = sleep_until(self.wake) => Happening::Timer,
-            () = sleep_until(deadline), if !self.job.is_stopping() => Happening::TimedOut,
-            () = sleep_until(self.pause.stop_at()) => Happening::Pause,
-            () = sleep_until(Some(self.beat_at)) => Happening::Beat,
-            () = sleep_until(self.grave.look_at()) => Happening::Burial,
+            request = self.signals.next() => LauncherEvent::UserRequest(request),
+            never = self.tasks.propagate_panics() => match never {},
+            () = sleep_until(self.timer_at) => LauncherEvent::Timer,
+            () = sleep_until(deadline), if !self.job.is_stopping() => LauncherEvent::TimedOut,
+            () = sleep_until(self.pause.stop_at()) => LauncherEvent::Suspend,
+            () = sleep_until(Some(self.heartbeat_at)) => LauncherEvent::Heartbeat,
+            () = sleep_until(self.reaper.next_check_at()) => LauncherEvent::ReapOrphans,
             event = async { tokio::select! {
-                Some(event) = self.events.recv() => Happening::Node(event),
+                Some(event) = self.events.recv() => LauncherEvent::Node(event),
                 consumed = self.consumed.recv() => match consumed {
-                    Some(consumed) => Happening::Consumed(consumed),
-                    None => self.reporter.pass_on_panic(),
+                    Some(consumed) => LauncherEvent::Consumed(consumed),
+                    None => self.reporter.resume_panic(),
                 },
-                bytes = self.stdin.next() => Happening::Stdin(bytes),
-                Some(()) = self.rested.recv() => Happening::Stopped(PauseScope::Screen),
-                Some(printed) = self.evidence.recv() => Happening::Evidence(printed),
+                bytes = self.stdin.next() => LauncherEvent::Stdin(bytes),
+                Some(()) = self.screen_idle.recv() => LauncherEvent::ReadyToSuspend(PauseScope::Screen),
+                Some(printed) = self.evidence.recv() => LauncherEvent::Evidence(printed),
             } } => event,
         }
     }
@@ -382,59 +382,67 @@ impl<'a> Dispatcher<'a> {
         tracing::debug!(?effect);
         match effect {
             Effect::Start => self.start_workers(),
-            Effect::Signal(signal) => self.tell_all(&ToAgent::Signal(signal)),
+            Effect::Signal(signal) => self.send_to_all(&ToAgent::Signal(signal)),
             Effect::Warn(warning) => {
-                self.reporter.say(voice::warned(warning));
-                self.tell_all(&ToAgent::Signal(warning.signal));
+                self.reporter.print_message(voice::warning_sent(warning));
+                self.send_to_all(&ToAgent::Signal(warning.signal));
             }
-            Effect::Kill => self.tell_all(&ToAgent::Kill),
-            Effect::Wake(at) => self.wake = Some(at),
-            Effect::ShowOnly(rank) => self.reporter.hush(rank),
-            Effect::Stopping(reason) => self.say_stopping(reason),
+            Effect::Kill => self.send_to_all(&ToAgent::Kill),
+            Effect::Wake(at) => self.timer_at = Some(at),
+            Effect::ShowOnly(rank) => self.reporter.show_only(rank),
+            Effect::ReportStopping(reason) => self.report_stopping(reason),
             Effect::CollectEvidence(ranks) => {
-                let answer = self.send_evidence.clone();
+                let answer = self.evidence_sender.clone();
                 self.reporter.collect_evidence(ranks, move |printed| drop(answer.send(printed)));
             }
-            Effect::Rest { verdict, next, pause } => self.rest(&verdict, next, pause),
-            Effect::Renew(disconnected) => self.renew(disconnected),
-            Effect::Replace(lost) => self.replace(&lost),
-            Effect::Skip(epoch) => self.skip(epoch),
-            Effect::Killing => self.reporter.say(step("Killing", "the remaining processes")),
+            Effect::PauseBeforeRestart { verdict, next, pause } => {
+                self.report_restart(&verdict, next, pause)
+            }
+            Effect::BeginEpoch(disconnected) => self.prepare_epoch(disconnected),
+            Effect::Replace(lost) => self.await_replacements(&lost),
+            Effect::SkipToEpoch(epoch) => self.skip_to_epoch(epoch),
+            Effect::ReportKilling => {
+                self.reporter.print_message(show_step("Killing", "the remaining processes"))
+            }
         }
     }
 
-    pub(super) fn tell_all(&self, message: &ToAgent) {
-        self.nodes.iter().for_each(|node| node.tell(message));
+    pub(super) fn send_to_all(&self, message: &ToAgent) {
+        self.nodes.iter().for_each(|node| node.send(message));
     }
 
-    fn feed(&self, bytes: &[u8]) {
+    fn forward_stdin(&self, bytes: &[u8]) {
         for rank in self.stdin.readers() {
             let node = self.history.workers[rank.index()].node;
-            self.nodes[node.index()].tell(&ToAgent::Stdin { rank, bytes: bytes.to_vec() });
+            self.nodes[node.index()].send(&ToAgent::Stdin { rank, bytes: bytes.to_vec() });
         }
     }
 
-    fn say_stopping(&mut self, reason: StopReason) {
-        self.history.stop_asked.get_or_insert_with(clock::now);
+    fn report_stopping(&mut self, reason: StopReason) {
+        self.history.stop_requested_at.get_or_insert_with(clock::now);
         self.reporter.end_status();
-        if reason == StopReason::Failure && self.history.is_judged(self.options.judge) {
+        if reason == StopReason::Failure
+            && self.history.has_reported_findings(self.options.cause_rule)
+        {
             return;
         }
         let line = voice::stopping(reason, self.job.running(), self.options.grace);
         if let Some(line) = line {
-            self.reporter.say(line);
+            self.reporter.print_message(line);
         }
     }
 
     /// Reports workers that exited with 0 before the others, which is a fault only if the others
     /// wait for them.
-    pub(super) fn say_early(&mut self, now: Instant) {
+    pub(super) fn report_early_exits(&mut self, now: Instant) {
         if self.job.is_stopping() {
             return;
         }
-        let early = self.history.take_early(now);
-        if let (true, Some(line)) = (self.options.talks, voice::early(&early, self.job.running())) {
-            self.reporter.say(line);
+        let early = self.history.take_early_exits(now);
+        if let (true, Some(line)) =
+            (self.options.shows_progress, voice::early_exits(&early, self.job.running()))
+        {
+            self.reporter.print_message(line);
         }
     }
 }
@@ -446,7 +454,7 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
         let node_rank = node.node_rank;
         let label = |worker: &WorkerPlan| WorkerLabel {
             rank: ranks.next().expect("ranks do not run out"),
-            shown: worker.rank,
+            job_rank: worker.rank,
             local_rank: worker.local_rank,
             node: node_rank,
             host: host.clone(),

@@ -7,8 +7,8 @@ use super::history::WorkerHistory;
 use super::verdict::{JobReport, after};
 use crate::base::Rank;
 use crate::job::{Evidence, EvidenceSource, FailureCause, FailureClass};
-use crate::report::summary::{Failure, count};
-use crate::report::{OutputRouter, neutral};
+use crate::report::summary::{Failure, show_count};
+use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
 
 /// Maximum number of characters of an exception in one line.
@@ -80,16 +80,20 @@ impl JobReport<'_> {
             let file = file.strip_prefix(&self.options.cwd).unwrap_or(file);
             let function = match place.function.as_str() {
                 "" | "<module>" => String::new(),
-                name => format!(" in {}", neutral(name)),
+                name => format!(" in {}", escape_control(name)),
             };
-            facts.push(format!("at {}:{}{function}", neutral(&file.to_string_lossy()), place.line));
+            facts.push(format!(
+                "at {}:{}{function}",
+                escape_control(&file.to_string_lossy()),
+                place.line
+            ));
         }
         let root = evidence.and_then(|evidence| evidence.root.as_deref());
         facts.extend(
             root.filter(|_| self.exception().is_some())
                 .map(|root| format!("caused by {}", first_line(root))),
         );
-        let ended = worker.ended.as_ref();
+        let ended = worker.outcome.as_ref();
         if let (Some(_), Some(ended)) = (self.exception(), ended) {
             let how = match self.verdict.cause {
                 Some(FailureCause::Exiting { .. }) => {
@@ -97,13 +101,13 @@ impl JobReport<'_> {
                 }
                 _ => format!("it {}{}", ended.exit, after(worker)),
             };
-            facts.push(format!("{how}; {}", self.stopped()));
+            facts.push(format!("{how}; {}", self.show_other_workers()));
         }
         facts
     }
 
     /// Whether the worker that is the cause reported that its peers had left it.
-    pub(super) fn was_left_alone(&self) -> bool {
+    pub(super) fn has_lost_peers(&self) -> bool {
         let class = self.verdict.reports.evidence.as_ref().map(|evidence| evidence.class);
         matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
     }
@@ -111,7 +115,7 @@ impl JobReport<'_> {
     /// What other workers reported because of the failure.
     pub(super) fn reports_of_others(&self) -> Vec<String> {
         let (lost, late) = (&self.verdict.reports.lost_peer, &self.verdict.reports.timed_out);
-        if self.was_left_alone() {
+        if self.has_lost_peers() {
             return Vec::new();
         }
         let lost = (!lost.is_empty())
@@ -154,12 +158,13 @@ impl JobReport<'_> {
         title: String,
         pages: &OutputRouter,
     ) -> Failure {
-        let ended = |rank: &Rank| self.worker(*rank).ended.as_ref().is_some_and(|end| end.stopped);
+        let ended =
+            |rank: &Rank| self.worker(*rank).outcome.as_ref().is_some_and(|end| end.stopped);
         let still_ran = missing.iter().filter(|rank| ended(rank)).count();
         let mut facts = Vec::new();
         if 0 < still_ran {
             let was = if still_ran == 1 { "was" } else { "were" };
-            let workers = count(still_ran, "worker");
+            let workers = show_count(still_ran, "worker");
             facts.push(format!(
                 "{workers} that reported nothing {was} still running when remuda stopped the job"
             ));
@@ -192,7 +197,7 @@ impl JobReport<'_> {
     /// The exception, and why the worker is the cause, for the run record.
     pub(super) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
         let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
-            (Some(FailureCause::Missing { .. }), _) => "reports_of_others",
+            (Some(FailureCause::MissingRanks { .. }), _) => "reports_of_others",
             (_, Some(evidence)) if !self.was_killed_from_outside() => match evidence.source {
                 EvidenceSource::ErrorFile => "error_file",
                 EvidenceSource::Output => "output",
@@ -235,7 +240,7 @@ fn first_line(exception: &str) -> String {
     if shown.len() < line.len() {
         shown.push('…');
     }
-    neutral(&shown)
+    escape_control(&shown)
 }
 
 #[cfg(test)]

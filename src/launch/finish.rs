@@ -36,16 +36,16 @@ impl Dispatcher<'_> {
     /// Closes the links, waits for the output, reports the result and writes the record.
     pub(super) async fn finish(mut self) -> LaunchEnd {
         let verdict = self.job.verdict().expect("the loop ends with a verdict").clone();
-        self.nodes.iter().for_each(|node| node.tell(&ToAgent::Bye));
+        self.nodes.iter().for_each(|node| node.send(&ToAgent::Bye));
         let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { Duration::ZERO };
-        self.nodes.iter().filter(|node| node.heard.is_none()).for_each(NodeHandle::hang_up);
+        self.nodes.iter().filter(|node| node.last_message_at.is_none()).for_each(NodeHandle::close);
         drop(std::mem::take(&mut self.nodes));
         // Later messages of nodes are ignored, and must not block the nodes.
         self.events.close();
-        let _ = tokio::time::timeout(limit, self.tasks.finish()).await;
-        while let (Some(at), true) = (self.grave.look_at(), verdict.unconfirmed.is_empty()) {
+        let _ = tokio::time::timeout(limit, self.tasks.join_all()).await;
+        while let (Some(at), true) = (self.reaper.next_check_at(), verdict.unconfirmed.is_empty()) {
             sleep_until(Some(at)).await;
-            self.bury();
+            self.check_orphans();
         }
         self.keep_error_files();
         let mut pages = self.reporter.finish();
@@ -59,7 +59,7 @@ impl Dispatcher<'_> {
             history: &self.history,
             problems: &self.problems,
             faults: &self.faults,
-            awaited: self.awaited.as_ref(),
+            pending_at_timeout: self.pending_at_timeout.as_ref(),
             epochs: &self.epochs,
             started: self.started.1,
         };
@@ -67,23 +67,27 @@ impl Dispatcher<'_> {
             (Status::Success, Some(_)) => Status::Io,
             (status, _) => status,
         };
-        let text = report.last_words(&mut pages);
-        if let (Some(log_dir), false) = (&self.options.log_dir, self.begun.is_some()) {
+        let text = report.show(&mut pages);
+        if let (Some(log_dir), false) = (&self.options.log_dir, self.first_started_at.is_some()) {
             log_dir.discard();
         }
         let recorded = match &self.options.run_dir {
-            Some(run_dir) if self.begun.is_none() => {
+            Some(run_dir) if self.first_started_at.is_none() => {
                 run_dir.discard();
                 String::new()
             }
             _ => report.write_record(status),
         };
-        pages.say(&text);
-        pages.say(&recorded);
+        pages.print_message(&text);
+        pages.print_message(&recorded);
         let has_end = self.options.framing == Framing::StartAndEnd;
-        if let (Status::Success, true, Some(begun)) = (status, has_end, self.begun) {
+        if let (Status::Success, true, Some(begun)) = (status, has_end, self.first_started_at) {
             let restarts = self.epochs.len().saturating_sub(1);
-            pages.say(&voice::finished(self.plan.workers_here(), clock::now() - begun, restarts));
+            pages.print_message(&voice::finished(
+                self.plan.local_worker_count(),
+                clock::now() - begun,
+                restarts,
+            ));
         }
         pages.finish();
         let may_be_taken_over = self.job.may_be_taken_over();

@@ -4,54 +4,54 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::dispatcher::see_through as dispatch;
+use super::dispatcher::supervise as dispatch;
 use super::finish::LaunchEnd;
 use super::node::Connector;
 use super::options::{DialOptions, LaunchError, Options};
 use super::probes::HealthState;
 use super::signals::Signals;
-use super::termination_log::leave_message;
+use super::termination_log::write_termination_message;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
-use crate::os::signals::SignalWatch;
+use crate::os::signals::BlockedRequests;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
-use crate::report::summary::{duration, step};
+use crate::report::summary::{show_duration, show_step};
 use crate::report::{OutputSender, print_error};
 use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
 
 /// Time limit for the other nodes to receive the result: those that have it disconnect at once, the
 /// others are disconnected.
-const FAREWELL_MAX: Duration = Duration::from_secs(2);
+const RESULT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Supervises the job, from the wait for the name of node 0 to the final report. Pending signals
 /// are handled from the beginning.
-pub(super) async fn see_through(
+pub(super) async fn supervise_as_leader(
     plan: &LaunchPlan,
     options: &Options,
     (dial, health): (&DialOptions, Arc<HealthState>),
-    blocked_signals: SignalWatch,
+    blocked_signals: BlockedRequests,
 ) -> Result<Status, LaunchError> {
-    let file = options.keeper.termination_log.as_ref();
+    let file = options.supervisor.termination_log.as_ref();
     let mut signals = Signals::listen()?;
     drop(blocked_signals);
     let deadline = clock::now() + dial.join_limit;
-    let limit = duration(dial.join_limit);
+    let limit = show_duration(dial.join_limit);
     let report_wait = |why: &BindError, since| {
         let text = format!(
             "for the name of this node to resolve, since {}, {limit} at most (--join_timeout): {why}",
-            duration(since)
+            show_duration(since)
         );
-        print_error(&step("Waiting", &text));
+        print_error(&show_step("Waiting", &text));
     };
     // The name of node 0 may not exist yet. Process 1 is not ended by a signal that it does not
     // handle.
     let listener = tokio::select! {
         listener = BoundListener::open(&dial.address, dial.port, deadline, report_wait) => listener?,
-        signal = signals.stop() => {
+        signal = signals.wait_for_stop() => {
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
-            leave_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
+            write_termination_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
             return Ok(status);
         }
     };
@@ -60,7 +60,7 @@ pub(super) async fn see_through(
     let screen: Arc<OnceLock<OutputSender>> = Arc::default();
     let output = Arc::clone(&screen);
     let say = move |line: String| match output.get() {
-        Some(screen) => screen.say(line),
+        Some(screen) => screen.print_message(line),
         None => print_error(&line),
     };
     let acceptor = Arc::new(Acceptor::open(listener, rules(plan, options, dial), say, &mut tasks)?);
@@ -68,24 +68,24 @@ pub(super) async fn see_through(
     let job = dispatch(plan, options, (&connector, health), |sender| {
         // The handlers of the dispatcher now receive signals that arrived before they were
         // installed.
-        signals.pass_on();
+        signals.resend_pending();
         let _ = screen.set(sender);
     });
     let LaunchEnd { status, text, cause, may_be_taken_over } = tokio::select! {
         ended = job => ended?,
-        never = tasks.watch() => match never {},
+        never = tasks.propagate_panics() => match never {},
     };
     let own = dial.status_of(NodeRank(0), status, cause);
-    leave_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
+    write_termination_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
     if may_be_taken_over {
-        let limit = duration(dial.join_limit);
+        let limit = show_duration(dial.join_limit);
         let text = format!("node 0; the other nodes wait up to {limit} for its replacement");
-        print_error(&step("Leaving", &text));
+        print_error(&show_step("Leaving", &text));
         acceptor.leave();
     } else {
         acceptor.close(JobOver { status: status.code(), text, cause });
     }
-    let _ = tokio::time::timeout(FAREWELL_MAX, tasks.finish()).await;
+    let _ = tokio::time::timeout(RESULT_DELIVERY_TIMEOUT, tasks.join_all()).await;
     Ok(own)
 }
 

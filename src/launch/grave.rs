@@ -8,7 +8,7 @@ use crate::base::{clock, env_vars};
 use crate::os::family::{self, Reaper, Stat};
 
 /// Time limit for killing what an agent that exited left behind.
-const LIMIT: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Processes that are being ended; restarted with every node that is lost.
 #[derive(Default)]
@@ -19,21 +19,21 @@ pub(super) struct OrphanReaper {
 impl OrphanReaper {
     /// Starts to end all descendants of this process that are not spared. The first check is due
     /// now.
-    pub(super) fn open(&mut self, spared: impl Fn(Pid) -> bool + Send + 'static) {
-        self.open = Some((Reaper::new(LIMIT, spared), clock::now()));
+    pub(super) fn start(&mut self, spared: impl Fn(Pid) -> bool + Send + 'static) {
+        self.open = Some((Reaper::new(KILL_TIMEOUT, spared), clock::now()));
     }
 
     /// When to check again; `None` when nothing is left to do.
-    pub(super) fn look_at(&self) -> Option<Instant> {
+    pub(super) fn next_check_at(&self) -> Option<Instant> {
         self.open.as_ref().map(|(_, at)| *at)
     }
 
     /// Checks once; returns the processes that could not be ended in time.
-    pub(super) fn look(&mut self) -> Vec<Pid> {
+    pub(super) fn check(&mut self) -> Vec<Pid> {
         let Some((burial, look_at)) = &mut self.open else {
             return Vec::new();
         };
-        let Some(left) = burial.look(|_, _| {}) else {
+        let Some(left) = burial.scan(|_, _| {}) else {
             *look_at = clock::now() + Reaper::PAUSE;
             return Vec::new();
         };
@@ -44,14 +44,14 @@ impl OrphanReaper {
 
 /// Whether every orphan of this machine becomes a child of this process (process 1 of a container),
 /// also those that have nothing to do with the job.
-pub(super) fn is_everybodys_parent() -> bool {
+pub(super) fn is_process_1() -> bool {
     rustix::process::getpid() == Pid::INIT
 }
 
 /// Whether a process was started by a job, as far as it is visible: by the variable that marks its
 /// workers and what they start, or by the session of its agents.
 pub(super) fn is_of_job(pid: Pid, job: &str, agents: &[Pid]) -> bool {
-    family::variable_of(pid, env_vars::REMUDA_JOB).is_some_and(|value| value == job)
+    family::env_var_of(pid, env_vars::REMUDA_JOB).is_some_and(|value| value == job)
         || Stat::of(pid)
             .is_some_and(|stat| agents.iter().any(|agent| stat.session == agent.as_raw_pid()))
 }

@@ -9,88 +9,96 @@ use super::{orders, voice};
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
-use crate::report::neutral;
-use crate::report::summary::step;
+use crate::report::escape_control;
+use crate::report::summary::show_step;
 use crate::transport::{AgentEnd, FaultKind};
-use crate::wire::{self, FromAgent, OpenFailure, PreparedNode, ToAgent, WorkerNote};
+use crate::wire::{self, FromAgent, PreparedNode, ToAgent, WorkerNote, WorkerStartStep};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
-    pub(super) fn hear(&mut self, event: NodeEvent) -> Option<Event> {
-        let NodeEvent { node, link, what } = event;
+    pub(super) fn on_node_event(&mut self, event: NodeEvent) -> Option<Event> {
+        let NodeEvent { node, link, message: what } = event;
         if link != self.nodes[node.index()].link {
             // A message of a previous link, which was replaced.
             return None;
         }
         match what {
-            NodeMessage::Said(message) => {
-                if let Some(why) = self.objection(node, &message) {
-                    return self.lose(node, NodeLoss::Garbled(why));
+            NodeMessage::Message(message) => {
+                if let Some(why) = self.find_protocol_error(node, &message) {
+                    return self.mark_node_lost(node, NodeLoss::InvalidData(why));
                 }
-                self.nodes[node.index()].heard = Some(clock::now());
-                self.hear_agent(node, message)
+                self.nodes[node.index()].last_message_at = Some(clock::now());
+                self.on_agent_message(node, message)
             }
-            NodeMessage::LetIn => {
-                self.nodes[node.index()].stage = StartStage::LetIn;
+            NodeMessage::LoggedIn => {
+                self.nodes[node.index()].stage = StartStage::LoggedIn;
                 None
             }
             NodeMessage::Connected => {
-                self.nodes[node.index()].connected();
+                self.nodes[node.index()].on_connected();
                 None
             }
-            NodeMessage::Fresh { epoch, uncharged } => Some(Event::Fresh { epoch, uncharged }),
+            NodeMessage::EarlierEpochs { epoch, uncharged } => {
+                Some(Event::EarlierEpochs { epoch, uncharged })
+            }
             NodeMessage::Unreachable(fault) => {
                 // All missing nodes have one deadline, and each is to be named.
-                let is_late = matches!(fault.kind, FaultKind::Absent | FaultKind::OtherKey);
+                let is_late = matches!(fault.kind, FaultKind::NotJoined | FaultKind::OtherKey);
                 self.faults.push((node, fault));
-                if is_late { self.refusal(node) } else { self.refused(node) }
+                if is_late { self.refusal_event(node) } else { self.on_node_refused(node) }
             }
-            NodeMessage::Closed(AgentEnd { exit, words }) => {
+            NodeMessage::Closed(AgentEnd { exit, output: words }) => {
                 if let Some(words) = words {
                     let host = &self.plan.nodes[node.index()].host;
-                    self.reporter.say(step("Lost", &format!("{host}: {}", neutral(&words))));
+                    self.reporter.print_message(show_step(
+                        "Lost",
+                        &format!("{host}: {}", escape_control(&words)),
+                    ));
                 }
-                self.lose(node, NodeLoss::LinkClosed(exit))
+                self.mark_node_lost(node, NodeLoss::LinkClosed(exit))
             }
-            NodeMessage::Garbled(why) => self.lose(node, NodeLoss::Garbled(why)),
-            NodeMessage::Signalled(signal) => self.signalled(node, signal),
+            NodeMessage::InvalidData(why) => self.mark_node_lost(node, NodeLoss::InvalidData(why)),
+            NodeMessage::Signal(signal) => self.on_node_signal(node, signal),
         }
     }
 
     /// Handles a signal that a process of remuda on a node received like one to the launcher.
-    fn signalled(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
-        let request = UserRequest::of(signal)?;
+    fn on_node_signal(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
+        let request = UserRequest::from_signal(signal)?;
         let host = &self.plan.nodes[node.index()].host;
-        self.reporter.say(step("Signal", &format!("{host} received {}", signal_name(signal))));
-        self.wish(request, Some(node))
+        self.reporter.print_message(show_step(
+            "Signal",
+            &format!("{host} received {}", signal_name(signal)),
+        ));
+        self.on_user_request(request, Some(node))
     }
 
     /// Handles a node that cannot take part. Where another system starts the nodes, the launcher
     /// then stops waiting for those that have not joined.
-    fn refused(&mut self, node: NodeRank) -> Option<Event> {
-        if matches!(self.caller.way, Connector::Dial(..)) {
+    fn on_node_refused(&mut self, node: NodeRank) -> Option<Event> {
+        if matches!(self.connect_context.connector, Connector::Dial(..)) {
             for place in (0..self.nodes.len() as u32).map(NodeRank).filter(|place| *place != node) {
                 let absent = &self.nodes[place.index()];
-                if absent.heard.is_none() && self.job.may_answer(place) {
-                    absent.hang_up();
+                if absent.last_message_at.is_none() && self.job.may_answer(place) {
+                    absent.close();
                     self.step(Event::Refused(place));
                 }
             }
         }
-        self.refusal(node)
+        self.refusal_event(node)
     }
 
-    pub(super) fn refusal(&self, node: NodeRank) -> Option<Event> {
+    pub(super) fn refusal_event(&self, node: NodeRank) -> Option<Event> {
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 
     /// Why this message is invalid now. Later code relies on messages that pass: an invalid one
     /// ends only the part of the node that sent it.
-    fn objection(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
+    fn find_protocol_error(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
         let check_rank = |rank: &Rank| {
             let worker = self.history.workers.get(rank.index());
             let is_foreign = worker.is_none_or(|worker| worker.node != node);
-            is_foreign.then(|| node::foreign(*rank))
+            is_foreign.then(|| node::foreign_rank_error(*rank))
         };
         let before_start = || {
             (!self.job.has_started(node))
@@ -100,7 +108,7 @@ impl Dispatcher<'_> {
             FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
                 Some("protocol error: unexpected answer".to_owned())
             }
-            FromAgent::Ready(found) => self.lacks(node, found),
+            FromAgent::Ready(found) => self.find_missing_of_node0(node, found),
             FromAgent::Refused(problems) => {
                 problems.is_empty().then(|| "protocol error: refused without a reason".to_owned())
             }
@@ -114,20 +122,20 @@ impl Dispatcher<'_> {
                 check_rank(rank).or_else(before_start).or_else(too_long)
             }
             FromAgent::Leftovers { rank, .. }
-            | FromAgent::StdinTaken { rank, .. }
+            | FromAgent::StdinConsumed { rank, .. }
             | FromAgent::Note { rank, .. } => check_rank(rank),
             FromAgent::Suspended(ranks) => ranks.iter().find_map(check_rank),
             FromAgent::Idle { .. } => before_start(),
-            FromAgent::Examined(_) | FromAgent::Dialed(_) => {
+            FromAgent::Examined(_) | FromAgent::Probed(_) => {
                 Some("protocol error: unexpected answer".to_owned())
             }
             // The task that reads the link checks messages of output.
             FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. }
             | FromAgent::Hello(_)
-            | FromAgent::ShimDied
-            | FromAgent::ShimFrozen
-            | FromAgent::Beat
+            | FromAgent::ShimExited
+            | FromAgent::ShimHung
+            | FromAgent::Heartbeat
             | FromAgent::Paused
             | FromAgent::Ungrouped { .. }
             | FromAgent::Clock { .. } => None,
@@ -136,9 +144,12 @@ impl Dispatcher<'_> {
 
     /// What is missing in the answer of node 0, which determines the values that all others
     /// receive.
-    fn lacks(&self, node: NodeRank, found: &PreparedNode) -> Option<String> {
-        let listen =
-            orders::listen(self.plan, &self.options.transport, &self.plan.nodes[node.index()])?;
+    fn find_missing_of_node0(&self, node: NodeRank, found: &PreparedNode) -> Option<String> {
+        let listen = orders::listen_request(
+            self.plan,
+            &self.options.transport,
+            &self.plan.nodes[node.index()],
+        )?;
         if found.master.is_none() {
             return Some("protocol error: node 0 sent no master port".to_owned());
         }
@@ -146,7 +157,7 @@ impl Dispatcher<'_> {
             .then(|| "protocol error: node 0 sent no store address".to_owned())
     }
 
-    fn hear_agent(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
+    fn on_agent_message(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
         match message {
             FromAgent::Hello(hello) if hello.version != wire::VERSION => {
                 let (agent_version, own_version) = (hello.version, wire::VERSION);
@@ -155,24 +166,24 @@ impl Dispatcher<'_> {
                      {own_version}",
                     hello.build
                 );
-                self.lose(node, NodeLoss::Garbled(why))
+                self.mark_node_lost(node, NodeLoss::InvalidData(why))
             }
             FromAgent::Hello(hello) => {
-                self.nodes[node.index()].greeted(hello.clock_us);
-                self.prepare(node);
+                self.nodes[node.index()].on_hello(hello.clock_us);
+                self.send_prepare(node);
                 None
             }
             FromAgent::Ready(found) => {
-                self.say_notes(node, &found.notes);
-                self.found[node.index()] = Some(found);
+                self.print_notes(node, &found.notes);
+                self.prepared_nodes[node.index()] = Some(found);
                 Some(Event::Ready(node))
             }
             FromAgent::Refused(problems) => {
                 self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
-                self.refused(node)
+                self.on_node_refused(node)
             }
             FromAgent::Started { rank, pid, at_us } => {
-                let at = self.nodes[node.index()].instant(at_us);
+                let at = self.nodes[node.index()].to_instant(at_us);
                 self.history.worker(rank).started = Some((pid, at));
                 Some(Event::Started(rank))
             }
@@ -180,57 +191,57 @@ impl Dispatcher<'_> {
                 let failure = StartFailure { step: start_step(failed.step), errno: failed.errno };
                 Some(Event::NotStarted { rank: failed.rank, failure })
             }
-            FromAgent::Exited { rank, exit, at_us, sent, oom_kills } => {
-                let at = self.nodes[node.index()].instant(at_us);
+            FromAgent::Exited { rank, exit, at_us, signals_sent: sent, oom_kills } => {
+                let at = self.nodes[node.index()].to_instant(at_us);
                 let stopped = !sent.is_empty();
-                self.stdin.gone(rank);
-                self.history.worker(rank).ended =
-                    Some(WorkerOutcome { exit, at, stopped, oom_kills, told: false });
+                self.stdin.remove_reader(rank);
+                self.history.worker(rank).outcome =
+                    Some(WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported: false });
                 if !exit.is_success() && !self.job.is_stopping() {
-                    self.tell_all(&ToAgent::PeerGone(rank));
+                    self.send_to_all(&ToAgent::PeerGone(rank));
                 }
-                Some(Event::Exited(WorkerEnd { rank, exit, at, sent }))
+                Some(Event::Exited(WorkerEnd { rank, exit, at, signals_sent: sent }))
             }
             FromAgent::ErrorFile { rank, at_us, bytes } => {
-                let at = self.nodes[node.index()].instant(at_us);
+                let at = self.nodes[node.index()].to_instant(at_us);
                 self.history.worker(rank).error_file = Some(ErrorFileCopy { bytes, at });
                 None
             }
-            FromAgent::StdinTaken { rank, bytes } => {
-                self.stdin.taken(rank, bytes);
+            FromAgent::StdinConsumed { rank, bytes } => {
+                self.stdin.on_consumed(rank, bytes);
                 None
             }
             FromAgent::Leftovers { rank, processes } => {
-                self.say_leftovers(rank, &processes);
+                self.report_leftovers(rank, &processes);
                 None
             }
-            FromAgent::ShimDied => Some(Event::NodeLost { node, loss: NodeLoss::ShimDied }),
-            FromAgent::ShimFrozen => Some(Event::NodeLost { node, loss: NodeLoss::ShimFrozen }),
-            FromAgent::Idle { undead } => {
+            FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
+            FromAgent::ShimHung => Some(Event::NodeLost { node, loss: NodeLoss::ShimNotResponding }),
+            FromAgent::Idle { unkillable: undead } => {
                 let is_clean = undead.is_empty();
-                self.history.undead.extend(undead.into_iter().map(|process| (node, process)));
+                self.history.unkillable.extend(undead.into_iter().map(|process| (node, process)));
                 Some(Event::Idle { node, is_clean })
             }
             FromAgent::Suspended(ranks) => {
                 for rank in ranks {
-                    self.reporter.say(voice::suspended(self.history.worker(rank)));
+                    self.reporter.print_message(voice::suspended(self.history.worker(rank)));
                 }
                 None
             }
             FromAgent::Ungrouped { master, seconds } => {
                 let workers = self.history.workers.len();
                 let warning = voice::ungrouped(workers, &master, seconds);
-                if self.noted.insert(warning.clone()) {
-                    self.reporter.say(warning);
+                if self.printed_notes.insert(warning.clone()) {
+                    self.reporter.print_message(warning);
                 }
                 None
             }
             FromAgent::Paused => {
-                self.pause.stopped(PauseScope::Node(node));
+                self.pause.on_stopped(PauseScope::Node(node));
                 None
             }
-            FromAgent::Clock { asked_us, clock_us } => {
-                self.nodes[node.index()].set_clock(asked_us, clock_us);
+            FromAgent::Clock { sent_us: asked_us, clock_us } => {
+                self.nodes[node.index()].on_clock(asked_us, clock_us);
                 None
             }
             FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
@@ -238,10 +249,10 @@ impl Dispatcher<'_> {
                 Some(Event::PeerLost { rank, peer })
             }
             FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
-            | FromAgent::Beat
+            | FromAgent::Heartbeat
             // Only `doctor` requests these.
             | FromAgent::Examined(_)
-            | FromAgent::Dialed(_)
+            | FromAgent::Probed(_)
             | FromAgent::Output { .. }
             | FromAgent::OutputEnd { .. } => None,
         }
@@ -249,20 +260,20 @@ impl Dispatcher<'_> {
 
     /// Reports processes that a worker left behind, except while a job is being stopped: then
     /// children that exit a little later than their parents are expected.
-    fn say_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
+    fn report_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
         if self.job.is_stopping() || processes.is_empty() {
             return;
         }
-        self.reporter.say(voice::leftovers(rank, processes));
+        self.reporter.print_message(voice::leftovers(rank, processes));
     }
 }
 
 /// Converts the step: the wire protocol and the job are versioned separately.
-fn start_step(step: OpenFailure) -> StartStep {
+fn start_step(step: WorkerStartStep) -> StartStep {
     match step {
-        OpenFailure::Fork => StartStep::Fork,
-        OpenFailure::Setup => StartStep::Setup,
-        OpenFailure::Chdir => StartStep::Chdir,
-        OpenFailure::Exec => StartStep::Exec,
+        WorkerStartStep::Fork => StartStep::Fork,
+        WorkerStartStep::Setup => StartStep::Setup,
+        WorkerStartStep::Chdir => StartStep::Chdir,
+        WorkerStartStep::Exec => StartStep::Exec,
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct WorkerHistory {
     pub(super) node: NodeRank,
     pub(super) host: HostName,
     pub(super) started: Option<(u32, Instant)>,
-    pub(super) ended: Option<WorkerOutcome>,
+    pub(super) outcome: Option<WorkerOutcome>,
     /// Whether it reported that a peer had left it in a collective.
     pub(super) lost_peer: bool,
     /// The error file that torch wrote about its failure.
@@ -41,16 +41,16 @@ pub(super) struct WorkerOutcome {
     pub(super) stopped: bool,
     pub(super) oom_kills: u64,
     /// Whether its early exit was reported.
-    pub(super) told: bool,
+    pub(super) is_early_exit_reported: bool,
 }
 
 /// Time that other workers must run on after an exit with 0 before it is reported.
-const EARLY_AFTER: Duration = Duration::from_secs(10);
+const EARLY_EXIT_REPORT_AFTER: Duration = Duration::from_secs(10);
 
 impl WorkerHistory {
     /// Time that it ran; `None` if it never started or has not exited.
-    pub(super) fn ran(&self) -> Option<Duration> {
-        Some(self.ended.as_ref()?.at.saturating_duration_since(self.started?.1))
+    pub(super) fn run_time(&self) -> Option<Duration> {
+        Some(self.outcome.as_ref()?.at.saturating_duration_since(self.started?.1))
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
@@ -61,9 +61,9 @@ impl WorkerHistory {
 /// All workers by rank, and the processes that could not be killed.
 pub(super) struct History {
     pub(super) workers: Vec<WorkerHistory>,
-    pub(super) undead: Vec<(NodeRank, Leftover)>,
+    pub(super) unkillable: Vec<(NodeRank, Leftover)>,
     /// When workers were first asked to stop.
-    pub(super) stop_asked: Option<Instant>,
+    pub(super) stop_requested_at: Option<Instant>,
 }
 
 impl History {
@@ -77,24 +77,27 @@ impl History {
                 node: place,
                 host: node.host.clone(),
                 started: None,
-                ended: None,
+                outcome: None,
                 lost_peer: false,
                 error_file: None,
             })
         });
-        Self { workers: workers.collect(), undead: Vec::new(), stop_asked: None }
+        Self { workers: workers.collect(), unkillable: Vec::new(), stop_requested_at: None }
     }
 
     /// Workers that exited with 0 a while ago while others run; each is returned once.
-    pub(super) fn take_early(&mut self, now: Instant) -> Vec<&WorkerHistory> {
-        if self.workers.iter().all(|worker| worker.ended.is_some()) {
+    pub(super) fn take_early_exits(&mut self, now: Instant) -> Vec<&WorkerHistory> {
+        if self.workers.iter().all(|worker| worker.outcome.is_some()) {
             return Vec::new();
         }
         let mut early = Vec::new();
         for worker in &mut self.workers {
-            let Some(ended) = &mut worker.ended else { continue };
-            if ended.exit.is_success() && !ended.told && ended.at + EARLY_AFTER <= now {
-                ended.told = true;
+            let Some(ended) = &mut worker.outcome else { continue };
+            if ended.exit.is_success()
+                && !ended.is_early_exit_reported
+                && ended.at + EARLY_EXIT_REPORT_AFTER <= now
+            {
+                ended.is_early_exit_reported = true;
                 early.push(&*worker);
             }
         }
@@ -102,12 +105,12 @@ impl History {
     }
 
     /// Whether the worker that judges exited because of its findings.
-    pub(super) fn is_judged(&self, judge: CauseRule) -> bool {
-        if judge == CauseRule::Nobody {
+    pub(super) fn has_reported_findings(&self, judge: CauseRule) -> bool {
+        if judge == CauseRule::ExitCodes {
             return false;
         }
         let first = self.workers.first().filter(|worker| worker.rank == Rank(0));
-        let ended = first.and_then(|worker| worker.ended.as_ref());
+        let ended = first.and_then(|worker| worker.outcome.as_ref());
         ended.is_some_and(|ended| ended.exit == WorkerExit::Code(1))
     }
 

@@ -26,7 +26,7 @@ const UNREAD_BYTES_MAX: u64 = 256 * 1024;
 pub(super) struct Input {
     pieces: Option<mpsc::Receiver<Vec<u8>>>,
     /// Whether the reading thread was ever started.
-    is_open: bool,
+    is_started: bool,
     /// Number of bytes that each reader was sent and has not read.
     unread: BTreeMap<Rank, u64>,
 }
@@ -36,8 +36,8 @@ impl Input {
     /// earlier ones have left.
     pub(super) fn start(&mut self, readers: impl Iterator<Item = Rank>) {
         self.unread = readers.map(|rank| (rank, 0)).collect();
-        if !self.unread.is_empty() && !self.is_open {
-            (self.pieces, self.is_open) = (Some(pieces()), true);
+        if !self.unread.is_empty() && !self.is_started {
+            (self.pieces, self.is_started) = (Some(start_reader_thread()), true);
         }
     }
 
@@ -68,20 +68,20 @@ impl Input {
     }
 
     /// Notes that a reader has read this many bytes.
-    pub(super) fn taken(&mut self, rank: Rank, bytes: u64) {
+    pub(super) fn on_consumed(&mut self, rank: Rank, bytes: u64) {
         if let Some(unread) = self.unread.get_mut(&rank) {
             *unread = unread.saturating_sub(bytes);
         }
     }
 
     /// Removes a reader that has exited, so that the others do not wait for it.
-    pub(super) fn gone(&mut self, rank: Rank) {
+    pub(super) fn remove_reader(&mut self, rank: Rank) {
         self.unread.remove(&rank);
     }
 }
 
 /// Starts a thread that reads standard input and ends with the process. The last piece is empty.
-fn pieces() -> mpsc::Receiver<Vec<u8>> {
+fn start_reader_thread() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let read = move || {
         signals::block(&[libc::SIGTTIN]);
@@ -103,7 +103,7 @@ fn pieces() -> mpsc::Receiver<Vec<u8>> {
 fn read_piece() -> Vec<u8> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
-        while !is_ours_to_read() {
+        while !is_in_foreground() {
             std::thread::sleep(BACKGROUND_PAUSE);
         }
         match rustix::io::read(rustix::stdio::stdin(), piece.as_mut_slice()) {
@@ -113,13 +113,13 @@ fn read_piece() -> Vec<u8> {
             }
             Err(Errno::INTR) => {}
             // The job went to the background during the read.
-            Err(Errno::IO) if !is_ours_to_read() => {}
+            Err(Errno::IO) if !is_in_foreground() => {}
             Err(_) => return Vec::new(),
         }
     }
 }
 
-fn is_ours_to_read() -> bool {
+fn is_in_foreground() -> bool {
     !is_terminal() || fds::is_in_foreground(std::io::stdin().as_fd())
 }
 
@@ -137,7 +137,11 @@ mod tests {
         for piece in pieces {
             sender.try_send(piece.to_vec()).expect("room for a few");
         }
-        Input { pieces: Some(receiver), is_open: true, unread: [(Rank(0), 0), (Rank(1), 0)].into() }
+        Input {
+            pieces: Some(receiver),
+            is_started: true,
+            unread: [(Rank(0), 0), (Rank(1), 0)].into(),
+        }
     }
 
     /// Whether there is a piece now.
@@ -153,15 +157,15 @@ mod tests {
         let piece = vec![0; UNREAD_BYTES_MAX as usize];
         let mut input = input(&[&piece, &piece, &piece, b""]);
         assert!(has_next(&mut input));
-        input.taken(Rank(0), UNREAD_BYTES_MAX);
+        input.on_consumed(Rank(0), UNREAD_BYTES_MAX);
         assert!(!has_next(&mut input), "rank 1 has read nothing");
-        input.taken(Rank(1), 1);
+        input.on_consumed(Rank(1), 1);
         assert!(has_next(&mut input));
         assert!(!has_next(&mut input));
-        input.gone(Rank(1));
-        input.taken(Rank(0), UNREAD_BYTES_MAX);
+        input.remove_reader(Rank(1));
+        input.on_consumed(Rank(0), UNREAD_BYTES_MAX);
         assert!(has_next(&mut input));
-        input.taken(Rank(0), UNREAD_BYTES_MAX);
+        input.on_consumed(Rank(0), UNREAD_BYTES_MAX);
         assert!(has_next(&mut input), "the end");
         assert!(!has_next(&mut input), "nothing comes after it");
     }
@@ -169,8 +173,8 @@ mod tests {
     #[test]
     fn input_without_readers_is_not_read() {
         let mut input = input(&[b"for another program"]);
-        input.gone(Rank(0));
-        input.gone(Rank(1));
+        input.remove_reader(Rank(0));
+        input.remove_reader(Rank(1));
         assert!(!has_next(&mut input));
     }
 }

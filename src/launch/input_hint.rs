@@ -3,7 +3,7 @@
 use crate::base::Rank;
 
 /// Text that Python prints when `pdb` or `input()` finds standard input at its end.
-const AT_END_OF_INPUT: [&str; 3] =
+const END_OF_INPUT_ERRORS: [&str; 3] =
     ["bdb.BdbQuit", "EOFError: EOF when reading a line", "EOFError: EOF when reading from stdin"];
 
 /// The option for reading the terminal, if the last lines of a worker show that it tried to read.
@@ -14,7 +14,7 @@ pub(super) fn input_hint<'a>(
 ) -> Option<String> {
     let is_at_end = |line: &Vec<u8>| {
         let line = String::from_utf8_lossy(line);
-        AT_END_OF_INPUT.iter().any(|words| line.trim_start().starts_with(words))
+        END_OF_INPUT_ERRORS.iter().any(|words| line.trim_start().starts_with(words))
     };
     let wanted_input = !reads_input && last_lines.into_iter().any(is_at_end);
     wanted_input.then(|| {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
-use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
 use super::grave;
 use super::metrics::JobNumbers;
 use super::node::{Connector, NodeHandle};
@@ -13,65 +13,62 @@ use super::voice;
 use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
 use crate::os::family;
-use crate::report::summary::processes;
+use crate::report::summary::show_processes;
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
-    pub(super) fn beat(&mut self) -> Option<Event> {
+    pub(super) fn on_heartbeat_timer(&mut self) -> Option<Event> {
         let now = clock::now();
-        self.stood_still(now);
-        self.beat_at = now + self.options.beat;
-        self.nodes.iter().for_each(NodeHandle::beat);
-        if grave::is_everybodys_parent() {
-            self.bury_the_dead();
+        self.on_suspension(now);
+        self.heartbeat_at = now + self.options.heartbeat_interval;
+        self.nodes.iter().for_each(NodeHandle::send_heartbeat);
+        if grave::is_process_1() {
+            self.reap_exited_children();
         }
         self.update_metrics();
-        self.say_early(now);
-        self.say_waiting(now);
-        self.give_up_late(now);
+        self.report_early_exits(now);
+        self.report_waiting(now);
+        self.refuse_late_nodes(now);
         let (mut expired, mut late) = (Vec::new(), Vec::new());
         for (place, node) in (0..).map(NodeRank).zip(&self.nodes) {
-            let Some(heard) = node.heard.filter(|_| !node.lost) else { continue };
+            let Some(heard) = node.last_message_at.filter(|_| !node.is_lost) else { continue };
             let since_message = now.saturating_duration_since(heard);
             if self.options.lease < since_message {
                 expired.push(place);
-            } else if SILENCE_WARNING < since_message {
+            } else if NO_MESSAGE_WARNING < since_message {
                 late.push((self.plan.nodes[place.index()].host.as_str(), since_message));
             }
         }
-        if let Some(line) = voice::silent(&late) {
-            self.reporter.say(line);
+        if let Some(line) = voice::not_responding(&late) {
+            self.reporter.print_message(line);
         }
-        expired.retain(|node| self.lose(*node, NodeLoss::Silent).is_some());
-        (!expired.is_empty()).then_some(Event::Silent(expired))
+        expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
+        (!expired.is_empty()).then_some(Event::LeaseExpired(expired))
     }
 
     /// Handles a suspension of the launcher: no node counts as silent for that time, because
     /// messages received meanwhile have not been read. The launcher sent no heartbeats either.
-    fn stood_still(&mut self, now: Instant) {
-        let late = now.saturating_duration_since(self.beat_at);
+    fn on_suspension(&mut self, now: Instant) {
+        let late = now.saturating_duration_since(self.heartbeat_at);
         for node in &mut self.nodes {
-            node.heard = node.heard.map(|heard| now.min(heard + late));
-            node.put_off(late);
+            node.last_message_at = node.last_message_at.map(|heard| now.min(heard + late));
+            node.postpone_deadline(late);
         }
         if self.options.lease < late {
-            self.reporter.say(voice::stood_still(late, self.options.lease));
+            self.reporter.print_message(voice::launcher_suspended(late, self.options.lease));
         }
     }
 
     /// Updates the metrics; they are served until the next heartbeat.
     pub(super) fn update_metrics(&self) {
-        if self.options.keeper.status_addr.is_none() {
+        if self.options.supervisor.status_addr.is_none() {
             return;
         }
-        let ended = || self.history.workers.iter().filter_map(|worker| worker.ended.as_ref());
+        let ended = || self.history.workers.iter().filter_map(|worker| worker.outcome.as_ref());
         let failed = ended().filter(|ended| !ended.stopped && !ended.exit.is_success()).count();
-        let nodes = self
-            .plan
-            .nodes
-            .iter()
-            .zip(&self.nodes)
-            .map(|(plan, node)| (plan.host.to_string(), node.heard.filter(|_| !node.lost)));
+        let nodes = self.plan.nodes.iter().zip(&self.nodes).map(|(plan, node)| {
+            (plan.host.to_string(), node.last_message_at.filter(|_| !node.is_lost))
+        });
         let numbers = JobNumbers {
             started: self.started.1,
             running: self.job.running(),
@@ -79,74 +76,75 @@ impl Dispatcher<'_> {
             failed,
             nodes: nodes.collect(),
         };
-        self.pulse.set_job(numbers, &self.caller.traffic);
+        self.health.set_job(numbers, &self.connect_context.traffic);
     }
 
     /// Handles the loss of a node. On this machine the launcher ends what the node left, together
     /// with an agent that still runs but is silent or sends invalid data. An agent on another
     /// machine exits when its link ends.
-    pub(super) fn lose(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+    pub(super) fn mark_node_lost(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
         let lost = &mut self.nodes[node.index()];
-        if std::mem::replace(&mut lost.lost, true) {
+        if std::mem::replace(&mut lost.is_lost, true) {
             return None;
         }
-        let agent = lost.agent();
-        self.pause.stopped(PauseScope::Node(node));
-        self.say_to_peers(node);
+        let agent = lost.agent_pid();
+        self.pause.on_stopped(PauseScope::Node(node));
+        self.report_loss_to_peers(node);
         match agent {
-            Some(_) => self.grave.open(self.spared()),
-            None => self.nodes[node.index()].hang_up(),
+            Some(_) => self.reaper.start(self.foreign_process_filter()),
+            None => self.nodes[node.index()].close(),
         }
         Some(Event::NodeLost { node, loss })
     }
 
     /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do
     /// not notice a cut link. One rank is enough: the first one ends a group.
-    fn say_to_peers(&self, node: NodeRank) {
+    fn report_loss_to_peers(&self, node: NodeRank) {
         let first = self.plan.nodes[node.index()].workers.first();
         if let Some(worker) = first.filter(|_| !self.job.is_stopping()) {
-            self.tell_all(&ToAgent::PeerGone(worker.rank));
+            self.send_to_all(&ToAgent::PeerGone(worker.rank));
         }
     }
 
     /// Reaps exited children that no other part of the launcher reaps. The tasks that start ssh
     /// reap its processes, and this loop does not know their pids.
-    fn bury_the_dead(&self) {
-        if let Connector::Ssh(_) = self.caller.way {
-            return family::bury(self.spared(), |_, _| {});
+    fn reap_exited_children(&self) {
+        if let Connector::Ssh(_) = self.connect_context.connector {
+            return family::reap_except(self.foreign_process_filter(), |_, _| {});
         }
-        let agents: Vec<Pid> = self.nodes.iter().filter_map(NodeHandle::agent).collect();
+        let agents: Vec<Pid> = self.nodes.iter().filter_map(NodeHandle::agent_pid).collect();
         let known = |pid| agents.contains(&pid) || self.inherited.contains(&pid);
-        family::bury(known, |_, _| {});
+        family::reap_except(known, |_, _| {});
     }
 
     /// Returns a test for children that must not be ended as leftovers of lost nodes.
-    fn spared(&self) -> impl Fn(Pid) -> bool + Send + 'static {
+    fn foreign_process_filter(&self) -> impl Fn(Pid) -> bool + Send + 'static {
         let agents = |lost: bool| {
-            let agents = self.nodes.iter().filter(move |node| node.lost == lost);
-            agents.filter_map(NodeHandle::agent).collect::<Vec<_>>()
+            let agents = self.nodes.iter().filter(move |node| node.is_lost == lost);
+            agents.filter_map(NodeHandle::agent_pid).collect::<Vec<_>>()
         };
         let (living, lost) = (agents(false), agents(true));
         let (inherited, job) = (self.inherited.clone(), self.options.job.to_string());
         move |pid| {
             living.contains(&pid)
                 || inherited.contains(&pid)
-                || grave::is_everybodys_parent() && !grave::is_of_job(pid, &job, &lost)
+                || grave::is_process_1() && !grave::is_of_job(pid, &job, &lost)
         }
     }
 
     /// Checks whether everything that lost nodes left is gone.
-    pub(super) fn bury(&mut self) {
-        let left = self.grave.look();
-        if self.grave.look_at().is_none()
-            && let Some(cut_off) = self.renewal.take()
+    pub(super) fn check_orphans(&mut self) {
+        let left = self.reaper.check();
+        if self.reaper.next_check_at().is_none()
+            && let Some(cut_off) = self.deferred_reconnects.take()
         {
-            self.renew(cut_off);
+            self.prepare_epoch(cut_off);
         }
         if !left.is_empty() {
-            let left = processes(left.len());
-            self.reporter
-                .say(format!("warning: {left} of a lost node still running after SIGKILL\n"));
+            let left = show_processes(left.len());
+            self.reporter.print_message(format!(
+                "warning: {left} of a lost node still running after SIGKILL\n"
+            ));
         }
     }
 }

@@ -16,17 +16,17 @@ pub(super) fn help_of_lost(
     match loss {
         // An internal error, or a request of the user.
         NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
-        | NodeLoss::Garbled(_)
-        | NodeLoss::Leaves => None,
-        NodeLoss::Silent | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
+        | NodeLoss::InvalidData(_)
+        | NodeLoss::Evicted => None,
+        NodeLoss::LeaseExpired | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => Some(format!(
             "check that {host} is running and reachable; `--lease TIME` allows longer gaps between \
              heartbeats"
         )),
-        NodeLoss::ShimFrozen => Some(format!(
+        NodeLoss::ShimNotResponding => Some(format!(
             "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
              allows a longer stop"
         )),
-        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimDied => {
+        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimExited => {
             Some(format!("if no user killed it, check `dmesg` on {host} for the OOM killer"))
         }
         NodeLoss::LinkClosed(None) => {
@@ -39,14 +39,14 @@ pub(super) fn help_of_lost(
 fn help_of_lost_pod(host: &str, loss: &NodeLoss) -> Option<String> {
     let why = match loss {
         NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))
-        | NodeLoss::Garbled(_)
-        | NodeLoss::Leaves => return None,
-        NodeLoss::Silent
-        | NodeLoss::ShimFrozen
+        | NodeLoss::InvalidData(_)
+        | NodeLoss::Evicted => return None,
+        NodeLoss::LeaseExpired
+        | NodeLoss::ShimNotResponding
         | NodeLoss::LinkClosed(Some(WorkerExit::Code(75))) => {
             "; `--lease TIME` allows longer gaps between heartbeats"
         }
-        NodeLoss::LinkClosed(_) | NodeLoss::ShimDied => "; `OOMKilled` means its memory limit",
+        NodeLoss::LinkClosed(_) | NodeLoss::ShimExited => "; `OOMKilled` means its memory limit",
     };
     Some(format!(
         "`kubectl get pods` lists {host}; `kubectl describe pod NAME` and `kubectl logs NAME --previous` \

@@ -43,4 +43,4 @@ pub use options::{
     CauseRule, ContinueWith, Cores, DialOptions, FileOf, Framing, GpuSharing, LaunchError, Options,
     StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
-pub use termination_log::{TerminationLog, leave_refusal};
+pub use termination_log::{TerminationLog, write_refusal_message};

@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 use super::metrics::LinkTraffic;
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
-use crate::report::summary::duration;
-use crate::report::{OutputSender, WorkerStep, neutral};
+use crate::report::summary::show_duration;
+use crate::report::{OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
@@ -24,40 +24,40 @@ use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent,
 /// Buffer for one read from a link; it holds several pieces of output.
 const LINK_READ_BYTES: usize = 256 * 1024;
 /// An agent that does not exit this long after its link has ended is no longer waited for.
-const AGENT_END_LIMIT: Duration = Duration::from_millis(500);
+const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Upper bound of how far the clock of a node may appear to be ahead, because its offset is an
 /// estimate.
-const AHEAD_MAX: Duration = Duration::from_secs(1);
+const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// A message of a node, or an event of its link.
 pub(super) struct NodeEvent {
     pub(super) node: NodeRank,
     /// Number of the link to the node.
     pub(super) link: u32,
-    pub(super) what: NodeMessage,
+    pub(super) message: NodeMessage,
 }
 
 /// Content of a [`NodeEvent`].
 pub(super) enum NodeMessage {
     /// The ssh login succeeded; an agent will be started.
-    LetIn,
+    LoggedIn,
     /// The link to the node was made.
     Connected,
     /// The node has taken part in every epoch before this one, with another node 0.
-    Fresh {
+    EarlierEpochs {
         epoch: Epoch,
         uncharged: u32,
     },
     /// No link could be made.
     Unreachable(Fault),
-    Said(FromAgent),
+    Message(FromAgent),
     /// The link has ended.
     Closed(AgentEnd),
     /// The data received is no valid message.
-    Garbled(String),
+    InvalidData(String),
     /// A process of remuda on the node received a signal.
-    Signalled(i32),
+    Signal(i32),
 }
 
 /// How nodes are reached.
@@ -70,26 +70,26 @@ pub(super) enum Connector {
     Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
     /// Links that a test has made.
     #[cfg(test)]
-    Played(std::sync::Mutex<Vec<Option<Link>>>),
+    Simulated(std::sync::Mutex<Vec<Option<Link>>>),
 }
 
 /// A node and its link, which ends with the task that serves it. When the link ends, everything of
 /// the job on the node ends.
 pub(super) struct NodeHandle {
-    to_agent: mpsc::UnboundedSender<Word>,
+    to_agent: mpsc::UnboundedSender<QueuedFrame>,
     /// Number of the link to the node, counted from 0.
     pub(super) link: u32,
     /// The epoch of the launcher and the agent; the task that reads the link loads it.
     epoch: Arc<AtomicU32>,
     /// Pid of the agent if it is a process of this machine.
-    agent: Option<Pid>,
+    agent_pid: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
     pub(super) stage: StartStage,
     /// When the last message was received; `None` until there is a link.
-    pub(super) heard: Option<Instant>,
+    pub(super) last_message_at: Option<Instant>,
     /// Whether the node is lost: its later messages and the end of its link are ignored.
-    pub(super) lost: bool,
+    pub(super) is_lost: bool,
     task: AbortHandle,
 }
 
@@ -97,59 +97,59 @@ pub(super) struct NodeHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartStage {
     /// A connection is being made, or the node will connect by itself.
-    Called,
+    Connecting,
     /// The ssh login succeeded, and there is no agent yet.
-    LetIn,
+    LoggedIn,
     /// The agent was asked at this instant and runs its checks.
-    Asked(Instant),
+    Preparing(Instant),
 }
 
 /// An encoded message to a node.
-enum Word {
+enum QueuedFrame {
     Own(Vec<u8>),
     /// A frame that is sent to many nodes.
     Shared(Arc<[u8]>),
 }
 
-type Words = mpsc::UnboundedReceiver<Word>;
+type FrameQueue = mpsc::UnboundedReceiver<QueuedFrame>;
 
 /// Everything that is needed to connect to nodes, at the start or later.
-pub(super) struct Caller<'a> {
-    pub(super) way: &'a Connector,
+pub(super) struct ConnectContext<'a> {
+    pub(super) connector: &'a Connector,
     pub(super) job: &'a JobId,
     /// When the nodes were asked whether they can start: all have the same deadline.
-    pub(super) asked: Instant,
+    pub(super) prepare_started_at: Instant,
     pub(super) events: mpsc::Sender<NodeEvent>,
     pub(super) output: OutputSender,
     /// Counters of the links.
     pub(super) traffic: Arc<LinkTraffic>,
 }
 
-impl Caller<'_> {
+impl ConnectContext<'_> {
     /// The address of the workers on this machine, if one was chosen.
     fn local_addr(&self) -> Option<IpAddr> {
-        match self.way {
+        match self.connector {
             Connector::Dial(_, _, at) => *at,
             Connector::Local | Connector::Ssh(_) => None,
             #[cfg(test)]
-            Connector::Played(_) => None,
+            Connector::Simulated(_) => None,
         }
     }
 
     /// How long the launcher waits for a node that connects by itself.
-    pub(super) fn limit(&self) -> Duration {
-        match self.way {
+    pub(super) fn join_limit(&self) -> Duration {
+        match self.connector {
             Connector::Dial(_, limit, _) => *limit,
             Connector::Local | Connector::Ssh(_) => Duration::ZERO,
             #[cfg(test)]
-            Connector::Played(_) => Duration::ZERO,
+            Connector::Simulated(_) => Duration::ZERO,
         }
     }
 }
 
 /// Everything that the task of a node needs.
 #[derive(Clone)]
-struct Ends {
+struct LinkContext {
     node: NodeRank,
     /// Ranks of the node's workers.
     ranks: Range<u32>,
@@ -162,17 +162,18 @@ struct Ends {
     traffic: Arc<LinkTraffic>,
 }
 
-impl Ends {
+impl LinkContext {
     /// Sends an event to the launcher's loop.
-    async fn tell(&self, what: NodeMessage) {
-        let _ = self.events.send(NodeEvent { node: self.node, link: self.link, what }).await;
+    async fn send_event(&self, what: NodeMessage) {
+        let _ =
+            self.events.send(NodeEvent { node: self.node, link: self.link, message: what }).await;
     }
 }
 
 impl NodeHandle {
     /// Starts to make a link and queues the hello. One of `tasks` serves the link.
     pub(super) fn connect(
-        caller: &Caller<'_>,
+        caller: &ConnectContext<'_>,
         (node, host, ranks): (NodeRank, &HostName, Range<u32>),
         (link, since): (u32, Epoch),
         tasks: &mut Tasks,
@@ -182,10 +183,11 @@ impl NodeHandle {
         let (events, output) = (caller.events.clone(), caller.output.clone());
         let traffic = Arc::clone(&caller.traffic);
         let own_epoch = Arc::clone(&epoch);
-        let ends = Ends { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
-        let (agent, task) = match caller.way {
+        let ends =
+            LinkContext { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
+        let (agent, task) = match caller.connector {
             Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
-                let until = (caller.asked + *limit, *limit);
+                let until = (caller.prepare_started_at + *limit, *limit);
                 (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
             }
             Connector::Local | Connector::Dial(..) => {
@@ -198,24 +200,24 @@ impl NodeHandle {
                 (None, tasks.spawn(serve_remote(ssh, (host, job), ends, queue)))
             }
             #[cfg(test)]
-            Connector::Played(links) => {
+            Connector::Simulated(links) => {
                 let link = links.lock().expect("no panic while held")[node.index()].take();
-                (None, tasks.spawn(serve_new(link.expect("one for each node"), ends, queue)))
+                (None, tasks.spawn(serve_connected(link.expect("one for each node"), ends, queue)))
             }
         };
         let node_handle = Self {
             to_agent,
             link,
             epoch,
-            agent,
+            agent_pid: agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
-            stage: StartStage::Called,
-            heard: agent.map(|_| clock::now()),
-            lost: false,
+            stage: StartStage::Connecting,
+            last_message_at: agent.map(|_| clock::now()),
+            is_lost: false,
             task,
         };
-        node_handle.tell(&ToAgent::Hello(LauncherHello {
+        node_handle.send(&ToAgent::Hello(LauncherHello {
             version: wire::VERSION,
             build: env!("CARGO_PKG_VERSION").to_owned(),
             job: job.to_string(),
@@ -225,31 +227,31 @@ impl NodeHandle {
     }
 
     /// Notes that the link exists; messages queued so far are sent over it.
-    pub(super) fn connected(&mut self) {
+    pub(super) fn on_connected(&mut self) {
         self.hello_sent_us = clock::machine_us();
-        self.heard = Some(clock::now());
+        self.last_message_at = Some(clock::now());
     }
 
     /// Excludes time during which the launcher did not run from the time limit of the node.
-    pub(super) fn put_off(&mut self, time: Duration) {
-        if let StartStage::Asked(at) = &mut self.stage {
+    pub(super) fn postpone_deadline(&mut self, time: Duration) {
+        if let StartStage::Preparing(at) = &mut self.stage {
             *at += time;
         }
     }
 
     /// Closes the link, or aborts the attempt to make one. An agent on another machine then exits.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn close(&self) {
         self.task.abort();
     }
 
     /// Sends a message. If the agent is gone, the task that reads the link notices it.
-    pub(super) fn tell(&self, message: &ToAgent) {
-        let _ = self.to_agent.send(Word::Own(wire::encode(self.epoch(), message)));
+    pub(super) fn send(&self, message: &ToAgent) {
+        let _ = self.to_agent.send(QueuedFrame::Own(wire::encode(self.epoch(), message)));
     }
 
     /// Sends a frame that was encoded once for several nodes.
-    pub(super) fn tell_encoded(&self, frame: &Arc<[u8]>) {
-        let _ = self.to_agent.send(Word::Shared(Arc::clone(frame)));
+    pub(super) fn send_encoded(&self, frame: &Arc<[u8]>) {
+        let _ = self.to_agent.send(QueuedFrame::Shared(Arc::clone(frame)));
     }
 
     fn epoch(&self) -> Epoch {
@@ -257,60 +259,60 @@ impl NodeHandle {
     }
 
     /// Begins the next epoch on the same link: later messages belong to it.
-    pub(super) fn renew(&self, epoch: Epoch) {
-        self.tell(&ToAgent::Renew);
+    pub(super) fn begin_epoch(&self, epoch: Epoch) {
+        self.send(&ToAgent::NextEpoch);
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
     /// Changes the epoch of a link on which nothing was started.
-    pub(super) fn skip(&self, epoch: Epoch) {
-        self.tell(&ToAgent::Skip(epoch));
+    pub(super) fn skip_to_epoch(&self, epoch: Epoch) {
+        self.send(&ToAgent::SkipToEpoch(epoch));
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
     /// Pid of the agent if it is a process of this machine.
-    pub(super) fn agent(&self) -> Option<Pid> {
-        self.agent
+    pub(super) fn agent_pid(&self) -> Option<Pid> {
+        self.agent_pid
     }
 
     /// Handles the agent's hello, which contains the time of its clock. The start of the agent lies
     /// between request and answer, so the next answer gives a better estimate, and it is requested
     /// at once.
-    pub(super) fn greeted(&mut self, clock_us: u64) {
+    pub(super) fn on_hello(&mut self, clock_us: u64) {
         self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
-        self.beat();
+        self.send_heartbeat();
     }
 
     /// Sends a heartbeat, which also asks for the time, if there is a link.
-    pub(super) fn beat(&self) {
-        if self.heard.is_none() {
+    pub(super) fn send_heartbeat(&self) {
+        if self.last_message_at.is_none() {
             return;
         }
-        self.tell(&ToAgent::Beat { at_us: clock::machine_us() });
+        self.send(&ToAgent::Heartbeat { at_us: clock::machine_us() });
     }
 
     /// Handles the answer to a heartbeat.
-    pub(super) fn set_clock(&mut self, asked_us: u64, clock_us: u64) {
+    pub(super) fn on_clock(&mut self, asked_us: u64, clock_us: u64) {
         self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
     /// Converts a time of the agent's clock to an instant of the launcher's. The offset is an
     /// estimate: a time up to 1 s in the future keeps its order, a later one becomes the present.
-    pub(super) fn instant(&self, at_us: u64) -> Instant {
+    pub(super) fn to_instant(&self, at_us: u64) -> Instant {
         let (now, now_us) = (clock::now(), clock::machine_us());
-        let own_us = self.clock.to_ours(at_us);
+        let own_us = self.clock.to_launcher_clock(at_us);
         let age = Duration::from_micros(now_us.saturating_sub(own_us));
         let ahead = Duration::from_micros(own_us.saturating_sub(now_us));
         let past = now.checked_sub(age).unwrap_or(now);
-        if ahead < AHEAD_MAX { past + ahead } else { now }
+        if ahead < CLOCK_AHEAD_MAX { past + ahead } else { now }
     }
 }
 
-async fn write(writer: LinkWriter, mut queue: Words) {
+async fn write(writer: LinkWriter, mut queue: FrameQueue) {
     while let Some(frame) = queue.recv().await {
         let written = match frame {
-            Word::Own(frame) => writer.write_all(&frame, &[]).await,
-            Word::Shared(frame) => writer.write_all(&frame, &[]).await,
+            QueuedFrame::Own(frame) => writer.write_all(&frame, &[]).await,
+            QueuedFrame::Shared(frame) => writer.write_all(&frame, &[]).await,
         };
         if written.is_err() {
             return;
@@ -318,17 +320,23 @@ async fn write(writer: LinkWriter, mut queue: Words) {
     }
 }
 
-async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends, queue: Words) {
+async fn serve_remote(
+    ssh: Arc<Ssh>,
+    (host, job): (HostName, JobId),
+    ends: LinkContext,
+    queue: FrameQueue,
+) {
     let (output, name) = (ends.output.clone(), host.clone());
-    let show_line = move |line: &str| output.say(format!("{name} │ {}\n", neutral(line)));
-    let (node, on_login) = ((&job, ends.node), ends.tell(NodeMessage::LetIn));
+    let show_line =
+        move |line: &str| output.print_message(format!("{name} │ {}\n", escape_control(line)));
+    let (node, on_login) = ((&job, ends.node), ends.send_event(NodeMessage::LoggedIn));
     let connected = ssh.connect(&host, node, Box::new(show_line), on_login).await;
     if let Some(hint) = ssh.take_hint() {
-        ends.output.say(format!("note: {hint}\n"));
+        ends.output.print_message(format!("note: {hint}\n"));
     }
     match connected {
-        Ok(link) => serve_new(link, ends, queue).await,
-        Err(fault) => ends.tell(NodeMessage::Unreachable(fault)).await,
+        Ok(link) => serve_connected(link, ends, queue).await,
+        Err(fault) => ends.send_event(NodeMessage::Unreachable(fault)).await,
     }
 }
 
@@ -337,46 +345,46 @@ async fn serve_remote(ssh: Arc<Ssh>, (host, job): (HostName, JobId), ends: Ends,
 async fn serve_joined(
     acceptor: Arc<Acceptor>,
     (until, limit): (Instant, Duration),
-    ends: Ends,
-    queue: Words,
+    ends: LinkContext,
+    queue: FrameQueue,
 ) {
     let joined = match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
         Ok(Some(Ok(joined))) => joined,
-        Ok(Some(Err(fault))) => return ends.tell(NodeMessage::Unreachable(fault)).await,
+        Ok(Some(Err(fault))) => return ends.send_event(NodeMessage::Unreachable(fault)).await,
         Ok(None) | Err(_) => {
-            let fault = absent(&acceptor, &ends, limit).await;
-            return ends.tell(NodeMessage::Unreachable(fault)).await;
+            let fault = absent_fault(&acceptor, &ends, limit).await;
+            return ends.send_event(NodeMessage::Unreachable(fault)).await;
         }
     };
-    let Joined { link, mut signals, fresh: epoch, uncharged, .. } = joined;
+    let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = joined;
     if Epoch(0) < epoch {
-        ends.tell(NodeMessage::Fresh { epoch, uncharged }).await;
+        ends.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
     }
     let signal_ends = ends.clone();
     let forward_signals = async {
         while let Some(signal) = signals.recv().await {
-            signal_ends.tell(NodeMessage::Signalled(signal)).await;
+            signal_ends.send_event(NodeMessage::Signal(signal)).await;
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = serve_new(link, ends, queue) => {}
+        () = serve_connected(link, ends, queue) => {}
         () = forward_signals => {}
     }
 }
 
 /// The fault of a node that did not join in time: rejected connections with another key prove the
 /// reason.
-async fn absent(acceptor: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
-    let (node, limit) = (ends.node, duration(limit));
+async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: Duration) -> Fault {
+    let (node, limit) = (ends.node, show_duration(limit));
     let mut message = format!("node {node} did not join within {limit} (--join_timeout)");
     if 0 < ends.link {
         message += "; its first connection was lost";
     }
-    let Some(rejected) = acceptor.impostors(node).await else {
-        return Fault::new(FaultKind::Absent, message);
+    let Some(rejected) = acceptor.wrong_keys(node).await else {
+        return Fault::new(FaultKind::NotJoined, message);
     };
-    let own_key = acceptor.own_key();
+    let own_key = acceptor.key_label();
     let message = format!(
         "node {node} did not join within {limit} (--join_timeout): {rejected}; the key of node 0 has \
          the {own_key}"
@@ -385,38 +393,42 @@ async fn absent(acceptor: &Acceptor, ends: &Ends, limit: Duration) -> Fault {
 }
 
 /// Serves a link that was made after the start.
-async fn serve_new(link: Link, ends: Ends, queue: Words) {
-    ends.tell(NodeMessage::Connected).await;
+async fn serve_connected(link: Link, ends: LinkContext, queue: FrameQueue) {
+    ends.send_event(NodeMessage::Connected).await;
     serve(link, ends, queue).await;
 }
 
 /// Writes and reads until the link ends, and reaps the process at its other end.
-async fn serve(link: Link, ends: Ends, queue: Words) {
+async fn serve(link: Link, ends: LinkContext, queue: FrameQueue) {
     let Link { reader, writer, agent, early, .. } = link;
     let read = async {
-        let end = relay(&reader, &early, &ends).await;
+        let end = read_messages(&reader, &early, &ends).await;
         drop(reader);
         let what = match end {
-            Ok(()) => NodeMessage::Closed(agent.bury(AGENT_END_LIMIT).await),
-            Err(why) => NodeMessage::Garbled(why),
+            Ok(()) => NodeMessage::Closed(agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await),
+            Err(why) => NodeMessage::InvalidData(why),
         };
-        ends.tell(what).await;
+        ends.send_event(what).await;
     };
     tokio::join!(write(writer, queue), read);
 }
 
 /// The reason for rejecting a message about a worker of another node.
-pub(super) fn foreign(rank: Rank) -> String {
+pub(super) fn foreign_rank_error(rank: Rank) -> String {
     format!("protocol error: report about rank {rank} of another node")
 }
 
 /// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's
 /// loop.
-async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), String> {
-    let mut decoder = Decoder::of(ends.since);
+async fn read_messages(
+    reader: &LinkReader,
+    early: &[u8],
+    ends: &LinkContext,
+) -> Result<(), String> {
+    let mut decoder = Decoder::for_epoch(ends.since);
     decoder.push(early);
     loop {
-        decoder.renew(Epoch(ends.epoch.load(Ordering::Relaxed)));
+        decoder.begin_epoch(Epoch(ends.epoch.load(Ordering::Relaxed)));
         while let Some(message) = decoder.message().map_err(|error| error.to_string())? {
             match message {
                 FromAgent::Output { rank, .. }
@@ -424,7 +436,7 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                 | FromAgent::Note { rank, note: WorkerNote::Step { .. } }
                     if !ends.ranks.contains(&rank.0) =>
                 {
-                    return Err(foreign(rank));
+                    return Err(foreign_rank_error(rank));
                 }
                 FromAgent::Output { rank, stream, bytes } => {
                     ends.traffic.output(stream, bytes.len());
@@ -442,11 +454,11 @@ async fn relay(reader: &LinkReader, early: &[u8], ends: &Ends) -> Result<(), Str
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
                 // Before the line in which the worker prints the loss too.
                 FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
-                    ends.output.left_alone(rank);
+                    ends.output.report_peer_lost(rank);
                     let note = WorkerNote::PeerLost(peer);
-                    ends.tell(NodeMessage::Said(FromAgent::Note { rank, note })).await;
+                    ends.send_event(NodeMessage::Message(FromAgent::Note { rank, note })).await;
                 }
-                message => ends.tell(NodeMessage::Said(message)).await,
+                message => ends.send_event(NodeMessage::Message(message)).await,
             }
         }
         match reader.read(decoder.room(LINK_READ_BYTES)).await {

@@ -14,7 +14,7 @@ use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::BindError;
 use crate::transport::ssh::SshOptions;
-use crate::wire::FileWish;
+use crate::wire::RequiredFile;
 
 /// Options of a launch that are not part of its plan: names, limits, output, transport.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Options {
     /// Time without a heartbeat after which a link counts as lost.
     pub lease: Duration,
     /// Interval of the heartbeats that both ends of a link send.
-    pub beat: Duration,
+    pub heartbeat_interval: Duration,
     /// Time limit of the job.
     pub timeout: Option<Duration>,
     /// Time limit of the checks of a node before the start.
@@ -55,7 +55,7 @@ pub struct Options {
     /// Format of the output, and where it is kept.
     pub style: Style,
     /// Whether events that are no failure are reported to the user.
-    pub talks: bool,
+    pub shows_progress: bool,
     /// Time after which workers that import torch and are not connected cause a warning; 0: never.
     pub group_limit: Duration,
     /// Whether workers are bound to CPUs of their own.
@@ -63,18 +63,18 @@ pub struct Options {
     /// Script that nodes source before workers start.
     pub venv_script: Option<PathBuf>,
     /// Whether GPUs are locked against other jobs.
-    pub claims: GpuSharing,
+    pub gpu_sharing: GpuSharing,
     /// Whether the other workers run on after a failure.
-    pub lets_run: bool,
+    pub lets_others_run: bool,
     /// The worker that judges the results of all workers.
-    pub judge: CauseRule,
+    pub cause_rule: CauseRule,
     /// Lines that are printed when every node is ready, before anything starts; a refused job
     /// prints only its reasons.
     pub announcement: String,
     /// How the user can continue without a host.
-    pub way_on: ContinueWith,
+    pub continue_with: ContinueWith,
     /// Directory in which workers keep what a later job can resume from.
-    pub kept: Option<PathBuf>,
+    pub checkpoint_dir: Option<PathBuf>,
     /// The lines that remuda prints around a successful job.
     pub framing: Framing,
     /// Directory of `run.json`; nothing of it is left if the job never began.
@@ -83,7 +83,7 @@ pub struct Options {
     /// when the job never began.
     pub log_dir: Option<LogDir>,
     /// Options for the supervisor of a pod.
-    pub keeper: SupervisorOptions,
+    pub supervisor: SupervisorOptions,
     /// How nodes are reached.
     pub transport: Transport,
 }
@@ -103,16 +103,16 @@ pub enum Framing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkersFile {
     /// Owner of the file.
-    pub of: FileOf,
+    pub owner: FileOf,
     /// The file, and the state that it must be in.
-    pub wish: FileWish,
+    pub wish: RequiredFile,
 }
 
 /// Workers that need a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOf {
     /// Every worker, on its node.
-    Everybody,
+    AllWorkers,
     /// Rank 0 alone.
     Rank0,
 }
@@ -193,7 +193,7 @@ impl DialOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CauseRule {
     /// None: an exit with another code than 0 is a failure.
-    Nobody,
+    ExitCodes,
     /// Rank 0: it exits with 1 because of the findings that it printed on standard error.
     Rank0,
 }
@@ -222,7 +222,7 @@ pub enum GpuSharing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdinTo {
     /// No worker reads standard input.
-    Nobody,
+    None,
     /// The worker with this rank.
     Rank(Rank),
     /// Every worker reads all of it.
@@ -233,7 +233,7 @@ impl StdinTo {
     /// Whether this worker reads standard input.
     pub fn includes(self, rank: Rank) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::None => false,
             Self::Rank(only) => only == rank,
             Self::All => true,
         }
@@ -276,7 +276,7 @@ impl LaunchError {
             Self::Os(_) | Self::OpenFiles { .. } => Status::OsLimit,
             Self::Status { .. } => Status::Config,
             Self::Bind(error) => match error {
-                BindError::NoSuchName { .. } | BindError::NotOurs(_) | BindError::Taken { .. } => {
+                BindError::NoSuchName { .. } | BindError::NotLocal(_) | BindError::Taken { .. } => {
                     Status::Config
                 }
                 BindError::Os { .. } => Status::OsLimit,
@@ -299,7 +299,7 @@ impl LaunchError {
         match self {
             Self::Os(_) | Self::OpenFiles { .. } | Self::Bind(BindError::Os { .. }) => None,
             Self::Status { .. } => Some("set `--status_addr` to an address of this pod"),
-            Self::Bind(BindError::NoSuchName { .. } | BindError::NotOurs(_)) => Some(
+            Self::Bind(BindError::NoSuchName { .. } | BindError::NotLocal(_)) => Some(
                 "set `--master_addr` to an address or a name of node 0, the same on every node",
             ),
             Self::Bind(BindError::Taken { .. }) => Some(

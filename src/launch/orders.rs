@@ -11,8 +11,8 @@ use crate::plan::{
     Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, ThreadShare, WorkerPlan,
 };
 use crate::wire::{
-    self, ClaimWish, CoreWish, FileState, FileWish, Listen, NodeRoster, PortWish, Prepare,
-    PreparedNode, Start, ToAgent, WorkerStart,
+    self, CoreRequest, FileState, GpuLockRequest, Listen, NodeRoster, PortRequest, Prepare,
+    PreparedNode, RequiredFile, Start, ToAgent, WorkerStart,
 };
 
 /// Flow-control window of a node: bytes of output that were sent and not yet shown.
@@ -21,10 +21,10 @@ const WINDOW_BYTES: u64 = 2 << 20;
 const FDS_PER_WORKER: u64 = 8;
 
 /// Maximum number of other hosts to which node 0 looks for a route.
-const OTHERS_MAX: usize = 8;
+const ROUTE_HOSTS_MAX: usize = 8;
 
 /// The checks of a node before anything starts.
-pub(super) fn prepare(
+pub(super) fn prepare_request(
     plan: &LaunchPlan,
     options: &Options,
     node: &NodePlan,
@@ -35,51 +35,55 @@ pub(super) fn prepare(
         program: options.program.clone().into_vec(),
         script: options.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
-        listen: listen(plan, &options.transport, node),
+        listen: listen_request(plan, &options.transport, node),
         key: options.key.clone(),
         world_size: plan.world_size,
         lease_ms: options.lease.as_millis() as u32,
-        beat_ms: options.beat.as_millis() as u32,
+        heartbeat_ms: options.heartbeat_interval.as_millis() as u32,
         grace_ms: options.grace.as_millis() as u32,
-        cores: options.cores.as_ref().map(|cores| core_wish(cores, node)),
+        cores: options.cores.as_ref().map(|cores| core_request(cores, node)),
         venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
-        claim: claim_wish(options.claims, node),
+        gpu_locks: gpu_lock_request(options.gpu_sharing, node),
         files: files(options, node, epoch),
-        elsewhere: is_elsewhere(plan, &options.transport),
+        spans_machines: uses_other_machines(plan, &options.transport),
     }
 }
 
 /// Whether any other machine has a part in the job; a node that is started alone is one of several.
-fn is_elsewhere(plan: &LaunchPlan, transport: &Transport) -> bool {
+fn uses_other_machines(plan: &LaunchPlan, transport: &Transport) -> bool {
     let by_ssh = matches!(transport, Transport::Ssh(_));
-    by_ssh || 1 < plan.nodes.len() || (plan.workers_here() as u32) < plan.world_size
+    by_ssh || 1 < plan.nodes.len() || (plan.local_worker_count() as u32) < plan.world_size
 }
 
 /// Files that a node must check. Files that the job itself has written exist when it is restarted,
 /// also by another node 0, which does not know yet that this is a restart.
-fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<FileWish> {
+fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> {
     let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
     let is_asked = |file: &&WorkersFile| match file.wish.state {
         FileState::Readable => true,
-        FileState::Without(_) => is_first,
+        FileState::NoFilesWithSuffix(_) => is_first,
     };
     let has_rank0 = node.workers.iter().any(|worker| worker.rank == Rank(0));
-    let is_needed = |file: &&WorkersFile| match file.of {
-        FileOf::Everybody => !node.workers.is_empty(),
+    let is_needed = |file: &&WorkersFile| match file.owner {
+        FileOf::AllWorkers => !node.workers.is_empty(),
         FileOf::Rank0 => has_rank0,
     };
     options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.wish.clone()).collect()
 }
 
 /// The request to node 0 to listen.
-pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) -> Option<Listen> {
-    let others = plan.nodes.iter().skip(1).take(OTHERS_MAX);
+pub(super) fn listen_request(
+    plan: &LaunchPlan,
+    transport: &Transport,
+    node: &NodePlan,
+) -> Option<Listen> {
+    let others = plan.nodes.iter().skip(1).take(ROUTE_HOSTS_MAX);
     (node.node_rank == NodeRank(0)).then(|| Listen {
         addr: match &plan.master_addr {
             MasterAddr::Given(address) => Some(address.clone()),
             MasterAddr::AskNode0 => None,
         },
-        port: plan.master_port.map_or(PortWish::Rather(MASTER_PORT), PortWish::Exactly),
+        port: plan.master_port.map_or(PortRequest::Preferred(MASTER_PORT), PortRequest::Exact),
         others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
         store_port: match transport {
@@ -89,26 +93,26 @@ pub(super) fn listen(plan: &LaunchPlan, transport: &Transport, node: &NodePlan) 
     })
 }
 
-fn claim_wish(claims: GpuSharing, node: &NodePlan) -> Option<ClaimWish> {
+fn gpu_lock_request(claims: GpuSharing, node: &NodePlan) -> Option<GpuLockRequest> {
     let share = match claims {
         GpuSharing::None => return None,
         GpuSharing::Exclusive => false,
         GpuSharing::Shared => true,
     };
-    Some(ClaimWish { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
+    Some(GpuLockRequest { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
 }
 
-fn core_wish(cores: &Cores, node: &NodePlan) -> CoreWish {
+fn core_request(cores: &Cores, node: &NodePlan) -> CoreRequest {
     let list = match cores {
         Cores::All => None,
         Cores::List(list) => Some(list.clone()),
     };
-    CoreWish { list, workers: node.workers.len() as u32 }
+    CoreRequest { list, workers: node.workers.len() as u32 }
 }
 
 /// The start messages of all nodes, made one after the other: together they are as large as the
 /// environments of all workers. There is none for a node without a part in the job.
-pub(super) fn starts<'a>(
+pub(super) fn start_requests<'a>(
     plan: &'a LaunchPlan,
     options: &'a Options,
     found: &'a [Option<PreparedNode>],
@@ -117,7 +121,7 @@ pub(super) fn starts<'a>(
     let node0 = found.first().and_then(Option::as_ref);
     let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
         Some(master) => (master.addr.clone(), master.port),
-        None => far_master(plan),
+        None => remote_master(plan),
     };
     let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
     let mut ranks = (0..).map(Rank);
@@ -125,7 +129,7 @@ pub(super) fn starts<'a>(
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
         let own = own.as_ref()?;
         Some(Start {
-            workers: workers(plan, options, (node, own), (&bindings, epoch), ranks),
+            workers: worker_starts(plan, options, (node, own), (&bindings, epoch), ranks),
             store: node0.and_then(|found| found.store),
             window_bytes: WINDOW_BYTES,
             group_limit_ms: options.group_limit.as_millis() as u32,
@@ -144,7 +148,7 @@ pub(super) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
 
 /// Address and port of a rank 0 on another node, which was started separately with the same values.
 /// If that node has no part in the job, the workers run without it and do not use the address.
-fn far_master(plan: &LaunchPlan) -> (String, u16) {
+fn remote_master(plan: &LaunchPlan) -> (String, u16) {
     const NOWHERE: &str = "127.0.0.1";
     let addr = match &plan.master_addr {
         MasterAddr::Given(addr) => addr.clone(),
@@ -161,7 +165,7 @@ pub(super) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
 }
 
 /// Every node to connect to: its index, its name, and the ranks that it may report on.
-pub(super) fn callees(
+pub(super) fn nodes_to_connect(
     plan: &LaunchPlan,
 ) -> impl Iterator<Item = (NodeRank, &HostName, Range<u32>)> {
     let mut next = 0;
@@ -172,7 +176,7 @@ pub(super) fn callees(
     })
 }
 
-fn workers(
+fn worker_starts(
     plan: &LaunchPlan,
     options: &Options,
     (node, found): (&NodePlan, &PreparedNode),
@@ -181,7 +185,7 @@ fn workers(
 ) -> Vec<WorkerStart> {
     let sharing = match options.transport {
         // Every node of a local job is this machine: all workers share its CPUs.
-        Transport::Local => plan.workers_here(),
+        Transport::Local => plan.local_worker_count(),
         Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
     };
     let threads = ThreadShare::share(found.cpus as usize, sharing);

@@ -29,7 +29,7 @@ pub(super) struct Pause {
 enum State {
     #[default]
     Running,
-    Asked {
+    Requested {
         since: Instant,
         waiting: BTreeSet<PauseScope>,
     },
@@ -37,17 +37,17 @@ enum State {
 
 impl Pause {
     /// Starts the wait for these; returns false if it has been started already.
-    pub(super) fn ask(&mut self, now: Instant, scopes: impl Iterator<Item = PauseScope>) -> bool {
+    pub(super) fn start(&mut self, now: Instant, scopes: impl Iterator<Item = PauseScope>) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
-            self.state = State::Asked { since: now, waiting: scopes.collect() };
+            self.state = State::Requested { since: now, waiting: scopes.collect() };
         }
         is_new
     }
 
     /// Notes that one of them has stopped, or is gone.
-    pub(super) fn stopped(&mut self, scope: PauseScope) {
-        if let State::Asked { waiting, .. } = &mut self.state {
+    pub(super) fn on_stopped(&mut self, scope: PauseScope) {
+        if let State::Requested { waiting, .. } = &mut self.state {
             waiting.remove(&scope);
         }
     }
@@ -56,13 +56,13 @@ impl Pause {
     pub(super) fn stop_at(&self) -> Option<Instant> {
         match &self.state {
             State::Running => None,
-            State::Asked { since, waiting } if waiting.is_empty() => Some(*since),
-            State::Asked { since, .. } => Some(*since + WAIT_MAX),
+            State::Requested { since, waiting } if waiting.is_empty() => Some(*since),
+            State::Requested { since, .. } => Some(*since + WAIT_MAX),
         }
     }
 
     /// Notes that the launcher was continued after this time.
-    pub(super) fn resumed(&mut self, suspended: Duration) {
+    pub(super) fn on_resumed(&mut self, suspended: Duration) {
         self.state = State::Running;
         self.total += suspended;
     }
@@ -84,18 +84,18 @@ mod tests {
         assert_eq!(pause.stop_at(), None);
         let all =
             [PauseScope::Node(NodeRank(0)), PauseScope::Node(NodeRank(1)), PauseScope::Screen];
-        assert!(pause.ask(now, all.into_iter()));
-        assert!(!pause.ask(now, all.into_iter()), "a second Ctrl-Z is no news");
+        assert!(pause.start(now, all.into_iter()));
+        assert!(!pause.start(now, all.into_iter()), "a second Ctrl-Z is no news");
         assert_eq!(pause.stop_at(), Some(now + WAIT_MAX));
         for scope in all {
-            pause.stopped(scope);
+            pause.on_stopped(scope);
         }
         assert_eq!(pause.stop_at(), Some(now));
-        pause.resumed(Duration::from_secs(5));
+        pause.on_resumed(Duration::from_secs(5));
         assert_eq!((pause.stop_at(), pause.total()), (None, Duration::from_secs(5)));
-        pause.stopped(PauseScope::Screen);
-        assert!(pause.ask(now, std::iter::empty()));
-        pause.resumed(Duration::from_secs(2));
+        pause.on_stopped(PauseScope::Screen);
+        assert!(pause.start(now, std::iter::empty()));
+        pause.on_resumed(Duration::from_secs(2));
         assert_eq!(pause.total(), Duration::from_secs(7));
     }
 }

@@ -19,11 +19,11 @@ use crate::os::tasks::Tasks;
 
 /// Maximum number of open connections; a further one closes the oldest, so that silent clients
 /// cannot block the others.
-const CALLERS_MAX: usize = 64;
+const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of bytes of a request that are read.
-const QUESTION_BYTES_MAX: usize = 4096;
+const REQUEST_BYTES_MAX: usize = 4096;
 /// Time limit of one request.
-const QUESTION_MAX: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Numbers about the job as this node knows them, read by the probe server.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct HealthState {
 
 /// Response to a request.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct HttpResponse {
     status: u16,
     content_type: &'static str,
     text: String,
@@ -65,9 +65,12 @@ impl HealthState {
     }
 
     /// The response to a request. Pure but for the numbers.
-    fn answer(&self, request: &[u8]) -> Answer {
-        let plain =
-            |status, text: &str| Answer { status, content_type: PLAIN, text: text.to_owned() };
+    fn respond(&self, request: &[u8]) -> HttpResponse {
+        let plain = |status, text: &str| HttpResponse {
+            status,
+            content_type: PLAIN,
+            text: text.to_owned(),
+        };
         let line = request.split(|byte| *byte == b'\r' || *byte == b'\n').next();
         let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
         let mut words = line.split(' ');
@@ -84,7 +87,7 @@ impl HealthState {
             Some("/readyz") if self.ready.load(Ordering::Relaxed) => plain(200, "ok\n"),
             Some("/readyz") => plain(503, "this node has not joined the job\n"),
             Some("/metrics") => {
-                Answer { status: 200, content_type: EXPOSITION, text: self.metrics() }
+                HttpResponse { status: 200, content_type: EXPOSITION, text: self.metrics() }
             }
             _ => plain(404, "not found; see /livez, /readyz and /metrics\n"),
         }
@@ -99,7 +102,7 @@ impl HealthState {
 }
 
 /// Starts to serve probes. Must be called inside a runtime.
-pub(super) async fn answer_probes(
+pub(super) async fn start_probe_server(
     address: Option<SocketAddr>,
     health: &Arc<HealthState>,
     tasks: &mut Tasks,
@@ -125,26 +128,26 @@ async fn serve(listener: TcpListener, health: Arc<HealthState>) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
-                if in_order.len() == CALLERS_MAX && let Some(first) = in_order.pop_front() {
+                if in_order.len() == CONNECTIONS_MAX && let Some(first) = in_order.pop_front() {
                     first.abort();
                 }
-                let response = answer(stream, Arc::clone(&health));
-                let response = async { tokio::time::timeout(QUESTION_MAX, response).await };
+                let response = serve_connection(stream, Arc::clone(&health));
+                let response = async { tokio::time::timeout(REQUEST_TIMEOUT, response).await };
                 in_order.push_back(connections.spawn(response));
             }
         }
     }
 }
 
-async fn answer(mut stream: TcpStream, health: Arc<HealthState>) -> io::Result<()> {
+async fn serve_connection(mut stream: TcpStream, health: Arc<HealthState>) -> io::Result<()> {
     let mut request = Vec::new();
     let is_over = |request: &[u8]| request.windows(4).any(|end| end == b"\r\n\r\n");
-    while !is_over(&request) && request.len() < QUESTION_BYTES_MAX {
+    while !is_over(&request) && request.len() < REQUEST_BYTES_MAX {
         if stream.read_buf(&mut request).await? == 0 {
             break;
         }
     }
-    let Answer { status, content_type, text } = health.answer(&request);
+    let HttpResponse { status, content_type, text } = health.respond(&request);
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn probes_are_answered_and_other_requests_are_refused() {
         let health = HealthState::default();
-        let status = |request: &str| health.answer(request.as_bytes()).status;
+        let status = |request: &str| health.respond(request.as_bytes()).status;
         assert_eq!(status("GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"), 200);
         assert_eq!(status("GET /readyz?verbose HTTP/1.1\r\n\r\n"), 503);
         health.set_ready(true);
@@ -181,12 +184,12 @@ mod tests {
             assert_eq!(status(invalid), 400);
         }
         health.set_epoch(3);
-        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n");
+        let metrics = health.respond(b"GET /metrics HTTP/1.1\r\n\r\n");
         assert_eq!(metrics.content_type, "text/plain; version=0.0.4; charset=utf-8");
         assert!(metrics.text.contains("\nremuda_restarts_total 3\n"), "{metrics:?}");
         assert!(!metrics.text.contains("remuda_nodes"), "{metrics:?}");
         health.set_job(JobNumbers { running: 5, ..JobNumbers::default() }, &Arc::default());
-        let metrics = health.answer(b"GET /metrics HTTP/1.1\r\n\r\n").text;
+        let metrics = health.respond(b"GET /metrics HTTP/1.1\r\n\r\n").text;
         assert!(metrics.contains("\nremuda_workers{state=\"running\"} 5\n"), "{metrics}");
     }
 
@@ -194,7 +197,7 @@ mod tests {
     fn probes_are_plain_text() {
         let health = HealthState::default();
         for path in ["/livez", "/readyz", "/startupz", "/quit"] {
-            let answer = health.answer(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
+            let answer = health.respond(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes());
             assert_eq!(answer.content_type, "text/plain; charset=utf-8", "{path}");
         }
     }
@@ -208,7 +211,7 @@ mod tests {
             let address = listener.local_addr().expect("it has one");
             tokio::spawn(serve(listener, Arc::default()));
             let mut idle = Vec::new();
-            for _ in 0..4 * CALLERS_MAX {
+            for _ in 0..4 * CONNECTIONS_MAX {
                 idle.push(TcpStream::connect(address).await.expect("it listens"));
             }
             let probe = async {
@@ -217,7 +220,7 @@ mod tests {
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer).await.map(|_| answer)
             };
-            let answer = tokio::time::timeout(QUESTION_MAX / 2, probe).await;
+            let answer = tokio::time::timeout(REQUEST_TIMEOUT / 2, probe).await;
             let answer = answer.expect("an answer").expect("a whole one");
             assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         });

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::options::Options;
 use crate::plan::{self, LaunchPlan};
-use crate::report::record::{RunRecord, RunState, masked};
+use crate::report::record::{RunRecord, RunState, mask_secret};
 use crate::report::this_host;
 
 const RECORD_VERSION: u32 = 4;
 
 /// The record of a job that began at this time.
-pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {
+pub(super) fn running_record(plan: &LaunchPlan, options: &Options, started: Duration) -> RunRecord {
     let digest = plan::digest(plan).iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex
@@ -23,7 +23,7 @@ pub(super) fn begun(plan: &LaunchPlan, options: &Options, started: Duration) -> 
         state: RunState::Running,
         pid: std::process::id(),
         host: this_host(),
-        command: options.command.iter().cloned().map(masked).collect(),
+        command: options.command.iter().cloned().map(mask_secret).collect(),
         cwd: options.cwd.clone(),
         plan: digest,
         start: started.as_secs_f64(),

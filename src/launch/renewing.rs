@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
 use super::history::History;
 use super::node::NodeHandle;
 use super::verdict::JobReport;
@@ -10,7 +10,7 @@ use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
 use crate::job::{Event, FailureCause, NodeLoss, Verdict};
 use crate::report::record::EpochRecord;
-use crate::report::summary::{reason, step};
+use crate::report::summary::{show_io_error, show_step};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
@@ -24,7 +24,7 @@ impl Dispatcher<'_> {
     }
 
     /// Reports why an epoch ended, and that another one follows.
-    pub(super) fn rest(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
+    pub(super) fn report_restart(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
         let report = JobReport {
             plan: self.plan,
             options: self.options,
@@ -32,15 +32,15 @@ impl Dispatcher<'_> {
             history: &self.history,
             problems: &self.problems,
             faults: &self.faults,
-            awaited: None,
+            pending_at_timeout: None,
             epochs: &[],
             started: self.started.1,
         };
         let cause = report.cause();
-        let headline = verdict.cause.as_ref().map(|cause| report.what_happened(cause));
+        let headline = verdict.cause.as_ref().map(|cause| report.headline(cause));
         let headline = headline.unwrap_or_default();
         let is_eviction = |cause: &FailureCause| {
-            matches!(cause, FailureCause::Node { loss: NodeLoss::Leaves, .. })
+            matches!(cause, FailureCause::Node { loss: NodeLoss::Evicted, .. })
         };
         let line = if verdict.cause.as_ref().is_some_and(is_eviction) {
             let is_first = self.job.uncharged() == 1;
@@ -51,89 +51,92 @@ impl Dispatcher<'_> {
             let charged = next.0 - self.job.uncharged();
             voice::restarting(&headline, charged, self.options.restarts_max, pause)
         };
-        self.reporter.say(line);
+        self.reporter.print_message(line);
         self.keep_error_files();
         if let Some(epoch) = self.epochs.last_mut() {
             (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);
         }
         if let Some(run_dir) = &self.options.run_dir {
-            let mut record = recording::begun(self.plan, self.options, self.started.1);
+            let mut record = recording::running_record(self.plan, self.options, self.started.1);
             record.epochs.clone_from(&self.epochs);
             run_dir.update(record.to_json());
         }
     }
 
     /// Asks all nodes again whether they can start; lost ones are connected to first.
-    pub(super) fn renew(&mut self, disconnected: Vec<NodeRank>) {
-        if self.grave.look_at().is_some() {
-            self.renewal = Some(disconnected);
+    pub(super) fn prepare_epoch(&mut self, disconnected: Vec<NodeRank>) {
+        if self.reaper.next_check_at().is_some() {
+            self.deferred_reconnects = Some(disconnected);
             return;
         }
         let epoch = self.job.epoch();
-        self.ask_anew(epoch);
+        self.reset_preparation(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {
             if disconnected.contains(&place) {
-                self.reach_again(place, epoch);
+                self.reconnect(place, epoch);
             } else {
-                self.nodes[place.index()].renew(epoch);
-                self.prepare(place);
+                self.nodes[place.index()].begin_epoch(epoch);
+                self.send_prepare(place);
             }
         }
     }
 
     /// Waits for replacements of nodes that were lost before they started anything, as long as for
     /// nodes that have not joined yet.
-    pub(super) fn replace(&mut self, lost: &[NodeRank]) {
+    pub(super) fn await_replacements(&mut self, lost: &[NodeRank]) {
         let hosts = lost.iter().map(|place| self.plan.nodes[place.index()].host.as_str());
         let hosts: Vec<_> = hosts.collect();
-        let waited = clock::now() - self.caller.asked;
-        self.reporter.say(voice::gone_early(&hosts, self.caller.limit().saturating_sub(waited)));
+        let waited = clock::now() - self.connect_context.prepare_started_at;
+        self.reporter.print_message(voice::lost_before_start(
+            &hosts,
+            self.connect_context.join_limit().saturating_sub(waited),
+        ));
         for place in lost {
-            self.found[place.index()] = None;
+            self.prepared_nodes[place.index()] = None;
         }
-        match &mut self.renewal {
+        match &mut self.deferred_reconnects {
             // All nodes will be asked once the processes that were left here are reaped.
             Some(disconnected) => disconnected.extend(lost),
-            None => lost.iter().for_each(|place| self.reach_again(*place, self.job.epoch())),
+            None => lost.iter().for_each(|place| self.reconnect(*place, self.job.epoch())),
         }
     }
 
     /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
     /// replaces.
-    pub(super) fn skip(&mut self, epoch: Epoch) {
+    pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
         let attempt = voice::attempt_explained(epoch);
         let which = format!("at {attempt}, after the attempts under the previous node 0");
-        self.reporter.say(step("Resuming", &which));
-        self.ask_anew(epoch);
+        self.reporter.print_message(show_step("Resuming", &which));
+        self.reset_preparation(epoch);
         for place in (0..self.nodes.len() as u32).map(NodeRank) {
-            self.nodes[place.index()].skip(epoch);
-            self.prepare(place);
+            self.nodes[place.index()].skip_to_epoch(epoch);
+            self.send_prepare(place);
         }
     }
 
-    fn ask_anew(&mut self, epoch: Epoch) {
-        self.found.fill(None);
-        self.caller.asked = clock::now();
-        self.waiting_at = self.caller.asked + SILENCE_WARNING;
+    fn reset_preparation(&mut self, epoch: Epoch) {
+        self.prepared_nodes.fill(None);
+        self.connect_context.prepare_started_at = clock::now();
+        self.waiting_report_at = self.connect_context.prepare_started_at + NO_MESSAGE_WARNING;
         self.reporter.begin_epoch(epoch);
     }
 
     /// Makes a new link in place of one that has ended, or that leads to an agent that cannot start
     /// anything.
-    fn reach_again(&mut self, place: NodeRank, epoch: Epoch) {
+    fn reconnect(&mut self, place: NodeRank, epoch: Epoch) {
         let old = &self.nodes[place.index()];
         let link = old.link + 1;
-        old.tell(&ToAgent::Bye);
-        if old.agent().is_none() && old.lost {
-            old.hang_up();
+        old.send(&ToAgent::Bye);
+        if old.agent_pid().is_none() && old.is_lost {
+            old.close();
         }
-        let node = orders::callees(self.plan)
+        let node = orders::nodes_to_connect(self.plan)
             .nth(place.index())
             .expect("every node was connected to before");
-        match NodeHandle::connect(&self.caller, node, (link, epoch), &mut self.tasks) {
+        match NodeHandle::connect(&self.connect_context, node, (link, epoch), &mut self.tasks) {
             Ok(handle) => self.nodes[place.index()] = handle,
             Err(error) => {
-                let message = format!("cannot start an agent: {}", reason(&error));
+                let message = format!("cannot start an agent: {}", show_io_error(&error));
                 self.problems.push((place, Problem::new(Status::OsLimit, message)));
                 self.step(Event::Refused(place));
             }

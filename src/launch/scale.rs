@@ -19,9 +19,9 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{FailureCause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
-use crate::report::{Charset, Keep, StatusPlace, Style, Terminal, print_error};
+use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
 use crate::wire::{
     self, AgentHello, Decoder, FromAgent, Listen, MasterEndpoint, PreparedNode, Problem, Start,
     Stream, ToAgent,
@@ -41,8 +41,8 @@ type Failure = (WorkerExit, u64);
 
 /// What the selected node does; workers of all others run until they are stopped, or exit with 0.
 #[derive(Clone, Debug)]
-enum Story {
-    AllEndWell,
+enum Scenario {
+    AllSucceed,
     /// Workers of one node fail; their exits are received in this order.
     Fail(Vec<(u32, Failure)>),
     /// The link ends while the node's workers run.
@@ -50,14 +50,14 @@ enum Story {
     /// The node sends data that is no frame.
     Garbage,
     /// The node sends valid frames that no agent sends at that time.
-    Lies(Lie),
+    SendsInvalid(InvalidMessage),
     /// The node cannot take part.
     Refuses,
 }
 
 /// A wrong message on which the job would rely if it were accepted.
 #[derive(Clone, Copy, Debug)]
-enum Lie {
+enum InvalidMessage {
     /// The node answers twice whether it can start.
     AnswersTwice,
     /// The exit of a worker of another node, or of a worker that does not exist.
@@ -66,13 +66,19 @@ enum Lie {
     ForeignOutput,
 }
 
-fn story(random: &mut Random) -> Story {
+fn random_scenario(random: &mut Random) -> Scenario {
     match random.below(7) {
-        0 => Story::AllEndWell,
-        1 => Story::LinkEnds,
-        2 => Story::Garbage,
-        3 => Story::Refuses,
-        4 => Story::Lies([Lie::AnswersTwice, Lie::ForeignEnd, Lie::ForeignOutput][random.below(3)]),
+        0 => Scenario::AllSucceed,
+        1 => Scenario::LinkEnds,
+        2 => Scenario::Garbage,
+        3 => Scenario::Refuses,
+        4 => Scenario::SendsInvalid(
+            [
+                InvalidMessage::AnswersTwice,
+                InvalidMessage::ForeignEnd,
+                InvalidMessage::ForeignOutput,
+            ][random.below(3)],
+        ),
         _ => {
             let at = |random: &mut Random| 1 + random.below(1000) as u64;
             let (first, second) = (at(random), 1001 + at(random));
@@ -80,7 +86,7 @@ fn story(random: &mut Random) -> Story {
             let failures = (0..WORKERS).zip(times).map(|(worker, at)| (worker, (exit(random), at)));
             let mut failures: Vec<_> = failures.collect();
             failures.truncate(1 + random.below(WORKERS as usize));
-            Story::Fail(failures)
+            Scenario::Fail(failures)
         }
     }
 }
@@ -93,26 +99,26 @@ fn exit(random: &mut Random) -> WorkerExit {
 }
 
 /// Exits that agents have reported: the exit, and whether remuda had stopped the worker.
-type Said = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
+type ReportedExits = Arc<Mutex<BTreeMap<Rank, (WorkerExit, bool)>>>;
 
 /// A simulated agent at its end of a link.
-struct Actor {
+struct SimulatedAgent {
     reader: LinkReader,
     writer: LinkWriter,
-    part: Part,
+    part: AgentScript,
 }
 
 /// Behaviour and state of a simulated agent.
-struct Part {
+struct AgentScript {
     /// `None`: an agent that follows the protocol.
-    story: Option<Story>,
+    story: Option<Scenario>,
     /// Whether its workers exit with 0 by themselves.
-    ends_well: bool,
-    said: Said,
-    living: Vec<Rank>,
+    succeeds: bool,
+    reported: ReportedExits,
+    running: Vec<Rank>,
 }
 
-impl Actor {
+impl SimulatedAgent {
     async fn play(mut self) {
         let mut decoder = Decoder::default();
         loop {
@@ -147,23 +153,23 @@ impl Actor {
             },
             ToAgent::Signal(signal) => self.stop(signal),
             ToAgent::Kill => self.stop(libc::SIGKILL),
-            ToAgent::Beat { at_us } => {
-                frame(&FromAgent::Clock { asked_us: at_us, clock_us: clock::machine_us() })
+            ToAgent::Heartbeat { at_us } => {
+                frame(&FromAgent::Clock { sent_us: at_us, clock_us: clock::machine_us() })
             }
             _ => Vec::new(),
         };
         self.writer.write_all(&bytes, &[]).await.is_ok()
     }
 
-    fn lie(&self, lie: Lie) -> FromAgent {
-        let rank = Rank(self.part.living.last().expect("they have been started").0 + 1);
+    fn invalid_message(&self, lie: InvalidMessage) -> FromAgent {
+        let rank = Rank(self.part.running.last().expect("they have been started").0 + 1);
         match lie {
-            Lie::AnswersTwice => self.examine(None),
-            Lie::ForeignEnd => {
+            InvalidMessage::AnswersTwice => self.examine(None),
+            InvalidMessage::ForeignEnd => {
                 let exit = WorkerExit::Code(0);
-                FromAgent::Exited { rank, exit, at_us: 0, sent: Vec::new(), oom_kills: 0 }
+                FromAgent::Exited { rank, exit, at_us: 0, signals_sent: Vec::new(), oom_kills: 0 }
             }
-            Lie::ForeignOutput => {
+            InvalidMessage::ForeignOutput => {
                 let bytes = b"not mine\n".to_vec();
                 FromAgent::Output { rank, stream: Stream::Stdout, bytes }
             }
@@ -171,7 +177,7 @@ impl Actor {
     }
 
     fn examine(&self, listen: Option<&Listen>) -> FromAgent {
-        if matches!(self.part.story, Some(Story::Refuses)) {
+        if matches!(self.part.story, Some(Scenario::Refuses)) {
             return FromAgent::Refused(vec![Problem::new(Status::Config, "no")]);
         }
         let addr = "127.0.0.1".to_owned();
@@ -185,22 +191,22 @@ impl Actor {
         let mut bytes = Vec::new();
         for worker in &start.workers {
             bytes.extend(frame(&FromAgent::Started { rank: worker.rank, pid: 1, at_us }));
-            self.part.living.push(worker.rank);
+            self.part.running.push(worker.rank);
         }
         match self.part.story.clone() {
-            Some(Story::LinkEnds) => return None,
-            Some(Story::Garbage) => bytes.extend([0xff; 64]),
-            Some(Story::Lies(lie)) => bytes.extend(frame(&self.lie(lie))),
-            Some(Story::Fail(failures)) => {
+            Some(Scenario::LinkEnds) => return None,
+            Some(Scenario::Garbage) => bytes.extend([0xff; 64]),
+            Some(Scenario::SendsInvalid(lie)) => bytes.extend(frame(&self.invalid_message(lie))),
+            Some(Scenario::Fail(failures)) => {
                 for (worker, (exit, after_us)) in failures {
                     let rank = start.workers[worker as usize].rank;
                     bytes.extend(self.end(rank, exit, at_us + after_us, Vec::new()));
                 }
             }
-            Some(Story::AllEndWell | Story::Refuses) | None => {}
+            Some(Scenario::AllSucceed | Scenario::Refuses) | None => {}
         }
-        if self.part.ends_well {
-            for rank in self.part.living.clone() {
+        if self.part.succeeds {
+            for rank in self.part.running.clone() {
                 bytes.extend(self.end(rank, WorkerExit::Code(0), at_us, Vec::new()));
             }
         }
@@ -210,17 +216,22 @@ impl Actor {
     fn stop(&mut self, signal: i32) -> Vec<u8> {
         let exit = WorkerExit::Signal { signal, core: false };
         let now_us = clock::machine_us();
-        let ends = self.part.living.clone().into_iter();
+        let ends = self.part.running.clone().into_iter();
         ends.flat_map(|rank| self.end(rank, exit, now_us, vec![signal])).collect()
     }
 
     /// Encodes the exit of a worker; after the last one, the final message of the node follows.
     fn end(&mut self, rank: Rank, exit: WorkerExit, at_us: u64, sent: Vec<i32>) -> Vec<u8> {
-        self.part.living.retain(|living| *living != rank);
-        self.part.said.lock().expect("no panic while held").insert(rank, (exit, !sent.is_empty()));
-        let mut bytes = frame(&FromAgent::Exited { rank, exit, at_us, sent, oom_kills: 0 });
-        if self.part.living.is_empty() {
-            bytes.extend(frame(&FromAgent::Idle { undead: Vec::new() }));
+        self.part.running.retain(|living| *living != rank);
+        self.part
+            .reported
+            .lock()
+            .expect("no panic while held")
+            .insert(rank, (exit, !sent.is_empty()));
+        let mut bytes =
+            frame(&FromAgent::Exited { rank, exit, at_us, signals_sent: sent, oom_kills: 0 });
+        if self.part.running.is_empty() {
+            bytes.extend(frame(&FromAgent::Idle { unkillable: Vec::new() }));
         }
         bytes
     }
@@ -258,21 +269,21 @@ fn options() -> Options {
         script: None,
         grace: Duration::from_secs(60),
         lease: Duration::from_secs(600),
-        beat: Duration::from_secs(3),
+        heartbeat_interval: Duration::from_secs(3),
         timeout: None,
         files: Vec::new(),
         agent_limit: Duration::from_secs(600),
         restarts_max: 0,
         warning: None,
-        stdin: StdinTo::Nobody,
+        stdin: StdinTo::None,
         style: Style {
             prefix: None,
             solo: None,
             log_dir: None,
-            keep: Keep::CAPPED,
+            retention: LogRetention::CAPPED,
             rank_files: None,
             gather: false,
-            quiet_when_left: false,
+            hide_after_peer_loss: false,
             terminal: Terminal {
                 stdout: false,
                 stderr: false,
@@ -282,46 +293,55 @@ fn options() -> Options {
                 charset: Charset::Utf8,
             },
         },
-        talks: false,
+        shows_progress: false,
         group_limit: Duration::ZERO,
         cores: None,
         venv_script: None,
-        claims: GpuSharing::None,
-        lets_run: false,
-        judge: CauseRule::Nobody,
+        gpu_sharing: GpuSharing::None,
+        lets_others_run: false,
+        cause_rule: CauseRule::ExitCodes,
         announcement: String::new(),
-        way_on: ContinueWith::Nothing,
-        kept: None,
+        continue_with: ContinueWith::Nothing,
+        checkpoint_dir: None,
         framing: Framing::None,
         run_dir: None,
         log_dir: None,
-        keeper: SupervisorOptions::default(),
+        supervisor: SupervisorOptions::default(),
         transport: Transport::Local,
     }
 }
 
 /// Creates links, the simulated agents at their other ends, and the record of what these report.
-fn stage(nodes: u32, scenario: &Story, at: u32) -> (Connector, Vec<(OwnedFd, Part)>, Said) {
-    let said = Said::default();
+fn make_links(
+    nodes: u32,
+    scenario: &Scenario,
+    at: u32,
+) -> (Connector, Vec<(OwnedFd, AgentScript)>, ReportedExits) {
+    let said = ReportedExits::default();
     let (mut links, mut agents) = (Vec::new(), Vec::new());
     for node in 0..nodes {
         let (launcher_end, agent_end) = fds::stream_pair().expect("descriptors");
         let (reader, writer) = ends(launcher_end);
-        let (early, arrival) = (Vec::new(), Arrival::default());
-        let agent = AgentProcess::Played;
-        links.push(Some(Link { reader, writer, agent, early, arrival }));
+        let (early, arrival) = (Vec::new(), SessionInfo::default());
+        let agent = AgentProcess::Fake;
+        links.push(Some(Link { reader, writer, agent, early, session: arrival }));
         let story = (node == at).then(|| scenario.clone());
         // Some workers have exited with 0 before anything fails.
         let ends_well = match scenario {
-            Story::AllEndWell => true,
+            Scenario::AllSucceed => true,
             _ => node != at && node % 5 == 0,
         };
         agents.push((
             agent_end,
-            Part { story, ends_well, said: Arc::clone(&said), living: Vec::new() },
+            AgentScript {
+                story,
+                succeeds: ends_well,
+                reported: Arc::clone(&said),
+                running: Vec::new(),
+            },
         ));
     }
-    (Connector::Played(Mutex::new(links)), agents, said)
+    (Connector::Simulated(Mutex::new(links)), agents, said)
 }
 
 /// Creates both halves of a link; must be called inside the runtime that polls them.
@@ -331,13 +351,13 @@ fn ends(fd: OwnedFd) -> (LinkReader, LinkWriter) {
 }
 
 /// Runs the agents on a thread of their own, so that the launcher's CPU time can be measured apart.
-fn play(agents: Vec<(OwnedFd, Part)>) -> JoinHandle<()> {
+fn play(agents: Vec<(OwnedFd, AgentScript)>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         runtime().block_on(async {
             let mut playing = tokio::task::JoinSet::new();
             for (link, part) in agents {
                 let (reader, writer) = ends(link);
-                playing.spawn(Actor { reader, writer, part }.play());
+                playing.spawn(SimulatedAgent { reader, writer, part }.play());
             }
             playing.join_all().await;
         });
@@ -349,25 +369,25 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Facts about a job that has ended.
-struct Ended {
+struct JobOutcome {
     verdict: Verdict,
     status: Status,
     exits: BTreeMap<Rank, (WorkerExit, bool)>,
     said: BTreeMap<Rank, (WorkerExit, bool)>,
 }
 
-async fn perform(nodes: u32, scenario: &Story, at: u32) -> Ended {
+async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
     let (plan, options) = (plan_of(nodes), options());
-    let (connector, agents, reported) = stage(nodes, scenario, at);
+    let (connector, agents, reported) = make_links(nodes, scenario, at);
     let playing = play(agents);
     let nowhere = || fds::null().expect("a descriptor");
     let mut dispatcher =
         Dispatcher::start(&plan, &options, &connector, (nowhere(), nowhere())).expect("it starts");
-    dispatcher.until_the_verdict().await;
+    dispatcher.run_until_verdict().await;
     let verdict = dispatcher.job.verdict().expect("it has ended").clone();
     let workers = (0..).map(Rank).zip(&dispatcher.history.workers);
     let exits = workers.filter_map(|(rank, worker)| {
-        let ended = worker.ended.as_ref()?;
+        let ended = worker.outcome.as_ref()?;
         Some((rank, (ended.exit, ended.stopped)))
     });
     let exits = exits.collect();
@@ -375,7 +395,7 @@ async fn perform(nodes: u32, scenario: &Story, at: u32) -> Ended {
     drop(connector);
     playing.join().expect("the simulated agents do not panic");
     let said = reported.lock().expect("no panic while held").clone();
-    Ended { verdict, status, exits, said }
+    JobOutcome { verdict, status, exits, said }
 }
 
 /// An exit by signal outranks an exit code; of two of a kind the earlier counts, in any order of
@@ -386,17 +406,17 @@ fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
     (*worker, *exit)
 }
 
-fn judge(ended: &Ended, nodes: u32, scenario: &Story, at: u32) {
+fn check_outcome(ended: &JobOutcome, nodes: u32, scenario: &Scenario, at: u32) {
     assert_eq!(ended.exits, ended.said, "exactly the reported exits are known");
     let ranks = |node: u32| (node * WORKERS..(node + 1) * WORKERS).map(Rank);
     let cause = ended.verdict.cause.as_ref();
     match scenario {
-        Story::AllEndWell => {
+        Scenario::AllSucceed => {
             assert_eq!((ended.status, cause), (Status::Success, None));
             assert!(ended.exits.values().all(|end| *end == (WorkerExit::Code(0), false)));
             assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
         }
-        Story::Fail(failures) => {
+        Scenario::Fail(failures) => {
             let (worker, exit) = first_of(failures);
             let Some(FailureCause::Worker(end)) = cause else { panic!("{cause:?}") };
             assert_eq!((end.rank, end.exit), (Rank(at * WORKERS + worker), exit));
@@ -404,14 +424,17 @@ fn judge(ended: &Ended, nodes: u32, scenario: &Story, at: u32) {
             assert_eq!(ended.exits.len() as u32, nodes * WORKERS);
             assert_eq!(ended.verdict.also_failed, failures.len() - 1);
         }
-        Story::LinkEnds | Story::Garbage | Story::Lies(_) => {
+        Scenario::LinkEnds | Scenario::Garbage | Scenario::SendsInvalid(_) => {
             let Some(FailureCause::Node { node, loss }) = cause else { panic!("{cause:?}") };
             assert_eq!(*node, NodeRank(at));
-            assert_eq!(matches!(loss, NodeLoss::Garbled(_)), !matches!(scenario, Story::LinkEnds));
+            assert_eq!(
+                matches!(loss, NodeLoss::InvalidData(_)),
+                !matches!(scenario, Scenario::LinkEnds)
+            );
             assert!(ranks(at).all(|rank| !ended.exits.contains_key(&rank)));
             assert_eq!(ended.exits.len() as u32, (nodes - 1) * WORKERS);
         }
-        Story::Refuses => {
+        Scenario::Refuses => {
             let config = Status::Config.code();
             assert_eq!((ended.status.code(), ended.exits.len()), (config, 0), "nothing started");
         }
@@ -439,14 +462,14 @@ fn prove_scale() {
     let room = (fds::raise_limit().saturating_sub(100) / FDS_PER_NODE) as u32;
     for case in 0..proof_cases(3) {
         let nodes = SIZES[case % SIZES.len()].min(room);
-        let (scenario, at) = (story(&mut random), random.below(nodes as usize) as u32);
+        let (scenario, at) = (random_scenario(&mut random), random.below(nodes as usize) as u32);
         print_error(&format!("case {case}: {nodes} nodes, node {at}: {scenario:?}"));
         let (before_us, before_kb) = (busy_us(), resident_kb());
-        let ended = runtime().block_on(perform(nodes, &scenario, at));
+        let ended = runtime().block_on(run_job(nodes, &scenario, at));
         let us = busy_us().saturating_sub(before_us) / u64::from(nodes);
         // The agents of this process are included; memory that was in use before is not.
         let kb = resident_kb().saturating_sub(before_kb) / u64::from(nodes);
         print_error(&format!("; a node: {us} µs of the launcher, {kb} kB more\n"));
-        judge(&ended, nodes, &scenario, at);
+        check_outcome(&ended, nodes, &scenario, at);
     }
 }

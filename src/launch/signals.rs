@@ -14,7 +14,7 @@ pub(super) enum UserRequest {
     /// End the job.
     Stop(i32),
     /// Print the state of every worker, and go on (SIGQUIT).
-    Tell,
+    ShowState,
     /// Suspend the job until this process is continued (Ctrl-Z).
     Suspend,
     /// Forward a signal to the workers (SIGUSR1, SIGUSR2).
@@ -24,7 +24,7 @@ pub(super) enum UserRequest {
 impl UserRequest {
     /// The request of a signal that another process of the job received; `None` for signals that
     /// concern only that process.
-    pub(super) fn of(signal: i32) -> Option<Self> {
+    pub(super) fn from_signal(signal: i32) -> Option<Self> {
         match signal {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP => Some(Self::Stop(signal)),
             libc::SIGUSR1 | libc::SIGUSR2 => Some(Self::Forward(signal)),
@@ -58,19 +58,19 @@ impl Signals {
     }
 
     /// Waits for the first signal that requests the end, while nothing runs yet.
-    pub(super) async fn stop(&mut self) -> i32 {
+    pub(super) async fn wait_for_stop(&mut self) -> i32 {
         loop {
             match self.next().await {
                 UserRequest::Stop(signal) => return signal,
                 UserRequest::Suspend => signals::stop_self(),
-                UserRequest::Tell | UserRequest::Forward(_) => {}
+                UserRequest::ShowState | UserRequest::Forward(_) => {}
             }
         }
     }
 
     /// Sends pending signals to this process once more, because other handlers are installed by
     /// now.
-    pub(super) fn pass_on(&mut self) {
+    pub(super) fn resend_pending(&mut self) {
         let mut ask = Context::from_waker(Waker::noop());
         while let Poll::Ready(UserRequest::Stop(signal)) = pin!(self.next()).poll(&mut ask) {
             signals::send_to_self(signal);
@@ -82,7 +82,7 @@ impl Signals {
             () = self.interrupt.recv() => UserRequest::Stop(libc::SIGINT),
             () = self.terminate.recv() => UserRequest::Stop(libc::SIGTERM),
             () = self.hangup.recv() => UserRequest::Stop(libc::SIGHUP),
-            () = self.quit.recv() => UserRequest::Tell,
+            () = self.quit.recv() => UserRequest::ShowState,
             () = self.suspend.recv() => UserRequest::Suspend,
             () = self.user1.recv() => UserRequest::Forward(libc::SIGUSR1),
             () = self.user2.recv() => UserRequest::Forward(libc::SIGUSR2),

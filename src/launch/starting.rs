@@ -2,46 +2,50 @@
 
 use std::time::Instant;
 
-use super::dispatcher::{Dispatcher, SILENCE_WARNING};
+use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
 use super::node::{Connector, StartStage};
 use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
-use crate::report::summary::duration;
+use crate::report::summary::show_duration;
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
     /// Asks a node whether it can start.
-    pub(super) fn prepare(&mut self, place: NodeRank) {
+    pub(super) fn send_prepare(&mut self, place: NodeRank) {
         let (plan, epoch) = (&self.plan.nodes[place.index()], self.job.epoch());
-        let prepare = orders::prepare(self.plan, self.options, plan, epoch);
+        let prepare = orders::prepare_request(self.plan, self.options, plan, epoch);
         let node = &mut self.nodes[place.index()];
-        node.stage = StartStage::Asked(clock::now());
-        node.tell(&ToAgent::Prepare(Box::new(prepare)));
+        node.stage = StartStage::Preparing(clock::now());
+        node.send(&ToAgent::Prepare(Box::new(prepare)));
     }
 
     pub(super) fn start_workers(&mut self) {
         self.begin_epoch();
-        self.pulse.set_epoch(self.job.epoch().0);
+        self.health.set_epoch(self.job.epoch().0);
         self.update_metrics();
-        if let Connector::Dial(gate, ..) = self.caller.way {
-            gate.begun(self.job.epoch(), self.job.uncharged());
+        if let Connector::Dial(gate, ..) = self.connect_context.connector {
+            gate.announce_epoch(self.job.epoch(), self.job.uncharged());
         }
-        if self.begun.is_none() {
-            self.reporter.say(self.options.announcement.as_str());
+        if self.first_started_at.is_none() {
+            self.reporter.print_message(self.options.announcement.as_str());
             self.begin_record();
         }
-        let port = voice::port(self.plan, self.found.first().and_then(Option::as_ref));
-        if let (true, Some(line)) = (self.options.talks, port) {
-            self.reporter.say(line);
+        let port = voice::master_port_note(
+            self.plan,
+            self.prepared_nodes.first().and_then(Option::as_ref),
+        );
+        if let (true, Some(line)) = (self.options.shows_progress, port) {
+            self.reporter.print_message(line);
         }
-        let starts = orders::starts(self.plan, self.options, &self.found, self.job.epoch());
+        let starts =
+            orders::start_requests(self.plan, self.options, &self.prepared_nodes, self.job.epoch());
         let roster = orders::roster(self.plan, self.job.epoch());
         for (node, start) in self.nodes.iter().zip(starts) {
             if let Some(start) = start {
-                node.tell_encoded(&roster);
-                node.tell(&ToAgent::Start(start));
+                node.send_encoded(&roster);
+                node.send(&ToAgent::Start(start));
             }
         }
         let ranks = (0..).map(Rank).zip(&self.history.workers);
@@ -49,48 +53,51 @@ impl Dispatcher<'_> {
         self.stdin.start(readers.map(|(rank, _)| rank));
         // While the nodes start them: code for reading the command line, files and plans is no
         // longer needed.
-        code::unmap_what_was_needed();
+        code::unmap_text_pages();
     }
 
     /// Begins the files of the job: from now on they are kept.
     fn begin_record(&mut self) {
-        self.begun = Some(clock::now());
+        self.first_started_at = Some(clock::now());
         if let Some(log_dir) = &self.options.log_dir {
             log_dir.begin();
         }
         if let Some(run_dir) = &self.options.run_dir {
-            run_dir.begin(recording::begun(self.plan, self.options, self.started.1).to_json());
+            run_dir.begin(
+                recording::running_record(self.plan, self.options, self.started.1).to_json(),
+            );
         }
         let has_start = self.options.framing != Framing::None;
         if let (true, Some(line)) = (has_start, voice::logs(self.options)) {
-            self.reporter.say(line);
+            self.reporter.print_message(line);
         }
     }
 
     /// Reports the nodes that delay the start, at most at a fixed interval.
-    pub(super) fn say_waiting(&mut self, now: Instant) {
-        if now < self.waiting_at || self.job.is_stopping() {
+    pub(super) fn report_waiting(&mut self, now: Instant) {
+        if now < self.waiting_report_at || self.job.is_stopping() {
             return;
         }
-        self.waiting_at = now + SILENCE_WARNING;
-        for line in self.awaited().waiting(now - self.caller.asked) {
-            self.reporter.say(line);
+        self.waiting_report_at = now + NO_MESSAGE_WARNING;
+        for line in self.pending_nodes().show_waiting(now - self.connect_context.prepare_started_at)
+        {
+            self.reporter.print_message(line);
         }
     }
 
     /// Gives up nodes when their checks exceed the time limit.
-    pub(super) fn give_up_late(&mut self, now: Instant) {
+    pub(super) fn refuse_late_nodes(&mut self, now: Instant) {
         let limit = self.options.agent_limit;
         let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
-            StartStage::Asked(at) => limit < now.saturating_duration_since(at),
-            StartStage::Called | StartStage::LetIn => false,
+            StartStage::Preparing(at) => limit < now.saturating_duration_since(at),
+            StartStage::Connecting | StartStage::LoggedIn => false,
         };
-        let places = self.unanswered().map(|(place, _)| place);
+        let places = self.unanswered_nodes().map(|(place, _)| place);
         let late: Vec<NodeRank> = places.filter(is_late).collect();
         for place in late {
-            self.problems.push((place, self.hangs(place)));
-            self.nodes[place.index()].hang_up();
-            if let Some(refusal) = self.refusal(place) {
+            self.problems.push((place, self.preflight_timeout_problem(place)));
+            self.nodes[place.index()].close();
+            if let Some(refusal) = self.refusal_event(place) {
                 self.step(refusal);
             }
         }
@@ -98,24 +105,24 @@ impl Dispatcher<'_> {
 
     /// The problem of a node with checks that did not finish. All such nodes get the problem of the
     /// first one: its command is an example for all.
-    fn hangs(&self, node: NodeRank) -> Problem {
+    fn preflight_timeout_problem(&self, node: NodeRank) -> Problem {
         let message = format!(
             "preflight checks did not finish within {} (--agent_timeout)",
-            duration(self.options.agent_limit)
+            show_duration(self.options.agent_limit)
         );
         if let Some((_, first)) = self.problems.iter().find(|(_, other)| other.message == message) {
             return first.clone();
         }
-        let help = awaited::help_of_asked(self.options, &self.plan.nodes[node.index()].host);
+        let help = awaited::help_for_preparing(self.options, &self.plan.nodes[node.index()].host);
         Problem::new(Status::Unreachable, message).help(help)
     }
 
     /// Prints the notes of nodes, each text once, because similar nodes have the same notes.
-    pub(super) fn say_notes(&mut self, node: NodeRank, notes: &[String]) {
+    pub(super) fn print_notes(&mut self, node: NodeRank, notes: &[String]) {
         for note in notes {
-            if self.noted.insert(note.clone()) {
+            if self.printed_notes.insert(note.clone()) {
                 let host = &self.plan.nodes[node.index()].host;
-                self.reporter.say(format!("note: {host}: {note}\n"));
+                self.reporter.print_message(format!("note: {host}: {note}\n"));
             }
         }
     }

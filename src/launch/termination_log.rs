@@ -56,7 +56,7 @@ impl TerminationLog {
 
 /// Writes how the job ended for the supervisor of the pod. A failure to write is ignored: it is not
 /// worth another failure.
-pub(super) fn leave_message(
+pub(super) fn write_termination_message(
     file: Option<&TerminationLog>,
     (job, node): (&JobId, NodeRank),
     status: Status,
@@ -68,7 +68,7 @@ pub(super) fn leave_message(
 }
 
 /// Writes why nothing was started, when no job is known yet.
-pub fn leave_refusal(file: &TerminationLog, status: Status, text: &str) {
+pub fn write_refusal_message(file: &TerminationLog, status: Status, text: &str) {
     write_message(file, None, status, (text, None));
 }
 
@@ -86,11 +86,11 @@ fn write_message(
         cause: cause.map(|cause| cause.0),
         text,
     };
-    let _ = file.open().and_then(|mut file| file.write_all(fitting(message).as_bytes()));
+    let _ = file.open().and_then(|mut file| file.write_all(truncate_to_fit(message).as_bytes()));
 }
 
 /// The message, with as much of the beginning of the text as fits: the cause is first.
-fn fitting(mut message: Message<'_>) -> String {
+fn truncate_to_fit(mut message: Message<'_>) -> String {
     loop {
         let json = serde_json::to_string(&message).expect("numbers and texts serialize");
         if json.len() <= MESSAGE_BYTES_MAX {
@@ -113,7 +113,7 @@ mod tests {
         for text in ["short", &"\u{1}é\n".repeat(5000), &"x".repeat(5000), &"\u{7}".repeat(9000)] {
             let message =
                 Message { version: 1, job: Some("a"), node: Some(3), status: 7, cause: None, text };
-            let json = fitting(message);
+            let json = truncate_to_fit(message);
             assert!(json.len() <= MESSAGE_BYTES_MAX);
             let back: serde_json::Value = serde_json::from_str(&json).expect("JSON");
             let kept = back["text"].as_str().expect("a text");

@@ -8,8 +8,8 @@ use super::options::ContinueWith;
 use crate::base::Status;
 use crate::base::shell::quoted;
 use crate::pool::nodeset::fold_set;
-use crate::report::gather::fold;
-use crate::report::neutral;
+use crate::report::escape_control;
+use crate::report::gather::group_equal;
 use crate::transport::{Fault, FaultKind};
 
 /// Maximum number of different explanations that are shown for hosts of one kind; other hosts are
@@ -48,7 +48,7 @@ pub(super) fn show(faults: &[(String, &Fault)], nodes: usize, consequence: &str)
 }
 
 /// The command that continues without the hosts, with what workers kept.
-pub(super) fn going_on_without(
+pub(super) fn help_to_continue_without(
     hosts: &[&str],
     continue_with: &ContinueWith,
     kept: Option<&Path>,
@@ -72,14 +72,17 @@ pub(super) fn going_on_without(
 fn show_kind(text: &mut String, faults: &[(String, &Fault)]) {
     let kind = faults[0].1.kind;
     let _ = writeln!(text, "  {}:", kind.title());
-    let explanations = || faults.iter().map(|(host, fault)| (host.as_str(), fault.words.as_str()));
-    let explained: Vec<_> = fold(explanations()).into_iter().take(EXPLAINED_MAX).collect();
+    let explanations = || faults.iter().map(|(host, fault)| (host.as_str(), fault.detail.as_str()));
+    let explained: Vec<_> = group_equal(explanations()).into_iter().take(EXPLAINED_MAX).collect();
     for (hosts, _, words) in &explained {
         let mut lines = words.lines();
-        let _ =
-            writeln!(text, "    {hosts}: {}", neutral(lines.next().unwrap_or("no reason given")));
+        let _ = writeln!(
+            text,
+            "    {hosts}: {}",
+            escape_control(lines.next().unwrap_or("no reason given"))
+        );
         for line in lines.by_ref().take(LINES_MAX) {
-            let _ = writeln!(text, "      {}", neutral(line));
+            let _ = writeln!(text, "      {}", escape_control(line));
         }
         if let more @ 1.. = lines.count() {
             let _ = writeln!(text, "      … {more} more lines");
@@ -127,7 +130,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
     #[test]
     fn exclude_hint_extends_earlier_exclusions() {
         let check = |hosts: &[&str], way: ContinueWith, expect: Option<&str>| {
-            assert_eq!(going_on_without(hosts, &way, None).as_deref(), expect);
+            assert_eq!(help_to_continue_without(hosts, &way, None).as_deref(), expect);
         };
         let exclude = |left: &str| ContinueWith::Exclude(left.to_owned());
         check(&["n1"], exclude(""), Some("to continue without it: --exclude 'n1'"));
@@ -137,7 +140,9 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
         let out = "to continue without them: remove n1, n4 from the hostfile";
         check(&hosts, ContinueWith::Hostfile, Some(out));
         check(&hosts, ContinueWith::Nothing, None);
-        let kept = |way| going_on_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way");
+        let kept = |way| {
+            help_to_continue_without(&hosts, &way, Some(Path::new("my runs"))).expect("a way")
+        };
         let resume = "--resume 'my runs'";
         assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and use {resume}"));
         let excluded = format!("to continue without them: --exclude 'n1@n4' {resume}");
@@ -182,6 +187,6 @@ error[R107]: 40 of 40 hosts cannot be reached; nothing was started
         assert_eq!(kinds(&[FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::HostKeyChanged, FaultKind::Denied]), Status::Permission);
         assert_eq!(kinds(&[FaultKind::Denied, FaultKind::Dropped]), Status::Unreachable);
-        assert_eq!(kinds(&[FaultKind::Absent, FaultKind::OtherKey]), Status::Permission);
+        assert_eq!(kinds(&[FaultKind::NotJoined, FaultKind::OtherKey]), Status::Permission);
     }
 }

@@ -23,15 +23,17 @@ use crate::base::{NodeRank, Rank, Status, WorkerExit, clock};
 use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::plan::LaunchPlan;
 use crate::pool::nodeset::fold_set;
-use crate::report::gather::{fold, show_gathered};
+use crate::report::gather::{group_equal, show_gathered};
 use crate::report::record::{
-    CauseRecord, EpochRecord, ExitOf, LeakedRecord, RunRecord, RunState, WorkerRecord,
+    CauseRecord, EpochRecord, ExitSource, LeakedRecord, RunRecord, RunState, WorkerRecord,
     code_and_signal,
 };
-use crate::report::summary::{Failure, count, duration, processes, reason, show_failure};
-use crate::report::{OutputRouter, neutral};
+use crate::report::summary::{
+    Failure, show_count, show_duration, show_failure, show_io_error, show_processes,
+};
+use crate::report::{OutputRouter, escape_control};
 use crate::transport::Fault;
-use crate::wire::{Blame, Problem, Stream};
+use crate::wire::{Problem, ProblemScope, Stream};
 
 /// Everything that is known at the end of a job.
 pub(super) struct JobReport<'a> {
@@ -43,7 +45,7 @@ pub(super) struct JobReport<'a> {
     /// Nodes that could not be reached, sorted by kind of fault.
     pub(super) faults: &'a [(NodeRank, Fault)],
     /// The nodes that delayed a start until the time limit.
-    pub(super) awaited: Option<&'a PendingNodes>,
+    pub(super) pending_at_timeout: Option<&'a PendingNodes>,
     /// Every epoch that has begun.
     pub(super) epochs: &'a [EpochRecord],
     pub(super) started: Duration,
@@ -59,23 +61,24 @@ pub(super) fn show_refusal<'a>(
 ) -> String {
     let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
     let problems: Vec<_> = problems.collect();
-    let reasons = fold(problems.iter().map(|(host, problem)| (*host, reason_and_help(problem))));
+    let reasons =
+        group_equal(problems.iter().map(|(host, problem)| (*host, reason_and_help(problem))));
     let mut reasons = reasons.iter().peekable();
     let mut shown = BTreeSet::new();
     while let Some((hosts, _, reason)) = reasons.next_if(|_| shown.len() < REASONS_MAX) {
         shown.insert(*reason);
         let (message, help) = reason;
-        let _ = writeln!(text, "  {hosts}: {}", neutral(message));
+        let _ = writeln!(text, "  {hosts}: {}", escape_control(message));
         // Advice that applies to several reasons is printed once.
         let is_shown_next = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
         if let Some(help) = help.filter(|_| !is_shown_next) {
-            let _ = writeln!(text, "help: {}", neutral(help));
+            let _ = writeln!(text, "help: {}", escape_control(help));
         }
     }
     if let more @ 1.. = reasons.count() {
         let others = problems.iter().filter(|(_, other)| !shown.contains(&reason_and_help(other)));
         let hosts = fold_set(others.map(|(host, _)| *host));
-        let _ = writeln!(text, "  {} more, of {hosts}", count(more, "reason"));
+        let _ = writeln!(text, "  {} more, of {hosts}", show_count(more, "reason"));
     }
     text
 }
@@ -89,9 +92,9 @@ impl JobReport<'_> {
     /// happens to the others, the greatest status, that of nodes without a part in the job
     /// included.
     pub(super) fn status(&self) -> Status {
-        match self.why_not() {
+        match self.absent_nodes_status() {
             _ if self.was_stopped() => self.verdict.status,
-            Some(why_not) if self.has_let_run() => {
+            Some(why_not) if self.ran_independently() => {
                 if self.verdict.status.code() < why_not.code() {
                     why_not
                 } else {
@@ -105,7 +108,7 @@ impl JobReport<'_> {
 
     /// The status for nodes that had no part in the job: that of the unreachable ones, else of the
     /// first problem of the first node.
-    fn why_not(&self) -> Option<Status> {
+    fn absent_nodes_status(&self) -> Option<Status> {
         match (self.faults, self.problems) {
             ([_, ..], _) => {
                 Some(unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)))
@@ -116,8 +119,8 @@ impl JobReport<'_> {
     }
 
     /// Whether independent workers ran.
-    fn has_let_run(&self) -> bool {
-        self.options.lets_run && !self.epochs.is_empty()
+    fn ran_independently(&self) -> bool {
+        self.options.lets_others_run && !self.epochs.is_empty()
     }
 
     /// Whether the job was stopped by the user or by the time limit before every node had answered.
@@ -126,10 +129,10 @@ impl JobReport<'_> {
     }
 
     /// The last text of a job. Independent workers are equals, and are listed.
-    pub(super) fn last_words(&self, pages: &mut OutputRouter) -> String {
+    pub(super) fn show(&self, pages: &mut OutputRouter) -> String {
         let lost = self.show_gathered(pages);
-        if !self.has_let_run() || self.was_stopped() {
-            return lost + &self.last_screen(pages);
+        if !self.ran_independently() || self.was_stopped() {
+            return lost + &self.show_end(pages);
         }
         let absent = |node: NodeRank| {
             self.faults.iter().any(|(other, _)| *other == node)
@@ -138,7 +141,7 @@ impl JobReport<'_> {
         let lost = lost + &self.show_absent();
         let here = self.history.workers.iter().filter(|worker| !absent(worker.node));
         let ends = here.map(|worker| {
-            let exit = worker.ended.as_ref().map(|ended| ended.exit);
+            let exit = worker.outcome.as_ref().map(|ended| ended.exit);
             let how = match exit {
                 Some(exit) if exit.is_success() => String::new(),
                 Some(exit) => exit.to_string(),
@@ -146,7 +149,7 @@ impl JobReport<'_> {
             };
             (worker.host.as_str(), how)
         });
-        let failed = fold(ends.filter(|(_, how)| !how.is_empty()));
+        let failed = group_equal(ends.filter(|(_, how)| !how.is_empty()));
         failed.iter().fold(lost + &self.show_leaks(), |text, (names, count, how)| {
             text + &format!("error: {names} ({count}): {how}\n")
         })
@@ -164,8 +167,9 @@ impl JobReport<'_> {
                     Some((worker.host.as_str(), pages.gathered(at, stream)?))
                 })
                 .collect();
-            for (host, gathered) in outputs.iter().filter(|(_, output)| 0 < output.lost_bytes()) {
-                let bytes = gathered.lost_bytes();
+            for (host, gathered) in outputs.iter().filter(|(_, output)| 0 < output.dropped_bytes())
+            {
+                let bytes = gathered.dropped_bytes();
                 let _ = writeln!(
                     lost,
                     "note: the last {bytes} bytes of {host} are not shown; `--no_gather` shows all of them"
@@ -180,7 +184,7 @@ impl JobReport<'_> {
     }
 
     /// The final screen; empty when there is nothing to report.
-    pub(super) fn last_screen(&self, pages: &OutputRouter) -> String {
+    pub(super) fn show_end(&self, pages: &OutputRouter) -> String {
         let mut text = self.show_absent();
         if let Some(failure) = self.failure(pages) {
             text += &show_failure(&failure);
@@ -196,54 +200,54 @@ impl JobReport<'_> {
             let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
             let faults: Vec<_> = faults.collect();
             let nodes = self.plan.nodes.len();
-            text += &unreachable::show(&faults, nodes, self.not_begun());
+            text += &unreachable::show(&faults, nodes, self.show_consequence());
         }
         if !self.problems.is_empty() {
             text += &self.show_problems();
         }
         // The system that starts nodes one by one starts the missing one or a replacement.
-        if self.faults.iter().any(|(_, fault)| fault.kind.comes_by_itself()) {
+        if self.faults.iter().any(|(_, fault)| fault.kind.joins_by_itself()) {
             return text;
         }
-        text + &self.without_absent()
+        text + &self.help_without_absent_nodes()
     }
 
     /// The consequence of nodes that cannot take part.
-    fn not_begun(&self) -> &'static str {
+    fn show_consequence(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
-            false if self.options.lets_run => "the other nodes kept running",
+            false if self.options.lets_others_run => "the other nodes kept running",
             false => "there was no restart",
         }
     }
 
     /// The command that continues without the nodes that cannot take part, if any other node is
     /// left.
-    fn without_absent(&self) -> String {
+    fn help_without_absent_nodes(&self) -> String {
         let unreachable = self.faults.iter().map(|(node, _)| *node);
         let mut nodes: Vec<NodeRank> =
             unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let is_of_job = self.problems.iter().any(|(_, problem)| problem.blame == Blame::Job);
+        let is_of_job = self.problems.iter().any(|(_, problem)| problem.scope == ProblemScope::Job);
         let is_all = nodes.len() == self.plan.nodes.len();
-        if nodes.is_empty() || self.has_let_run() || is_all || is_of_job {
+        if nodes.is_empty() || self.ran_independently() || is_all || is_of_job {
             return String::new();
         }
-        let how = self.going_on_without(&nodes, None);
+        let how = self.help_to_continue_without(&nodes, None);
         how.map_or_else(String::new, |how| format!("help: {how}\n"))
     }
 
-    fn going_on_without(&self, nodes: &[NodeRank], kept: Option<&Path>) -> Option<String> {
+    fn help_to_continue_without(&self, nodes: &[NodeRank], kept: Option<&Path>) -> Option<String> {
         let hosts: Vec<String> = nodes.iter().map(|node| self.host(*node)).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        unreachable::going_on_without(&hosts, &self.options.way_on, kept)
+        unreachable::help_to_continue_without(&hosts, &self.options.continue_with, kept)
     }
 
     fn show_problems(&self) -> String {
         let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
-        let consequence = self.not_begun();
+        let consequence = self.show_consequence();
         let what = match self.plan.nodes.len() {
             1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
             all => format!("{} of {all} nodes cannot take part; {consequence}", nodes.len()),
@@ -260,20 +264,20 @@ impl JobReport<'_> {
             FailureCause::GaveUp { rank, .. }
             | FailureCause::Exiting { rank, .. }
             | FailureCause::NotStarted { rank, .. } => self.worker(*rank).node,
-            FailureCause::Missing { ranks, .. } => self.worker(*ranks.first()?).node,
+            FailureCause::MissingRanks { ranks, .. } => self.worker(*ranks.first()?).node,
             FailureCause::Node { node, .. } => *node,
         })
     }
 
     /// The cause, in a few words.
-    pub(super) fn what_happened(&self, cause: &FailureCause) -> String {
+    pub(super) fn headline(&self, cause: &FailureCause) -> String {
         if let Some(headline) = self.exception_headline(cause) {
             return headline;
         }
         match cause {
             FailureCause::Worker(end) => {
                 let worker = self.worker(end.rank);
-                let exit = worker.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+                let exit = worker.outcome.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
                 format!("rank {} ({}) {exit}{}", worker.rank, worker.host, after(worker))
             }
             FailureCause::GaveUp { rank, .. } => {
@@ -284,16 +288,18 @@ impl JobReport<'_> {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) reported a failure", worker.rank, worker.host)
             }
-            FailureCause::Missing { ranks, reported, .. } => self.show_missing(ranks, *reported),
+            FailureCause::MissingRanks { ranks, reported_class: reported, .. } => {
+                self.show_missing(ranks, *reported)
+            }
             FailureCause::NotStarted { rank, .. } => {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) could not start", worker.rank, worker.host)
             }
-            FailureCause::Node { node, loss } => self.how_lost(&self.host(*node), loss),
+            FailureCause::Node { node, loss } => self.node_loss_headline(&self.host(*node), loss),
         }
     }
 
-    fn how_lost(&self, host: &str, loss: &NodeLoss) -> String {
+    fn node_loss_headline(&self, host: &str, loss: &NodeLoss) -> String {
         match loss {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
                 format!("the agent on {host} crashed (internal error, see above); please report it")
@@ -301,58 +307,58 @@ impl JobReport<'_> {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
                 if *code == Status::LeaseLost.code() =>
             {
-                let lease = duration(self.options.lease);
+                let lease = show_duration(self.options.lease);
                 format!(
                     "{host} received no heartbeat from the launcher for {lease} and stopped its workers"
                 )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
             NodeLoss::LinkClosed(None) => format!("the connection to the agent on {host} closed"),
-            NodeLoss::Silent => {
-                format!("{host}: no heartbeat for {}", duration(self.options.lease))
+            NodeLoss::LeaseExpired => {
+                format!("{host}: no heartbeat for {}", show_duration(self.options.lease))
             }
-            NodeLoss::ShimDied => {
+            NodeLoss::ShimExited => {
                 format!(
                     "remuda-shim on {host}, the parent of its workers, exited; they were killed"
                 )
             }
-            NodeLoss::ShimFrozen => format!(
+            NodeLoss::ShimNotResponding => format!(
                 "remuda-shim on {host}, the parent of its workers, did not answer for {} (--lease); it \
                  and its workers were killed",
-                duration(self.options.lease)
+                show_duration(self.options.lease)
             ),
-            NodeLoss::Garbled(why) => format!("the agent on {host} sent invalid data: {why}"),
-            NodeLoss::Leaves => format!("{host} received SIGTERM"),
+            NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),
+            NodeLoss::Evicted => format!("{host} received SIGTERM"),
         }
     }
 
     fn failure(&self, pages: &OutputRouter) -> Option<Failure> {
-        if self.is_judgement() {
+        if self.is_finding_of_rank0() {
             return None;
         }
         if let Some(cause) = &self.verdict.cause {
-            let mut title = self.what_happened(cause);
+            let mut title = self.headline(cause);
             if self.exception_headline(cause).is_none() {
-                let _ = write!(title, "; {}", self.stopped());
+                let _ = write!(title, "; {}", self.show_other_workers());
             }
             let mut failure = match cause {
                 FailureCause::Worker(end) => self.worker_failed(end.rank, title, pages),
-                FailureCause::GaveUp { rank, told } => {
+                FailureCause::GaveUp { rank, detector: told } => {
                     self.worker_gave_up(*rank, told.rank, title, pages)
                 }
                 FailureCause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
-                FailureCause::Missing { ranks, first, .. } => {
+                FailureCause::MissingRanks { ranks, first, .. } => {
                     self.workers_missing(ranks, first.rank, title, pages)
                 }
                 FailureCause::NotStarted { failure, .. } => self.not_started(*failure, title),
                 FailureCause::Node { node, loss } => self.node_lost(*node, loss, title),
             };
             failure.facts.extend(self.also_lost());
-            failure.facts.extend(self.earlier());
+            failure.facts.extend(self.restarts_note());
             return Some(failure);
         }
         match self.verdict.status {
-            Status::Timeout => Some(match self.awaited {
+            Status::Timeout => Some(match self.pending_at_timeout {
                 Some(awaited) => self.not_ready(awaited),
                 None => self.timed_out(pages),
             }),
@@ -361,9 +367,9 @@ impl JobReport<'_> {
                 title: format!(
                     "the job was stopped by {}; {}",
                     signal_name(signal),
-                    self.stopped()
+                    self.show_other_workers()
                 ),
-                help: self.ended_before(self.history.stop_asked),
+                help: self.early_exits_help(self.history.stop_requested_at),
                 ..Failure::default()
             }),
             _ => None,
@@ -371,19 +377,22 @@ impl JobReport<'_> {
     }
 
     /// Whether nothing failed, and rank 0 has printed the findings.
-    fn is_judgement(&self) -> bool {
+    fn is_finding_of_rank0(&self) -> bool {
         let by_rank0 =
             matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(0));
-        by_rank0 && self.history.is_judged(self.options.judge)
+        by_rank0 && self.history.has_reported_findings(self.options.cause_rule)
     }
 
     /// Report of a timeout before all nodes were ready: no worker was started or stopped.
     fn not_ready(&self, awaited: &PendingNodes) -> Failure {
-        let limit = duration(self.options.timeout.unwrap_or_default());
+        let limit = show_duration(self.options.timeout.unwrap_or_default());
         Failure {
             code: codes::TIMEOUT,
-            title: format!("the job was not ready to start within {limit}; {}", self.not_begun()),
-            facts: awaited.show().into_iter().chain(self.earlier()).collect(),
+            title: format!(
+                "the job was not ready to start within {limit}; {}",
+                self.show_consequence()
+            ),
+            facts: awaited.show().into_iter().chain(self.restarts_note()).collect(),
             help: awaited.help(self.options),
             ..Failure::default()
         }
@@ -392,9 +401,9 @@ impl JobReport<'_> {
     /// Report of a timeout: the workers that did not exit although others did; of a single one its
     /// last lines.
     fn timed_out(&self, pages: &OutputRouter) -> Failure {
-        let limit = duration(self.options.timeout.unwrap_or_default());
+        let limit = show_duration(self.options.timeout.unwrap_or_default());
         let is_late =
-            |worker: &&WorkerHistory| worker.ended.as_ref().is_none_or(|ended| ended.stopped);
+            |worker: &&WorkerHistory| worker.outcome.as_ref().is_none_or(|ended| ended.stopped);
         let mut late: Vec<_> = self.history.workers.iter().filter(is_late).collect();
         if late.len() == self.history.workers.len() {
             late.clear();
@@ -406,24 +415,24 @@ impl JobReport<'_> {
             (!late.is_empty()).then(|| format!("still running: {}", voice::rank_and_others(&late)));
         Failure {
             code: codes::TIMEOUT,
-            title: format!("the job did not end within {limit}; {}", self.stopped()),
+            title: format!("the job did not end within {limit}; {}", self.show_other_workers()),
             facts: running.into_iter().collect(),
             last_lines,
             log: only.and_then(|rank| pages.log_path(rank, stream)),
-            help: self.ended_before(self.history.stop_asked),
+            help: self.early_exits_help(self.history.stop_requested_at),
         }
     }
 
     /// A note that it was not the first failure.
-    fn earlier(&self) -> Option<String> {
+    fn restarts_note(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
-        let what = count(restarts, "restart");
+        let what = show_count(restarts, "restart");
         Some(format!("after {what}; run.json has the cause of each"))
     }
 
     fn worker_failed(&self, rank: Rank, title: String, pages: &OutputRouter) -> Failure {
         let worker = self.worker(rank);
-        let oom_kills = worker.ended.as_ref().map_or(0, |ended| ended.oom_kills);
+        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.oom_kills);
         let mut facts = self.exception_facts(worker);
         facts.push(format!(
             "host {}   local rank {}   slot {}   pid {}",
@@ -435,15 +444,15 @@ impl JobReport<'_> {
         if 0 < oom_kills {
             facts.push(format!(
                 "the kernel's OOM killer killed {} while this worker ran",
-                processes(oom_kills as usize),
+                show_processes(oom_kills as usize),
             ));
         }
         facts.extend(self.reports_of_others());
         let last_lines = pages.last_lines(rank);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         // A worker that failed for a reason of its own did not wait for those that had exited.
-        let ended = worker.ended.as_ref().filter(|_| worker.lost_peer || self.was_left_alone());
-        let mut help = ended.map_or_else(Vec::new, |ended| self.ended_before(Some(ended.at)));
+        let ended = worker.outcome.as_ref().filter(|_| worker.lost_peer || self.has_lost_peers());
+        let mut help = ended.map_or_else(Vec::new, |ended| self.early_exits_help(Some(ended.at)));
         let lines = last_lines.iter().flat_map(|(_, lines)| lines);
         help.extend(self.argument_hints(worker, lines));
         let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
@@ -469,7 +478,7 @@ impl JobReport<'_> {
     ) -> Failure {
         let mut failure = self.worker_failed(rank, title, pages);
         let peer = self.worker(detector);
-        let exit = peer.ended.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+        let exit = peer.outcome.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
         failure.facts.push(format!(
             "rank {} ({}) {exit} after it detected this failure; this rank was then stopped by remuda",
             peer.rank, peer.host
@@ -484,9 +493,9 @@ impl JobReport<'_> {
 
     /// Workers that exited with 0 before the others failed or were stopped: a worker that still
     /// needed them in a collective waited in vain.
-    fn ended_before(&self, failure: Option<Instant>) -> Vec<String> {
+    fn early_exits_help(&self, failure: Option<Instant>) -> Vec<String> {
         let is_early = |worker: &&WorkerHistory| {
-            let ended = worker.ended.as_ref().filter(|ended| ended.exit.is_success());
+            let ended = worker.outcome.as_ref().filter(|ended| ended.exit.is_success());
             ended.is_some_and(|ended| !ended.stopped && failure.is_none_or(|at| ended.at < at))
         };
         let early: Vec<_> = self.history.workers.iter().filter(is_early).collect();
@@ -521,14 +530,14 @@ impl JobReport<'_> {
             argv: &argv,
             command,
             script: &script.to_string_lossy(),
-            added: &format!("--local_rank={}", worker.local_rank),
+            added_argument: &format!("--local_rank={}", worker.local_rank),
             flags: &(self.options.flags)(),
         };
         argument_hints(arguments, lines)
     }
 
     fn not_started(&self, failure: StartFailure, title: String) -> Failure {
-        let reason = reason(&std::io::Error::from_raw_os_error(failure.errno));
+        let reason = show_io_error(&std::io::Error::from_raw_os_error(failure.errno));
         let program = self.options.program.display();
         let what = match failure.step {
             StartStep::Fork => format!("cannot create a process: {reason}"),
@@ -555,12 +564,12 @@ impl JobReport<'_> {
     }
 
     fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
-        let next = help_of_lost(&self.host(node), loss, &self.options.keeper);
+        let next = help_of_lost(&self.host(node), loss, &self.options.supervisor);
         Failure {
             code: codes::NODE_LOST,
             title,
             facts: vec![format!("lost with it: {}", self.ranks_of(node))],
-            help: next.into_iter().chain(self.without_lost(node)).collect(),
+            help: next.into_iter().chain(self.help_without_lost_nodes(node)).collect(),
             ..Failure::default()
         }
     }
@@ -569,17 +578,19 @@ impl JobReport<'_> {
     fn also_lost(&self) -> Option<String> {
         let nodes = self.verdict.also_lost.iter().map(|node| &self.plan.nodes[node.index()]);
         let hosts: Vec<_> = nodes.map(|node| node.host.as_str()).collect();
-        (!hosts.is_empty()).then(|| format!("lost too: {}", voice::named(&hosts)))
+        (!hosts.is_empty()).then(|| format!("lost too: {}", voice::name_hosts(&hosts)))
     }
 
     /// The command that continues with the remaining nodes, if there are any.
-    fn without_lost(&self, node: NodeRank) -> Vec<String> {
+    fn help_without_lost_nodes(&self, node: NodeRank) -> Vec<String> {
         let mut nodes = vec![node];
         nodes.extend(&self.verdict.also_lost);
         if nodes.len() == self.plan.nodes.len() {
             return Vec::new();
         }
-        self.going_on_without(&nodes, self.options.kept.as_deref()).into_iter().collect()
+        self.help_to_continue_without(&nodes, self.options.checkpoint_dir.as_deref())
+            .into_iter()
+            .collect()
     }
 
     fn ranks_of(&self, node: NodeRank) -> String {
@@ -594,13 +605,13 @@ impl JobReport<'_> {
     }
 
     /// What happened to the other workers.
-    pub(super) fn stopped(&self) -> String {
+    pub(super) fn show_other_workers(&self) -> String {
         let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
-        let workers = |number| count(number, other);
+        let workers = |number| show_count(number, other);
         let were = |number: usize| if number == 1 { "was" } else { "were" };
-        let unkillable = self.undead_workers();
+        let unkillable = self.count_unkillable_workers();
         let ends = match (self.verdict.also_failed, self.verdict.stopped) {
-            (0, 0) if self.epochs.is_empty() => return self.not_begun().to_owned(),
+            (0, 0) if self.epochs.is_empty() => return self.show_consequence().to_owned(),
             (0, 0) if 0 < unkillable => {
                 return format!("{} still running after SIGKILL", workers(unkillable));
             }
@@ -622,9 +633,9 @@ impl JobReport<'_> {
     }
 
     /// Number of workers that were still running after SIGKILL, so that their exit is unknown.
-    fn undead_workers(&self) -> usize {
+    fn count_unkillable_workers(&self) -> usize {
         let is_undead = |worker: &&WorkerHistory| {
-            let mut undead = self.history.undead.iter();
+            let mut undead = self.history.unkillable.iter();
             undead.any(|(node, left)| *node == worker.node && worker.pid() == Some(left.pid))
         };
         self.history.workers.iter().filter(is_undead).count()
@@ -632,12 +643,12 @@ impl JobReport<'_> {
 
     fn show_leaks(&self) -> String {
         let mut text = String::new();
-        for (node, process) in &self.history.undead {
+        for (node, process) in &self.history.unkillable {
             let _ = writeln!(
                 text,
                 "warning: pid {} ({}) on {} is still running after SIGKILL",
                 process.pid,
-                neutral(&process.name),
+                escape_control(&process.name),
                 self.host(*node)
             );
         }
@@ -670,14 +681,14 @@ impl JobReport<'_> {
             end: Some(clock::wall().as_secs_f64()),
             exit: Some(status.code()),
             exit_of: Some(match (&self.verdict.cause, self.problems.is_empty()) {
-                (_, true) if self.faults.is_empty() => ExitOf::from(self.verdict.status),
-                _ => ExitOf::Remuda,
+                (_, true) if self.faults.is_empty() => ExitSource::from(self.verdict.status),
+                _ => ExitSource::Remuda,
             }),
             cause: self.cause(),
             epochs: self.ended_epochs(),
             workers: self.history.workers.iter().map(worker_record).collect(),
             leaked: self.leaked(),
-            ..recording::begun(self.plan, self.options, self.started)
+            ..recording::running_record(self.plan, self.options, self.started)
         }
     }
 
@@ -708,15 +719,15 @@ impl JobReport<'_> {
             FailureCause::Worker(end) => {
                 of_worker("worker_failed", end.rank, code_and_signal(end.exit))
             }
-            FailureCause::GaveUp { rank, told } => {
+            FailureCause::GaveUp { rank, detector: told } => {
                 of_worker("worker_failed", *rank, code_and_signal(told.exit))
             }
             FailureCause::Exiting { rank, .. } => {
-                let ended = self.worker(*rank).ended.as_ref();
+                let ended = self.worker(*rank).outcome.as_ref();
                 let how = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
                 of_worker("worker_failed", *rank, how)
             }
-            FailureCause::Missing { ranks, first, .. } => {
+            FailureCause::MissingRanks { ranks, first, .. } => {
                 let rank = ranks.first().copied().unwrap_or(first.rank);
                 of_worker("worker_missing", rank, (None, None))
             }
@@ -742,7 +753,7 @@ impl JobReport<'_> {
             pid: process.pid,
             name: process.name.clone(),
         };
-        self.history.undead.iter().map(record).collect()
+        self.history.unkillable.iter().map(record).collect()
     }
 
     pub(super) fn worker(&self, rank: Rank) -> &WorkerHistory {
@@ -756,11 +767,11 @@ impl JobReport<'_> {
 
 /// Returns ` after 1.1 s`, where that is known.
 pub(super) fn after(worker: &WorkerHistory) -> String {
-    worker.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)))
+    worker.run_time().map_or_else(String::new, |ran| format!(" after {}", show_duration(ran)))
 }
 
 fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
-    let ended = worker.ended.as_ref();
+    let ended = worker.outcome.as_ref();
     let (code, signal) = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
     WorkerRecord {
         rank: worker.rank.0,
@@ -769,7 +780,7 @@ fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
         code,
         signal,
         stopped: ended.is_some_and(|ended| ended.stopped),
-        seconds: worker.ran().map(|ran| ran.as_secs_f64()),
+        seconds: worker.run_time().map(|ran| ran.as_secs_f64()),
         oom_kills: ended.map_or(0, |ended| ended.oom_kills),
     }
 }

@@ -9,24 +9,24 @@ use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::pool::nodeset::fold_set;
-use crate::report::summary::{self, count, duration, step};
-use crate::report::{RunDir, neutral};
+use crate::report::summary::{self, show_count, show_duration, show_step};
+use crate::report::{RunDir, escape_control};
 use crate::wire::{Leftover, PreparedNode};
 
 /// Line for the stop of `others` workers; [`None`] if there are none after a failure.
 pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
-    let (workers, grace) = (count(others, "worker"), duration(grace));
+    let (workers, grace) = (show_count(others, "worker"), show_duration(grace));
     let text = match reason {
         StopReason::Failure if others == 0 => return None,
         StopReason::Failure => format!("{workers} after a failure, grace {grace}"),
-        StopReason::Leaving => format!("{workers}: a node is being evicted, grace {grace}"),
+        StopReason::Eviction => format!("{workers}: a node is being evicted, grace {grace}"),
         StopReason::Timeout => format!("{workers}: --timeout reached, grace {grace}"),
         StopReason::Signal(signal) => {
             let name = signal_name(signal);
             format!("{workers}: {name} received, grace {grace}; again to kill now")
         }
     };
-    Some(step("Stopping", &text))
+    Some(show_step("Stopping", &text))
 }
 
 /// Line with the directory of the workers' logs, and that of `run.json` where it is a different
@@ -40,28 +40,31 @@ pub(super) fn logs(options: &Options) -> Option<String> {
         (Some(logs), _) => logs.display().to_string(),
         (None, run_dir) => run_dir?.display().to_string(),
     };
-    Some(step("Logs", &text))
+    Some(show_step("Logs", &text))
 }
 
 /// Line for a job in which every worker has returned 0.
 pub(super) fn finished(workers: usize, time: Duration, restarts: usize) -> String {
     let after = match restarts {
         0 => String::new(),
-        restarts => format!(", after {}", count(restarts, "restart")),
+        restarts => format!(", after {}", show_count(restarts, "restart")),
     };
-    step("Finished", &format!("{} in {}{after}", count(workers, "worker"), duration(time)))
+    show_step(
+        "Finished",
+        &format!("{} in {}{after}", show_count(workers, "worker"), show_duration(time)),
+    )
 }
 
 /// Line for the warning signal, after which workers may save their state before they are stopped.
-pub(super) fn warned(warning: Warning) -> String {
-    let (signal, ahead) = (signal_name(warning.signal), duration(warning.ahead));
-    step("Warned", &format!("sent {signal} to all workers; SIGTERM follows in {ahead}"))
+pub(super) fn warning_sent(warning: Warning) -> String {
+    let (signal, ahead) = (signal_name(warning.signal), show_duration(warning.ahead));
+    show_step("Warned", &format!("sent {signal} to all workers; SIGTERM follows in {ahead}"))
 }
 
 /// Line for a restart after a failure.
 pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Duration) -> String {
-    let text = format!("{what}; restart {which} of {restarts_max} in {}", duration(pause));
-    step("Restart", &text)
+    let text = format!("{what}; restart {which} of {restarts_max} in {}", show_duration(pause));
+    show_step("Restart", &text)
 }
 
 /// An epoch as users count it: the first start is attempt 1.
@@ -79,12 +82,12 @@ pub(super) fn attempt_explained(epoch: Epoch) -> String {
 
 /// Line for a restart in which another node replaces a leaving one; `attempt` names the next epoch.
 pub(super) fn replacing(what: &str, attempt: &str, pause: Duration) -> String {
-    let pause = duration(pause);
-    step("Restart", &format!("{what}; {attempt} starts in {pause} with a replacement"))
+    let pause = show_duration(pause);
+    show_step("Restart", &format!("{what}; {attempt} starts in {pause} with a replacement"))
 }
 
 /// Note with the port of rank 0, if it is neither the one that was requested nor the default.
-pub(super) fn port(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<String> {
+pub(super) fn master_port_note(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<String> {
     let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
     let port = master.port;
     (plan.master_port.is_none() && port != MASTER_PORT)
@@ -93,32 +96,33 @@ pub(super) fn port(plan: &LaunchPlan, node0: Option<&PreparedNode>) -> Option<St
 
 /// Line for processes that an exited worker left behind.
 pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
-    let name = |process: &Leftover| format!("{} (pid {})", neutral(&process.name), process.pid);
+    let name =
+        |process: &Leftover| format!("{} (pid {})", escape_control(&process.name), process.pid);
     let names: Vec<_> = processes.iter().map(name).collect();
-    let number = summary::processes(processes.len());
+    let number = summary::show_processes(processes.len());
     let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
-    step("Leftover", &text)
+    show_step("Leftover", &text)
 }
 
 /// Line for nodes that were lost before the start, with the time that is left for replacements.
-pub(super) fn gone_early(hosts: &[&str], left: Duration) -> String {
-    let (hosts, left) = (named(hosts), duration(left));
+pub(super) fn lost_before_start(hosts: &[&str], left: Duration) -> String {
+    let (hosts, left) = (name_hosts(hosts), show_duration(left));
     let text = format!("{hosts} before the job started; waiting up to {left} for a replacement");
-    step("Lost", &text)
+    show_step("Lost", &text)
 }
 
 /// All hosts in short form, or a few of them by name.
-pub(super) fn folded(hosts: &[String]) -> String {
+pub(super) fn fold_hosts(hosts: &[String]) -> String {
     const BYTES_MAX: usize = 80;
     let folded = fold_set(hosts.iter().map(String::as_str));
     if folded.len() <= BYTES_MAX {
         return folded;
     }
-    named(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
+    name_hosts(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// A few of the hosts by name, and the number of the others.
-pub(super) fn named(hosts: &[&str]) -> String {
+pub(super) fn name_hosts(hosts: &[&str]) -> String {
     const NAMED_MAX: usize = 4;
     let named = hosts[..hosts.len().min(NAMED_MAX)].join(", ");
     match hosts.len().saturating_sub(NAMED_MAX) {
@@ -128,15 +132,16 @@ pub(super) fn named(hosts: &[&str]) -> String {
 }
 
 /// Line for workers that exited with 0 before the others.
-pub(super) fn early(early: &[&WorkerHistory], running: usize) -> Option<String> {
+pub(super) fn early_exits(early: &[&WorkerHistory], running: usize) -> Option<String> {
     let first = early.first()?;
-    let remaining = match count(running, "worker") {
+    let remaining = match show_count(running, "worker") {
         one if running == 1 => format!("{one} still running"),
         several => format!("{several} still running"),
     };
     let ranks = rank_and_others(early);
-    let ran = first.ran().map_or_else(String::new, |ran| format!(" after {}", duration(ran)));
-    Some(step("Ended", &format!("{ranks} exited with 0{ran}; {remaining}")))
+    let ran =
+        first.run_time().map_or_else(String::new, |ran| format!(" after {}", show_duration(ran)));
+    Some(show_step("Ended", &format!("{ranks} exited with 0{ran}; {remaining}")))
 }
 
 /// Returns `rank 0 (n1)`, or `rank 0 (n1) and 3 others`.
@@ -147,30 +152,30 @@ pub(super) fn rank_and_others(workers: &[&WorkerHistory]) -> String {
     let first = format!("rank {} ({})", first.rank, first.host);
     match others.len() {
         0 => first,
-        others => format!("{first} and {}", count(others, "other")),
+        others => format!("{first} and {}", show_count(others, "other")),
     }
 }
 
 /// Line for nodes without a message for a while, with the longest time.
-pub(super) fn silent(nodes: &[(&str, Duration)]) -> Option<String> {
+pub(super) fn not_responding(nodes: &[(&str, Duration)]) -> Option<String> {
     let longest = nodes.iter().map(|(_, silence)| *silence).max()?;
     let hosts: Vec<_> = nodes.iter().map(|(host, _)| *host).collect();
-    let text = format!("{}: no heartbeat for {}", named(&hosts), duration(longest));
-    Some(step("Waiting", &text))
+    let text = format!("{}: no heartbeat for {}", name_hosts(&hosts), show_duration(longest));
+    Some(show_step("Waiting", &text))
 }
 
 /// Line for a launcher that was suspended for longer than the lease.
-pub(super) fn stood_still(time: Duration, lease: Duration) -> String {
-    let (time, lease) = (duration(time), duration(lease));
+pub(super) fn launcher_suspended(time: Duration, lease: Duration) -> String {
+    let (time, lease) = (show_duration(time), show_duration(lease));
     let consequence =
         format!("nodes stop their workers after {lease} without a heartbeat (--lease)");
-    step("Stalled", &format!("launcher was suspended for {time}; {consequence}"))
+    show_step("Stalled", &format!("launcher was suspended for {time}; {consequence}"))
 }
 
 /// Warning for workers that import torch and form no process group: a script that needs its own
 /// launcher.
 pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
-    let (workers, master) = (count(workers, "worker"), neutral(master));
+    let (workers, master) = (show_count(workers, "worker"), escape_control(master));
     format!(
         "warning: {workers} import torch, but none has connected to MASTER_ADDR:MASTER_PORT ({master}) \
          within {seconds} s: each may train a copy of its own\n\
@@ -181,15 +186,15 @@ pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
 
 /// State of a worker.
 pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
-    let state = match (&worker.started, &worker.ended) {
+    let state = match (&worker.started, &worker.outcome) {
         (_, Some(ended)) => ended.exit.to_string(),
         (Some((pid, since)), None) => {
-            let time = duration(now.saturating_duration_since(*since));
+            let time = show_duration(now.saturating_duration_since(*since));
             format!("pid {pid}, runs for {time}")
         }
         (None, None) => "has not started".to_owned(),
     };
-    step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host))
+    show_step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host))
 }
 
 /// Line for a worker that is suspended until it receives SIGCONT.
@@ -199,7 +204,7 @@ pub(super) fn suspended(worker: &WorkerHistory) -> String {
     let text = format!(
         "rank {rank} ({host}): pid {pid} is suspended (state T); `kill -CONT {pid}` there continues it"
     );
-    step("State", &text)
+    show_step("State", &text)
 }
 
 #[cfg(test)]
@@ -242,27 +247,27 @@ mod tests {
             node: NodeRank(0),
             host: HostName::parse("n0").expect("a name"),
             started: Some((7, start)),
-            ended: ended.map(|seconds| WorkerOutcome {
+            outcome: ended.map(|seconds| WorkerOutcome {
                 exit: WorkerExit::Code(0),
                 at: start + Duration::from_secs(seconds),
                 stopped: false,
                 oom_kills: 0,
-                told: false,
+                is_early_exit_reported: false,
             }),
             lost_peer: false,
             error_file: None,
         };
         let after = |history: &mut History, seconds| {
-            early(&history.take_early(start + Duration::from_secs(seconds)), 1)
+            early_exits(&history.take_early_exits(start + Duration::from_secs(seconds)), 1)
         };
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
-        let mut history = History { workers, undead: Vec::new(), stop_asked: None };
+        let mut history = History { workers, unkillable: Vec::new(), stop_requested_at: None };
         assert_eq!(after(&mut history, 12), None);
         let line = "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker still running\n";
         assert_eq!(after(&mut history, 14).as_deref(), Some(line));
         assert_eq!(after(&mut history, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
-        let mut history = History { workers, undead: Vec::new(), stop_asked: None };
+        let mut history = History { workers, unkillable: Vec::new(), stop_requested_at: None };
         assert_eq!(after(&mut history, 60), None, "no worker is running");
     }
 

@@ -7,23 +7,27 @@ use super::voice;
 use crate::base::{NodeRank, clock};
 use crate::job::Event;
 use crate::os::signals;
-use crate::report::summary::{count, step};
+use crate::report::summary::{show_count, show_step};
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     /// Handles a request that the launcher, or a process of remuda on a node, received.
-    pub(super) fn wish(&mut self, request: UserRequest, at: Option<NodeRank>) -> Option<Event> {
+    pub(super) fn on_user_request(
+        &mut self,
+        request: UserRequest,
+        at: Option<NodeRank>,
+    ) -> Option<Event> {
         match request {
             UserRequest::Stop(signal) => Some(match at {
                 None => {
                     self.reporter.expect_echo();
                     Event::Signal(signal)
                 }
-                Some(node) => Event::SignalAt(node, signal),
+                Some(node) => Event::NodeSignal(node, signal),
             }),
-            UserRequest::Tell => {
+            UserRequest::ShowState => {
                 self.reporter.expect_echo();
-                self.say_state();
+                self.report_state();
                 None
             }
             UserRequest::Suspend => {
@@ -31,7 +35,7 @@ impl Dispatcher<'_> {
                 None
             }
             UserRequest::Forward(signal) => {
-                self.tell_all(&ToAgent::Signal(signal));
+                self.send_to_all(&ToAgent::Signal(signal));
                 None
             }
         }
@@ -39,55 +43,59 @@ impl Dispatcher<'_> {
 
     /// Handles Ctrl-Z: the workers are stopped, then the launcher.
     fn suspend(&mut self) {
-        let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.lost);
+        let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.is_lost);
         let nodes = nodes.map(|(node, _)| PauseScope::Node(node));
-        if !self.pause.ask(clock::now(), nodes.chain([PauseScope::Screen])) {
+        if !self.pause.start(clock::now(), nodes.chain([PauseScope::Screen])) {
             return;
         }
-        self.tell_all(&ToAgent::Pause);
-        self.reporter
-            .say(step("Paused", &format!("{}; `fg` resumes the job", self.count_workers())));
-        let screen_idle = self.tell_rested.clone();
-        self.reporter.rest(move || {
+        self.send_to_all(&ToAgent::Pause);
+        self.reporter.print_message(show_step(
+            "Paused",
+            &format!("{}; `fg` resumes the job", self.count_workers()),
+        ));
+        let screen_idle = self.screen_idle_sender.clone();
+        self.reporter.release_terminal(move || {
             let _ = screen_idle.send(());
         });
     }
 
     /// Suspends the launcher; returns when it is continued, and then the workers are continued too.
-    pub(super) fn pause(&mut self) -> Event {
+    pub(super) fn suspend_launcher(&mut self) -> Event {
         let since = clock::now();
         signals::stop_self();
         let now = clock::now();
-        self.pause.resumed(now - since);
+        self.pause.on_resumed(now - since);
         for node in &mut self.nodes {
-            node.heard = node.heard.map(|_| now);
-            node.put_off(now - since);
+            node.last_message_at = node.last_message_at.map(|_| now);
+            node.postpone_deadline(now - since);
         }
-        self.beat_at = now + self.options.beat;
-        self.tell_all(&ToAgent::Resume);
-        self.reporter.say(step("Running", &self.count_workers()));
-        self.reporter.wake();
-        Event::StoodStill(now - since)
+        self.heartbeat_at = now + self.options.heartbeat_interval;
+        self.send_to_all(&ToAgent::Resume);
+        self.reporter.print_message(show_step("Running", &self.count_workers()));
+        self.reporter.resume_terminal();
+        Event::Suspended(now - since)
     }
 
     /// Prints the state of every worker, or before the start the nodes that are not ready.
-    fn say_state(&self) {
+    fn report_state(&self) {
         let now = clock::now();
         if self.job.is_preparing() {
-            for line in self.awaited().waiting(now - self.caller.asked) {
-                self.reporter.say(line);
+            for line in
+                self.pending_nodes().show_waiting(now - self.connect_context.prepare_started_at)
+            {
+                self.reporter.print_message(line);
             }
             return;
         }
         for worker in &self.history.workers {
-            self.reporter.say(voice::state(worker, now));
+            self.reporter.print_message(voice::state(worker, now));
         }
         // Only the nodes know the state of the processes; the launcher does not wait for their
         // answers.
-        self.tell_all(&ToAgent::Look);
+        self.send_to_all(&ToAgent::ReportSuspended);
     }
 
     fn count_workers(&self) -> String {
-        count(self.history.workers.len(), "worker")
+        show_count(self.history.workers.len(), "worker")
     }
 }

@@ -58,18 +58,18 @@ pub struct MemoryPolicy {
 
 impl MemoryPolicy {
     /// Memory from these nodes and no others.
-    pub fn only(nodes: &[u32]) -> Self {
+    pub fn bind(nodes: &[u32]) -> Self {
         Self { mode: libc::MPOL_BIND, nodes: Mask::of(nodes) }
     }
 
     /// Memory from this node as long as it has some.
-    pub fn rather(node: u32) -> Self {
+    pub fn prefer(node: u32) -> Self {
         Self { mode: libc::MPOL_PREFERRED, nodes: Mask::of(&[node]) }
     }
 
     /// Checks whether the kernel allows this policy, which containers often may not set. Afterwards
     /// this thread has the default policy.
-    pub fn try_out(&self) -> io::Result<()> {
+    pub fn check_allowed(&self) -> io::Result<()> {
         self.apply()?;
         let usual = Self { mode: libc::MPOL_DEFAULT, nodes: Mask::of(&[]) };
         usual.apply()
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Returns the policy and the nodes of this thread, as the kernel reports them.
-    fn told() -> io::Result<(libc::c_int, Vec<u32>)> {
+    fn current_policy() -> io::Result<(libc::c_int, Vec<u32>)> {
         let (mut mode, mut nodes) = (0, Mask::of(&[]));
         // SAFETY: the kernel writes one number and as many bits as the mask has.
         let status = unsafe {
@@ -135,17 +135,17 @@ mod tests {
     #[test]
     fn memory_policy_equals_kernel_report() {
         let thread = std::thread::spawn(|| {
-            if let Err(error) = MemoryPolicy::only(&[0]).apply() {
+            if let Err(error) = MemoryPolicy::bind(&[0]).apply() {
                 // A sandbox denies reading: then trying the policy is denied in the same way.
-                let denied = MemoryPolicy::only(&[0]).try_out().expect_err("denied again");
+                let denied = MemoryPolicy::bind(&[0]).check_allowed().expect_err("denied again");
                 assert_eq!(denied.raw_os_error(), error.raw_os_error());
                 return;
             }
-            assert_eq!(told().expect("readable"), (libc::MPOL_BIND, vec![0]));
-            MemoryPolicy::rather(0).apply().expect("there is a node 0");
-            assert_eq!(told().expect("readable"), (libc::MPOL_PREFERRED, vec![0]));
-            MemoryPolicy::only(&[0]).try_out().expect("allowed again");
-            assert_eq!(told().expect("readable").0, libc::MPOL_DEFAULT);
+            assert_eq!(current_policy().expect("readable"), (libc::MPOL_BIND, vec![0]));
+            MemoryPolicy::prefer(0).apply().expect("there is a node 0");
+            assert_eq!(current_policy().expect("readable"), (libc::MPOL_PREFERRED, vec![0]));
+            MemoryPolicy::bind(&[0]).check_allowed().expect("allowed again");
+            assert_eq!(current_policy().expect("readable").0, libc::MPOL_DEFAULT);
         });
         thread.join().expect("no assertion fails");
     }

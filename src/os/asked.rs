@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::fork::tied_to_us;
-use super::sourced::{last_line, memory, read, wait};
+use super::fork::terminate_with_parent;
+use super::sourced::{last_line, memory_file, read_all, wait};
 
 /// Runs a program to its end and returns its standard output. The error says why there is none: it
 /// cannot be started, it fails, or it takes longer than `limit`.
@@ -19,17 +19,17 @@ pub fn output_of(
     limit: Duration,
 ) -> Result<String, String> {
     let run = || -> io::Result<Result<String, String>> {
-        let (mut out, mut err) = (memory()?, memory()?);
+        let (mut out, mut err) = (memory_file()?, memory_file()?);
         let mut command = Command::new(program);
         command.args(arguments).current_dir(cwd).stdin(Stdio::null());
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let mut child = tied_to_us(&mut command).spawn()?;
+        let mut child = terminate_with_parent(&mut command).spawn()?;
         Ok(match wait(&mut child, limit)? {
             None => Err(format!("it did not exit within {} s", limit.as_secs())),
             Some(status) if status.success() => {
-                Ok(String::from_utf8_lossy(&read(&mut out)?).into_owned())
+                Ok(String::from_utf8_lossy(&read_all(&mut out)?).into_owned())
             }
-            Some(status) => match last_line(&read(&mut err)?) {
+            Some(status) => match last_line(&read_all(&mut err)?) {
                 line if line.is_empty() => Err(format!("it failed ({status})")),
                 line => Err(format!("it failed ({status}): {line}")),
             },

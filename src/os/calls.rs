@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use super::interfaces;
 
 /// Returns the source address of packets to a peer, by the kernel's routes; nothing is sent.
-pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
+pub fn source_address(to: SocketAddr) -> Option<IpAddr> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(to).ok()?;
@@ -20,8 +20,8 @@ pub fn source_to(to: SocketAddr) -> Option<IpAddr> {
 
 /// Whether packets to a peer are sent through the interface that has this address. On another
 /// interface the address would be foreign, and answers to it may not be routed.
-pub fn is_on_the_way(from: IpAddr, to: SocketAddr) -> bool {
-    let Some(source) = source_to(to) else { return false };
+pub fn is_on_route(from: IpAddr, to: SocketAddr) -> bool {
+    let Some(source) = source_address(to) else { return false };
     if source == from || (source.is_loopback() && from.is_loopback()) {
         return true;
     }
@@ -62,9 +62,9 @@ mod tests {
     #[test]
     fn source_address_must_be_on_the_outgoing_interface() {
         let near = SocketAddr::from(([127, 0, 0, 3], 9));
-        assert!(is_on_the_way(IpAddr::from([127, 0, 0, 9]), near));
-        assert!(!is_on_the_way(IpAddr::from([192, 0, 2, 1]), near));
-        assert_eq!(source_to(near), Some(IpAddr::from([127, 0, 0, 1])));
+        assert!(is_on_route(IpAddr::from([127, 0, 0, 9]), near));
+        assert!(!is_on_route(IpAddr::from([192, 0, 2, 1]), near));
+        assert_eq!(source_address(near), Some(IpAddr::from([127, 0, 0, 1])));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rustix::mm::Advice;
 ///
 /// Parsing a command line and building a plan touches a few megabytes of an executable. A process
 /// that only waits from here on should not hold them beside workers that need memory.
-pub fn unmap_what_was_needed() {
+pub fn unmap_text_pages() {
     // SAFETY: the callback takes no data, keeps no pointer and does not unwind.
     unsafe { libc::dl_iterate_phdr(Some(unmap_object), std::ptr::null_mut()) };
 }
@@ -58,7 +58,7 @@ mod tests {
         WRITTEN.store(4711, Ordering::Relaxed);
         let formatted = format!("{RELOCATED:?}");
         for _ in 0..3 {
-            unmap_what_was_needed();
+            unmap_text_pages();
             assert!(std::hint::black_box(&CONSTANTS).iter().all(|byte| *byte == 7));
             assert_eq!(format!("{:?}", std::hint::black_box(RELOCATED)), formatted);
             assert_eq!(WRITTEN.load(Ordering::Relaxed), 4711);
@@ -72,7 +72,7 @@ mod tests {
         let touch = || std::hint::black_box(&MANY).iter().step_by(4096).map(|b| *b as u64).sum();
         let sum: u64 = touch();
         assert_eq!(sum, 9 << 10);
-        unmap_what_was_needed();
+        unmap_text_pages();
         assert!(resident_kib(&raw const MANY as usize) < 2 << 10);
     }
 

@@ -15,19 +15,22 @@ use super::{family, fds, signals};
 const END_LIMIT: Duration = Duration::from_millis(200);
 
 /// Returns the error of an operation that exceeded its limit.
-pub fn hangs() -> io::Error {
+pub fn timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the disk does not respond")
 }
 
 /// Runs an operation in a child process and waits at most `limit`; after that, the child is killed.
 /// If the child exits without a result, this process runs the operation itself. No thread may exist
 /// yet.
-pub fn run(limit: Duration, operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub fn run_with_timeout(
+    limit: Duration,
+    operation: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let (result_read, result_write) = fds::pipe()?;
     match fork::fork()? {
         ForkSide::Parent(child) => {
             drop(result_write);
-            match wait(child, &result_read, limit)? {
+            match wait_for_result(child, &result_read, limit)? {
                 Some(0) => Ok(()),
                 Some(number) => Err(io::Error::from_raw_os_error(number)),
                 None => operation(),
@@ -48,14 +51,14 @@ pub fn run(limit: Duration, operation: impl FnOnce() -> io::Result<()>) -> io::R
 
 /// Returns the kernel's error number of the operation, 0 on success; `None` if the child ended
 /// without a result.
-fn wait(child: Pid, result: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> {
-    if !has_news(result, limit)? {
+fn wait_for_result(child: Pid, result: &OwnedFd, limit: Duration) -> io::Result<Option<i32>> {
+    if !wait_readable(result, limit)? {
         signals::send(child, libc::SIGKILL);
         // The kernel may block the end of the child for longer than the limit.
-        if has_news(result, END_LIMIT)? {
+        if wait_readable(result, END_LIMIT)? {
             family::wait_for(child);
         }
-        return Err(hangs());
+        return Err(timeout_error());
     }
     let mut number = [0; size_of::<i32>()];
     let length = rustix::io::retry_on_intr(|| rustix::io::read(result, &mut number))?;
@@ -64,7 +67,7 @@ fn wait(child: Pid, result: &OwnedFd, limit: Duration) -> io::Result<Option<i32>
 }
 
 /// Whether the child has written a result, or has closed the pipe.
-fn has_news(result: &OwnedFd, limit: Duration) -> io::Result<bool> {
+fn wait_readable(result: &OwnedFd, limit: Duration) -> io::Result<bool> {
     let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
     let mut polled = [PollFd::new(result, PollFlags::IN)];
     Ok(0 < rustix::io::retry_on_intr(|| poll(&mut polled, Some(&limit)))?)
@@ -78,16 +81,16 @@ mod tests {
 
     #[test]
     fn io_in_child_returns_error_number() {
-        assert!(run(LONG, || Ok(())).is_ok());
-        let refused = run(LONG, || Err(io::Error::from_raw_os_error(libc::ENOSPC)));
+        assert!(run_with_timeout(LONG, || Ok(())).is_ok());
+        let refused = run_with_timeout(LONG, || Err(io::Error::from_raw_os_error(libc::ENOSPC)));
         assert_eq!(refused.expect_err("refused").raw_os_error(), Some(libc::ENOSPC));
-        let odd = run(LONG, || Err(io::Error::other("odd")));
+        let odd = run_with_timeout(LONG, || Err(io::Error::other("odd")));
         assert_eq!(odd.expect_err("refused").raw_os_error(), Some(libc::EIO));
     }
 
     #[test]
     fn io_in_child_times_out_and_has_a_fallback() {
-        let hanging = run(Duration::from_millis(1), || {
+        let hanging = run_with_timeout(Duration::from_millis(1), || {
             loop {
                 std::thread::park();
             }
@@ -95,7 +98,7 @@ mod tests {
         assert_eq!(hanging.expect_err("it hangs").kind(), io::ErrorKind::TimedOut);
         let own_pid = std::process::id();
         let mut is_done = false;
-        let killed = run(LONG, || {
+        let killed = run_with_timeout(LONG, || {
             if std::process::id() != own_pid {
                 fork::exit_now(0);
             }

@@ -89,7 +89,7 @@ impl ProcessRef {
     /// Signals the process. If it has exited, nothing happens.
     pub fn signal(&self, number: i32) {
         match &self.fd {
-            Some(fd) => signals::send_to_held(fd, number),
+            Some(fd) => signals::send_to_pidfd(fd, number),
             None => signals::send(self.pid, number),
         }
     }
@@ -157,7 +157,7 @@ impl Stat {
     }
 
     /// Whether it has exited, though it may not have been reaped yet.
-    pub fn is_dead(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
@@ -174,7 +174,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 
 /// Value of a variable in the environment with which a process was started; `None` when it is not
 /// set, or this user may not read it.
-pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
+pub fn env_var_of(pid: Pid, name: &str) -> Option<String> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let prefix = [name.as_bytes(), b"="].concat();
     let value = environ.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(&*prefix))?;
@@ -185,9 +185,9 @@ pub fn variable_of(pid: Pid, name: &str) -> Option<String> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reaped {
     /// A child exited and was reaped.
-    Ended(Pid, WorkerExit),
+    Exited(Pid, WorkerExit),
     /// There are children, and none has exited.
-    NobodyYet,
+    NoneExited,
     /// There are no children at all.
     NoChildren,
 }
@@ -195,8 +195,8 @@ pub enum Reaped {
 /// Reaps one child that has exited, if any.
 pub fn reap() -> Reaped {
     match rustix::io::retry_on_intr(|| rustix::process::wait(WaitOptions::NOHANG)) {
-        Ok(Some((pid, status))) => Reaped::Ended(pid, worker_exit(status)),
-        Ok(None) => Reaped::NobodyYet,
+        Ok(Some((pid, status))) => Reaped::Exited(pid, worker_exit(status)),
+        Ok(None) => Reaped::NoneExited,
         Err(_) => Reaped::NoChildren,
     }
 }
@@ -215,7 +215,7 @@ fn worker_exit(status: WaitStatus) -> WorkerExit {
 /// that a process with its own event loop does not block.
 pub struct Reaper {
     /// Whether a child is left alone, together with its descendants.
-    spared: Box<dyn Fn(Pid) -> bool + Send>,
+    excluded: Box<dyn Fn(Pid) -> bool + Send>,
     deadline: Instant,
 }
 
@@ -225,23 +225,23 @@ impl Reaper {
 
     /// Creates a clean-up that ends after `limit`.
     pub fn new(limit: Duration, excluded: impl Fn(Pid) -> bool + Send + 'static) -> Self {
-        Self { spared: Box::new(excluded), deadline: clock::now() + limit }
+        Self { excluded: Box::new(excluded), deadline: clock::now() + limit }
     }
 
     /// Kills the descendants, reaps those that have exited and calls `on_end` with the exit of each
     /// child. When none is left or the limit has passed, returns those that may still exist.
-    pub fn look(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
-        for process in self.left() {
+    pub fn scan(&self, on_end: impl FnMut(Pid, WorkerExit)) -> Option<Vec<Pid>> {
+        for process in self.remaining() {
             process.signal(libc::SIGKILL);
         }
-        bury(&self.spared, on_end);
-        let left: Vec<Pid> = self.left().iter().map(ProcessRef::pid).collect();
+        reap_except(&self.excluded, on_end);
+        let left: Vec<Pid> = self.remaining().iter().map(ProcessRef::pid).collect();
         (left.is_empty() || self.deadline < clock::now()).then_some(left)
     }
 
-    fn left(&self) -> Vec<ProcessRef> {
+    fn remaining(&self) -> Vec<ProcessRef> {
         let mut left = hold_children(getpid());
-        left.retain(|child| !(self.spared)(child.pid));
+        left.retain(|child| !(self.excluded)(child.pid));
         hold_descendants(&mut left);
         left
     }
@@ -252,7 +252,7 @@ impl Reaper {
 pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)) -> Vec<Pid> {
     let reaper = Reaper::new(limit, |_| false);
     loop {
-        if let Some(left) = reaper.look(&mut on_end) {
+        if let Some(left) = reaper.scan(&mut on_end) {
             return left;
         }
         std::thread::sleep(Reaper::PAUSE);
@@ -260,7 +260,7 @@ pub fn kill_descendants(limit: Duration, mut on_end: impl FnMut(Pid, WorkerExit)
 }
 
 /// Reaps every child that has exited except the excluded ones, which their owner reaps.
-pub fn bury(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
+pub fn reap_except(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerExit)) {
     for pid in children_of(getpid()) {
         if !excluded(pid)
             && let Some(exit) = reap_one(pid)
@@ -270,7 +270,7 @@ pub fn bury(excluded: impl Fn(Pid) -> bool, mut on_end: impl FnMut(Pid, WorkerEx
     }
 }
 
-/// Result of [`end_child`].
+/// Result of [`wait_or_kill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
     /// It exited by itself.
@@ -286,7 +286,7 @@ pub fn signal_child(child: Pid, number: i32) {
 
 /// Waits for a child that is about to exit. A child that is stopped by a signal, or that takes
 /// longer than `limit`, is killed. Never blocks for longer than `limit` and `KILLED_LIMIT`.
-pub fn end_child(child: Pid, limit: Duration) -> ChildEnd {
+pub fn wait_or_kill(child: Pid, limit: Duration) -> ChildEnd {
     if wait_until(child, limit, || !is_stopped(child)) {
         return ChildEnd::Exited;
     }

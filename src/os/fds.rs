@@ -35,12 +35,12 @@ pub fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Returns the number of bytes in a pipe.
-pub fn waiting_bytes(pipe: impl AsFd) -> io::Result<usize> {
+pub fn readable_bytes(pipe: impl AsFd) -> io::Result<usize> {
     Ok(rustix::io::ioctl_fionread(pipe)? as usize)
 }
 
 /// Returns the capacity of a pipe in bytes.
-pub fn pipe_bytes(pipe: impl AsFd) -> io::Result<usize> {
+pub fn pipe_capacity(pipe: impl AsFd) -> io::Result<usize> {
     Ok(rustix::pipe::fcntl_getpipe_size(pipe)?)
 }
 
@@ -88,7 +88,7 @@ pub fn has_room(fd: impl AsFd) -> bool {
 
 /// Makes writes to standard error drop what does not fit instead of blocking, where it is a pipe or
 /// a terminal. Processes that share it are not affected.
-pub fn never_wait_for_stderr() {
+pub fn make_stderr_nonblocking() {
     // If it cannot be opened again, the check with `has_room` remains.
     if let Ok(copy) = copy_above(rustix::stdio::stderr(), 3) {
         let _ = rustix::stdio::dup2_stderr(reopen_nonblocking(copy));
@@ -131,7 +131,7 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Closes every descriptor except this one, and puts `/dev/null` on 0, 1 and 2. For a process that
 /// was just forked and will never run the code that owned the others.
-pub fn keep_only(fd: OwnedFd) -> io::Result<OwnedFd> {
+pub fn close_all_except(fd: OwnedFd) -> io::Result<OwnedFd> {
     const NUMBER: RawFd = 3;
     let null = null()?;
     // SAFETY: the caller's process no longer uses anything that owned these numbers, and exits
@@ -204,12 +204,12 @@ pub fn recv_packet(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, V
 }
 
 /// The soft limit of open descriptors before it was raised.
-static OWN_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+static ORIGINAL_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Raises the soft limit of open descriptors to the hard one; returns the limit in force.
 pub fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    OWN_LIMIT.get_or_init(|| limit.current);
+    ORIGINAL_LIMIT.get_or_init(|| limit.current);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
@@ -219,7 +219,7 @@ pub fn raise_limit() -> u64 {
 /// programs call `select`, some close every descriptor up to the limit. Safe to call between fork
 /// and exec.
 pub fn restore_limit() {
-    if let Some(current) = OWN_LIMIT.get() {
+    if let Some(current) = ORIGINAL_LIMIT.get() {
         let maximum = getrlimit(Resource::Nofile).maximum;
         let _ = setrlimit(Resource::Nofile, Rlimit { current: *current, maximum });
     }

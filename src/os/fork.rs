@@ -64,7 +64,7 @@ pub struct Exec {
     /// Descriptors that become 0, 1, 2.
     pub stdio: [OwnedFd; 3],
     /// Descriptors that stay open under their own numbers.
-    pub kept: Vec<OwnedFd>,
+    pub inherited_fds: Vec<OwnedFd>,
     /// Processors and memory to which it is bound.
     #[cfg(feature = "cli")]
     pub binding: Option<super::affinity::Binding>,
@@ -88,7 +88,7 @@ impl Exec {
         match fork()? {
             ForkSide::Parent(pid) => Ok(pid),
             ForkSide::Child => {
-                let (stage, errno) = self.become_program(parent);
+                let (stage, errno) = self.set_up_and_exec(parent);
                 let record = ExecFailure { tag, stage, errno }.encode();
                 let _ = rustix::io::write(report, &record);
                 exit_now(127)
@@ -96,7 +96,7 @@ impl Exec {
         }
     }
 
-    fn become_program(&self, parent: Pid) -> (ExecStage, i32) {
+    fn set_up_and_exec(&self, parent: Pid) -> (ExecStage, i32) {
         if let Err(error) = self.set_up(parent) {
             return (ExecStage::Setup, error.raw_os_error().unwrap_or(0));
         }
@@ -130,7 +130,7 @@ impl Exec {
         if let Some(binding) = &self.binding {
             binding.apply()?;
         }
-        for fd in &self.kept {
+        for fd in &self.inherited_fds {
             fds::keep_on_exec(std::os::fd::AsFd::as_fd(fd))?;
         }
         Ok(())
@@ -228,7 +228,7 @@ pub fn in_own_session(command: &mut std::process::Command) -> &mut std::process:
 
 /// Makes a command start in its own session and receive SIGTERM when the calling thread ends, for
 /// any reason.
-pub fn tied_to_us(command: &mut std::process::Command) -> &mut std::process::Command {
+pub fn terminate_with_parent(command: &mut std::process::Command) -> &mut std::process::Command {
     let parent = rustix::process::getpid();
     // SAFETY: `setsid`, `setrlimit`, `prctl` and `getppid` are async-signal-safe.
     unsafe {

@@ -2,7 +2,7 @@
 
 /// Uses one heap for all threads, which is not returned to the kernel and requested again for every
 /// piece of output. Must be called before there are threads.
-pub fn share() {
+pub fn use_one_arena() {
     #[cfg(target_env = "gnu")]
     {
         /// Blocks of at least this size get their own mapping.

@@ -21,7 +21,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a regular file; any other kind is an error that names the kind.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = open(path)?;
-    match other_kind(&file.metadata()?) {
+    match irregular_kind(&file.metadata()?) {
         None => Ok(file),
         Some(kind) => Err(not_regular(kind)),
     }
@@ -40,7 +40,7 @@ pub fn not_regular(kind: &str) -> io::Error {
 }
 
 /// Returns the kind of a file that is not regular; `None` for a regular file.
-pub fn other_kind(found: &Metadata) -> Option<&'static str> {
+pub fn irregular_kind(found: &Metadata) -> Option<&'static str> {
     use std::os::unix::fs::FileTypeExt;
     let kind = found.file_type();
     if kind.is_file() {

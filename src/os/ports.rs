@@ -59,7 +59,7 @@ impl PortClaim {
     }
 
     /// Closes the socket, so that the port's owner can bind it.
-    pub fn let_go(&mut self) {
+    pub fn release_socket(&mut self) {
         self.socket = None;
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         let mut claim = PortClaim::any().expect("there are ports");
         let again = || PortClaim::new(claim.port()).expect_err("taken").kind();
         assert_eq!(again(), io::ErrorKind::AddrInUse);
-        claim.let_go();
+        claim.release_socket();
         let again = PortClaim::new(claim.port()).expect_err("taken").kind();
         assert_eq!(again, io::ErrorKind::AddrInUse);
         TcpListener::bind(("127.0.0.1", claim.port())).expect("its owner can have it");

@@ -10,7 +10,7 @@ use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
 
 /// Directories of such files, in order of preference. All users of a machine must use the same one,
 /// so the choice does not depend on anything that belongs to one user.
-const PLACES: [&str; 3] = ["/run/lock", "/dev/shm", "/tmp"];
+const DIRECTORIES: [&str; 3] = ["/run/lock", "/dev/shm", "/tmp"];
 
 /// A shared file; see the module. Its locks are those of `flock`: they belong to the open file, and
 /// end with the last copy of its descriptor.
@@ -32,7 +32,7 @@ pub enum Lock {
 /// Returns the directory for such files. It belongs to root and is sticky, so that no user can
 /// replace a file of another user.
 pub fn directory() -> Option<PathBuf> {
-    PLACES.iter().map(PathBuf::from).find(|directory| is_common(directory))
+    DIRECTORIES.iter().map(PathBuf::from).find(|directory| is_common(directory))
 }
 
 fn is_common(directory: &Path) -> bool {
@@ -56,7 +56,7 @@ impl SharedFile {
                 Err(rustix::io::Errno::ACCESS) => {
                     (fs::open(path, OFlags::RDONLY | own, Mode::empty()), false)
                 }
-                Err(rustix::io::Errno::NOENT) => (make(path, own), true),
+                Err(rustix::io::Errno::NOENT) => (create(path, own), true),
                 opened => (opened, true),
             };
             match opened {
@@ -115,7 +115,7 @@ impl SharedFile {
     }
 }
 
-fn make(path: &Path, own: OFlags) -> rustix::io::Result<OwnedFd> {
+fn create(path: &Path, own: OFlags) -> rustix::io::Result<OwnedFd> {
     let all_users = Mode::from_raw_mode(0o666);
     let fd = fs::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | own, all_users)?;
     // Independent of the umask.

@@ -30,7 +30,7 @@ const REQUESTS: [i32; 6] =
 /// Guard that blocks the signals of [`block_requests`] until it is dropped, so that their handler
 /// also cleans up resources that were created meanwhile. Threads that are started meanwhile never
 /// receive these signals.
-pub struct SignalWatch(());
+pub struct BlockedRequests(());
 
 /// Sends a signal to this process.
 pub fn send_to_self(signal: i32) {
@@ -38,13 +38,13 @@ pub fn send_to_self(signal: i32) {
     let _ = unsafe { libc::kill(libc::getpid(), signal) };
 }
 
-/// Blocks requests until the returned value is dropped; see [`SignalWatch`].
-pub fn let_requests_wait() -> SignalWatch {
+/// Blocks requests until the returned value is dropped; see [`BlockedRequests`].
+pub fn defer_requests() -> BlockedRequests {
     block_requests();
-    SignalWatch(())
+    BlockedRequests(())
 }
 
-impl Drop for SignalWatch {
+impl Drop for BlockedRequests {
     fn drop(&mut self) {
         change_mask(libc::SIG_UNBLOCK, &REQUESTS);
     }
@@ -70,7 +70,7 @@ fn change_mask(how: i32, signals: &[i32]) {
 
 /// Makes the kernel keep the exit status of children. A parent that ignores SIGCHLD passes that on
 /// through exec, and then no process receives the exit of a child.
-pub fn hear_of_children() {
+pub fn reset_sigchld() {
     // SAFETY: the default disposition runs no code of this process.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -101,7 +101,7 @@ pub fn drain(fd: &OwnedFd) {
 
 static STOP: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn note_stop(signal: i32) {
+extern "C" fn on_stop_signal(signal: i32) {
     STOP.store(signal, Ordering::Relaxed);
 }
 
@@ -113,7 +113,7 @@ pub fn stop_signal(signals: &[i32]) -> &'static AtomicI32 {
         // which is async-signal-safe.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = note_stop as *const () as libc::sighandler_t;
+            action.sa_sigaction = on_stop_signal as *const () as libc::sighandler_t;
             action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
             libc::sigaction(*signal, &raw const action, std::ptr::null_mut());
         }
@@ -152,7 +152,7 @@ pub fn send_to_group(leader: Pid, number: i32) {
 }
 
 /// Signals the process of a pidfd. If it has exited, nothing happens.
-pub fn send_to_held(process: &OwnedFd, number: i32) {
+pub fn send_to_pidfd(process: &OwnedFd, number: i32) {
     if let Some(signal) = from_number(number) {
         let _ = rustix::process::pidfd_send_signal(process, signal);
     }

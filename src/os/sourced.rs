@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use super::fork::tied_to_us;
+use super::fork::terminate_with_parent;
 use crate::base::clock;
 
 /// Maximum bytes of an environment, and of a script's output.
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SOURCE: &str =
     r#"remuda_script=$1; shift; . "$remuda_script" >&2 && exec cat /proc/self/environ"#;
 /// Variables that a shell sets for itself, which are omitted.
-const OF_THE_SHELL: [&[u8]; 2] = [b"_", b"SHLVL"];
+const SHELL_VARIABLES: [&[u8]; 2] = [b"_", b"SHLVL"];
 
 /// Reason why there is no such environment.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum SourceError {
     Os(#[from] io::Error),
     /// The script exceeded the time limit.
     #[error("it did not exit within {} s", .0.as_secs())]
-    TooLong(Duration),
+    TimedOut(Duration),
     /// The script failed.
     #[error("it failed ({status}){}", show_last_line(.last_line))]
     Failed {
@@ -43,7 +43,7 @@ pub enum SourceError {
     },
     /// The script exited the shell, so there is no environment.
     #[error("it exited the shell that sourced it")]
-    Left,
+    ExitedShell,
 }
 
 fn show_last_line(line: &str) -> String {
@@ -57,20 +57,20 @@ pub fn environment_after(
     cwd: &Path,
     limit: Duration,
 ) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, SourceError> {
-    let (mut out, mut err) = (memory()?, memory()?);
+    let (mut out, mut err) = (memory_file()?, memory_file()?);
     let mut child = match start("bash", script, cwd, &out, &err) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             start("sh", script, cwd, &out, &err)?
         }
         started => started?,
     };
-    let status = wait(&mut child, limit)?.ok_or(SourceError::TooLong(limit))?;
+    let status = wait(&mut child, limit)?.ok_or(SourceError::TimedOut(limit))?;
     if !status.success() {
-        return Err(SourceError::Failed { status, last_line: last_line(&read(&mut err)?) });
+        return Err(SourceError::Failed { status, last_line: last_line(&read_all(&mut err)?) });
     }
-    let text = read(&mut out)?;
+    let text = read_all(&mut out)?;
     if text.is_empty() {
-        return Err(SourceError::Left);
+        return Err(SourceError::ExitedShell);
     }
     Ok(parse(&text))
 }
@@ -80,7 +80,7 @@ fn start(shell: &str, script: &Path, cwd: &Path, out: &File, err: &File) -> io::
     let mut command = Command::new(shell);
     command.args(["-c", SOURCE, "remuda"]).arg(script).current_dir(cwd);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?);
-    tied_to_us(&mut command).spawn()
+    terminate_with_parent(&mut command).spawn()
 }
 
 /// Waits for a child; `None` if it was killed at the time limit, with its whole process group.
@@ -99,11 +99,11 @@ pub(super) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
     }
 }
 
-pub(super) fn memory() -> io::Result<File> {
+pub(super) fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("remuda-sourced", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }
 
-pub(super) fn read(file: &mut File) -> io::Result<Vec<u8>> {
+pub(super) fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
     file.rewind()?;
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -121,5 +121,5 @@ fn parse(text: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let at = variable.iter().position(|byte| *byte == b'=')?;
         Some((variable[..at].to_vec(), variable[at + 1..].to_vec()))
     });
-    variables.filter(|(name, _)| !OF_THE_SHELL.contains(&name.as_slice())).collect()
+    variables.filter(|(name, _)| !SHELL_VARIABLES.contains(&name.as_slice())).collect()
 }

@@ -22,7 +22,7 @@ impl Tasks {
 
     /// Waits for ever, unless a task panics: then this panics too. Meant as one branch of a
     /// `select!`.
-    pub async fn watch(&mut self) -> Infallible {
+    pub async fn propagate_panics(&mut self) -> Infallible {
         loop {
             match self.0.join_next().await {
                 Some(ended) => pass_on_panic(ended),
@@ -32,7 +32,7 @@ impl Tasks {
     }
 
     /// Waits until all tasks have ended.
-    pub async fn finish(&mut self) {
+    pub async fn join_all(&mut self) {
         while let Some(ended) = self.0.join_next().await {
             pass_on_panic(ended);
         }
@@ -60,7 +60,7 @@ mod tests {
                 tasks.spawn(async {});
                 tasks.spawn_blocking(|| {});
                 tasks.spawn(async { panic!("a bug") });
-                tasks.watch().await;
+                tasks.propagate_panics().await;
             });
         });
         let panic = catch_unwind(watched).expect_err("it panics");

@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 use super::fds;
 
 /// Registers a pipe or socket with the current runtime; reads and writes no longer block.
-pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     fds::set_nonblocking(&fd)?;
     // SAFETY: an `OwnedFd` stays open, under the same number and for the same file, until it is
     // dropped, and the `AsyncFd` owns it.

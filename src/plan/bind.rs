@@ -50,7 +50,7 @@ impl WorkerPlan {
     pub fn defaults(&self, threads: ThreadShare) -> Vec<(OsString, OsString)> {
         let default = |value: &EnvValue| match (value, threads) {
             (EnvValue::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
-            (EnvValue::Unless(value), _) => Some(value.clone()),
+            (EnvValue::IfUnset(value), _) => Some(value.clone()),
             (EnvValue::ThreadShare, ThreadShare::Inherited)
             | (
                 EnvValue::Known(_)
@@ -77,7 +77,7 @@ impl EnvValue {
             (Self::JobId, _) => Some(bindings.job.to_string().into()),
             (Self::ThreadShare, ThreadShare::Share(count)) => Some(count.to_string().into()),
             (Self::ThreadShare, ThreadShare::Inherited)
-            | (Self::Unless(_) | Self::ErrorFile, _) => None,
+            | (Self::IfUnset(_) | Self::ErrorFile, _) => None,
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum PlanError {
     },
     /// Two nodes with the same name, which could not be told apart.
     #[error("host `{host}` is listed twice")]
-    HostTwice {
+    DuplicateHost {
         /// Name that two nodes have.
         host: HostName,
     },
@@ -92,7 +92,7 @@ impl PlanError {
             | Self::ArgumentTooLong { .. } => Status::OsLimit,
             Self::NoNodes
             | Self::NoSlots { .. }
-            | Self::HostTwice { .. }
+            | Self::DuplicateHost { .. }
             | Self::Reserved { .. }
             | Self::BadName { .. }
             | Self::NulInValue { .. }
@@ -108,7 +108,7 @@ impl PlanError {
 pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let world_size = check::world_size(spec)?;
     check::exports(&spec.exports)?;
-    let template = Template::new(&spec.program, &spec.args, env::of_job(spec, world_size));
+    let template = Template::new(&spec.program, &spec.args, env::job_env(spec, world_size));
     // The arguments of the workers differ in a number only, so one check is enough.
     check::argv(template.argv(LocalRank(0)))?;
     let template = Arc::new(template);
@@ -118,7 +118,7 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     for (node_rank, (host, slots)) in (0..).map(NodeRank).zip(&spec.nodes) {
         let has_same_slots = nodes.last().is_some_and(|node| node.slots == *slots);
         let devices = previous_devices.filter(|_| has_same_slots);
-        let devices = devices.unwrap_or_else(|| devices_of(slots, &spec.device_names));
+        let devices = devices.unwrap_or_else(|| device_list(slots, &spec.device_names));
         previous_devices = Some(Arc::clone(&devices));
         let (template, local_size) = (Arc::clone(&template), slots.len());
         let share = Arc::new(NodeShare { template, node_rank, local_size, devices });
@@ -143,7 +143,7 @@ pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
 
 /// The list of devices, `0,1,2`: every worker of a node sees all devices of the job there, as in
 /// DeepSpeed.
-fn devices_of(slots: &[Slot], names: &[String]) -> Arc<OsStr> {
+fn device_list(slots: &[Slot], names: &[String]) -> Arc<OsStr> {
     let name =
         |slot: &Slot| names.get(slot.0 as usize).cloned().unwrap_or_else(|| slot.to_string());
     let names = slots.iter().map(name).collect::<Vec<_>>().join(",");

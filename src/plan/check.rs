@@ -20,7 +20,7 @@ pub(super) fn world_size(spec: &JobSpec) -> Result<u32, PlanError> {
     let mut workers = 0usize;
     for (host, slots) in &spec.nodes {
         if !hosts.insert(host) {
-            return Err(PlanError::HostTwice { host: host.clone() });
+            return Err(PlanError::DuplicateHost { host: host.clone() });
         }
         if slots.is_empty() {
             return Err(PlanError::NoSlots { host: host.clone() });

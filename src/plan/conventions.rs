@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{Convention, IdentityError, MpiLauncher, PodIdentity, Surroundings};
-use super::mpi_job::{self, HostfileHint, MpiHostfile};
+use super::identity::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity};
+use super::mpi_job::{self, HostfileRole, MpiHostfile};
 use crate::base::env_vars;
 use crate::pool::nodeset;
 
@@ -13,7 +13,7 @@ const NODES_MAX: u32 = 1 << 17;
 pub(super) type Candidate = Result<Option<PodIdentity>, IdentityError>;
 
 /// All conventions, the most specific first.
-pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
+pub(super) const CONVENTIONS: [fn(&PodContext) -> Candidate; 12] = [
     mpi_host,
     leader_worker_set,
     kubeflow,
@@ -30,43 +30,45 @@ pub(super) const CONVENTIONS: [fn(&Surroundings) -> Candidate; 12] = [
 
 /// Whether the pod is a worker of an `MPIJob`. Such a pod has no hostfile unless its template
 /// mounts it; its number is in its name.
-pub(super) fn is_mpi_worker(context: &Surroundings) -> bool {
+pub(super) fn is_mpi_worker(context: &PodContext) -> bool {
     context.env.get(env_vars::K_MPI_JOB_ROLE).is_some_and(|role| role == "worker")
 }
 
 /// The content of MPI's hostfile, if it exists and is readable.
-fn mpi_hosts(
-    context: &Surroundings,
-) -> Result<Option<(HostfileHint, &MpiHostfile)>, IdentityError> {
+fn read_mpi_hostfile(
+    context: &PodContext,
+) -> Result<Option<(HostfileRole, &MpiHostfile)>, IdentityError> {
     let Some(hostfile @ MpiHostfile { path, text: Ok(text), .. }) = &context.mpi_hostfile else {
         return Ok(None);
     };
     match mpi_job::read(path, text, &context.hostname) {
         Ok(hint) => Ok(Some((hint, hostfile))),
         Err(expected) => {
-            let (name, value) = hostfile.said_by.clone();
+            let (name, value) = hostfile.source.clone();
             Err(IdentityError::Malformed { name, value, expected })
         }
     }
 }
 
-pub(super) fn mpi_launcher(context: &Surroundings) -> Result<Option<MpiLauncher>, IdentityError> {
-    let Some((HostfileHint::Launcher(hosts), hostfile)) = mpi_hosts(context)? else {
+pub(super) fn mpi_launcher(context: &PodContext) -> Result<Option<MpiLauncher>, IdentityError> {
+    let Some((HostfileRole::Launcher(hosts), hostfile)) = read_mpi_hostfile(context)? else {
         return Ok(None);
     };
     if is_mpi_worker(context) {
         return Ok(None);
     }
-    let MpiHostfile { path, said_by: source, .. } = hostfile.clone();
-    Ok(Some(MpiLauncher { hostfile: path, hosts, said_by: source }))
+    let MpiHostfile { path, source, .. } = hostfile.clone();
+    Ok(Some(MpiLauncher { hostfile: path, hosts, source }))
 }
 
-fn mpi_host(context: &Surroundings) -> Candidate {
-    let Some((HostfileHint::Host(host), hostfile)) = mpi_hosts(context)? else { return Ok(None) };
+fn mpi_host(context: &PodContext) -> Candidate {
+    let Some((HostfileRole::Host(host), hostfile)) = read_mpi_hostfile(context)? else {
+        return Ok(None);
+    };
     let mut reader = Reader::of(context);
-    reader.read.push(hostfile.said_by.clone());
-    reader.read.push(("hostname".to_owned(), context.hostname.clone()));
-    let found = reader.found(Convention::MpiJob, host.rank);
+    reader.variables.push(hostfile.source.clone());
+    reader.variables.push(("hostname".to_owned(), context.hostname.clone()));
+    let found = reader.into_identity(Convention::MpiJob, host.rank);
     let (nodes, slots, master_addr) = (Some(host.nodes), Some(host.slots), Some(host.first));
     Ok(Some(PodIdentity { nodes, slots, master_addr, base: host.base, ..found }))
 }
@@ -74,17 +76,17 @@ fn mpi_host(context: &Surroundings) -> Candidate {
 /// Reader of variables that records each one it reads.
 struct Reader<'a> {
     env: &'a BTreeMap<String, String>,
-    read: Vec<(String, String)>,
+    variables: Vec<(String, String)>,
 }
 
 impl<'a> Reader<'a> {
-    fn of(context: &'a Surroundings) -> Self {
-        Self { env: &context.env, read: Vec::new() }
+    fn of(context: &'a PodContext) -> Self {
+        Self { env: &context.env, variables: Vec::new() }
     }
 
     fn text(&mut self, name: &str) -> Option<&'a str> {
         let value = self.env.get(name).filter(|value| !value.is_empty())?;
-        self.read.push((name.to_owned(), value.clone()));
+        self.variables.push((name.to_owned(), value.clone()));
         Some(value)
     }
 
@@ -112,7 +114,7 @@ impl<'a> Reader<'a> {
         port.map(Some).ok_or_else(|| malformed(name, text, "a port"))
     }
 
-    fn found(self, convention: Convention, rank: u32) -> PodIdentity {
+    fn into_identity(self, convention: Convention, rank: u32) -> PodIdentity {
         PodIdentity {
             convention,
             rank,
@@ -121,7 +123,7 @@ impl<'a> Reader<'a> {
             master_port: None,
             slots: None,
             base: None,
-            read: self.read,
+            variables: self.variables,
         }
     }
 }
@@ -130,18 +132,18 @@ fn malformed(name: &str, value: &str, expected: &'static str) -> IdentityError {
     IdentityError::Malformed { name: name.to_owned(), value: value.to_owned(), expected }
 }
 
-fn leader_worker_set(context: &Surroundings) -> Candidate {
+fn leader_worker_set(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::LWS_WORKER_INDEX)? else { return Ok(None) };
     let nodes = reader.count(env_vars::LWS_GROUP_SIZE)?;
     let master_addr = reader.text(env_vars::LWS_LEADER_ADDRESS).map(str::to_owned);
-    let found = reader.found(Convention::LeaderWorkerSet, rank);
+    let found = reader.into_identity(Convention::LeaderWorkerSet, rank);
     Ok(Some(PodIdentity { nodes, master_addr, ..found }))
 }
 
 /// The convention of Kubeflow's Trainer. `PET_NNODES` may be a range, whose final number is
 /// unknown.
-fn kubeflow(context: &Surroundings) -> Candidate {
+fn kubeflow(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::PET_NODE_RANK)? else { return Ok(None) };
     let nodes = match context.env.get(env_vars::PET_NNODES).and_then(|nodes| nodes.split_once(':'))
@@ -155,13 +157,13 @@ fn kubeflow(context: &Surroundings) -> Candidate {
     let slots = slots.filter(|slots| 0 < *slots);
     let master_addr = reader.text(env_vars::PET_MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::PET_MASTER_PORT)?;
-    let found = reader.found(Convention::Kubeflow, rank);
+    let found = reader.into_identity(Convention::Kubeflow, rank);
     Ok(Some(PodIdentity { nodes, master_addr, master_port, slots, ..found }))
 }
 
 /// The convention of a `PyTorchJob`, where `RANK` is the number of a pod. Under torchrun it is the
 /// number of a process, and `LOCAL_RANK` is set too.
-fn pytorch_job(context: &Surroundings) -> Candidate {
+fn pytorch_job(context: &PodContext) -> Candidate {
     let env = &context.env;
     if env.contains_key(env_vars::LOCAL_RANK) || !env.contains_key(env_vars::MASTER_ADDR) {
         return Ok(None);
@@ -177,13 +179,13 @@ fn pytorch_job(context: &Surroundings) -> Candidate {
     }
     let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::MASTER_PORT)?;
-    let found = reader.found(Convention::PyTorchJob, rank);
+    let found = reader.into_identity(Convention::PyTorchJob, rank);
     Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, master_port, ..found }))
 }
 
 /// The convention of Volcano. Every task has a list of its hosts; the list of this pod's task has
 /// this host at the pod's index.
-fn volcano(context: &Surroundings) -> Candidate {
+fn volcano(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let rank = reader.rank(env_vars::VC_TASK_INDEX)?;
     let Some(rank) = (if rank.is_some() { rank } else { reader.rank(env_vars::VK_TASK_INDEX)? })
@@ -201,19 +203,19 @@ fn volcano(context: &Surroundings) -> Candidate {
         _ => lists.into_iter().find(|(_, hosts)| has_this_host(hosts)),
     };
     let Some((name, hosts)) = list else {
-        return Ok(Some(reader.found(Convention::Volcano, rank)));
+        return Ok(Some(reader.into_identity(Convention::Volcano, rank)));
     };
-    reader.read.push((name.clone(), hosts.clone()));
+    reader.variables.push((name.clone(), hosts.clone()));
     let nodes = hosts.split(',').count() as u32;
     let master_addr = hosts.split(',').next().map(str::to_owned);
-    let found = reader.found(Convention::Volcano, rank);
+    let found = reader.into_identity(Convention::Volcano, rank);
     Ok(Some(PodIdentity { nodes: Some(nodes), master_addr, ..found }))
 }
 
 /// The convention of a `JobSet`, whose pods are named `JOBSET-JOB-INDEX-POD`. JobSet sets no
 /// variables; templates commonly set these from its labels. Without them a pod belongs to an
 /// Indexed Job, as in the manifest that remuda prints.
-fn job_set(context: &Surroundings) -> Candidate {
+fn job_set(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let (Some(set), Some(job)) =
         (reader.text(env_vars::JOBSET_NAME), reader.text(env_vars::REPLICATED_JOB_NAME))
@@ -223,33 +225,33 @@ fn job_set(context: &Surroundings) -> Candidate {
     let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
     let base = format!("{set}-{job}-0");
     let master_addr = Some(format!("{base}-0.{set}"));
-    let found = reader.found(Convention::JobSet, rank);
+    let found = reader.into_identity(Convention::JobSet, rank);
     Ok(Some(PodIdentity { master_addr, base: Some(base), ..found }))
 }
 
 /// The convention of an Indexed Job, whose pods are named `JOB-INDEX`. Its pods get no variable
 /// with the number of pods.
-fn indexed_job(context: &Surroundings) -> Candidate {
+fn indexed_job(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::JOB_COMPLETION_INDEX)? else { return Ok(None) };
-    let base = base_of(&context.hostname, rank);
-    let master_addr = base.as_deref().and_then(|base| first_of(context, base));
-    let found = reader.found(Convention::IndexedJob, rank);
+    let base = pod_base_name(&context.hostname, rank);
+    let master_addr = base.as_deref().and_then(|base| first_pod_address(context, base));
+    let found = reader.into_identity(Convention::IndexedJob, rank);
     Ok(Some(PodIdentity { master_addr, base, ..found }))
 }
 
-fn sky_pilot(context: &Surroundings) -> Candidate {
+fn sky_pilot(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::SKYPILOT_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SKYPILOT_NUM_NODES)?;
     let slots = reader.number(env_vars::SKYPILOT_NUM_GPUS_PER_NODE, "a number of GPUs")?;
     let master_addr = context.env.get(env_vars::SKYPILOT_NODE_IPS).and_then(|ips| first_word(ips));
-    let found = reader.found(Convention::SkyPilot, rank);
+    let found = reader.into_identity(Convention::SkyPilot, rank);
     let slots = slots.filter(|slots| 0 < *slots);
     Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn dstack(context: &Surroundings) -> Candidate {
+fn dstack(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::DSTACK_NODE_RANK)? else { return Ok(None) };
     let nodes = reader.count(env_vars::DSTACK_NODES_NUM)?;
@@ -257,18 +259,18 @@ fn dstack(context: &Surroundings) -> Candidate {
     let master_addr = reader.text(env_vars::DSTACK_MASTER_NODE_IP).map(str::to_owned);
     let ips = context.env.get(env_vars::DSTACK_NODES_IPS);
     let master_addr = master_addr.or_else(|| ips.and_then(|ips| first_word(ips)));
-    let found = reader.found(Convention::Dstack, rank);
+    let found = reader.into_identity(Convention::Dstack, rank);
     let slots = slots.filter(|slots| 0 < *slots);
     Ok(Some(PodIdentity { nodes, master_addr, slots, ..found }))
 }
 
-fn nomad(context: &Surroundings) -> Candidate {
+fn nomad(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::NOMAD_ALLOC_INDEX)? else { return Ok(None) };
-    Ok(Some(reader.found(Convention::Nomad, rank)))
+    Ok(Some(reader.into_identity(Convention::Nomad, rank)))
 }
 
-fn slurm(context: &Surroundings) -> Candidate {
+fn slurm(context: &PodContext) -> Candidate {
     let mut reader = Reader::of(context);
     let Some(rank) = reader.rank(env_vars::SLURM_NODEID)? else { return Ok(None) };
     let nodes = reader.count(env_vars::SLURM_NNODES)?;
@@ -278,12 +280,12 @@ fn slurm(context: &Surroundings) -> Candidate {
         .or(context.env.get(env_vars::SLURM_JOB_NODELIST));
     let first = list.and_then(|list| nodeset::read_list(list, 0).ok()?.first()?.0.hosts().next());
     let first = first.map(|host| host.to_string());
-    let found = reader.found(Convention::Slurm, rank);
+    let found = reader.into_identity(Convention::Slurm, rank);
     Ok(Some(PodIdentity { nodes, master_addr: first, ..found }))
 }
 
 /// The convention of scripts that set the variables themselves.
-fn plain(context: &Surroundings) -> Candidate {
+fn plain(context: &PodContext) -> Candidate {
     if context.env.contains_key(env_vars::LOCAL_RANK) {
         return Ok(None);
     }
@@ -293,29 +295,29 @@ fn plain(context: &Surroundings) -> Candidate {
     let nodes = if nodes.is_some() { nodes } else { reader.count(env_vars::WORLD_SIZE)? };
     let master_addr = reader.text(env_vars::MASTER_ADDR).map(str::to_owned);
     let master_port = reader.port(env_vars::MASTER_PORT)?;
-    let found = reader.found(Convention::Plain, rank);
+    let found = reader.into_identity(Convention::Plain, rank);
     Ok(Some(PodIdentity { nodes, master_addr, master_port, ..found }))
 }
 
 /// The convention without any variable: `NAME-3` is node 3 of the pods named `NAME`.
-pub(super) fn stateful_set(context: &Surroundings) -> Option<PodIdentity> {
+pub(super) fn stateful_set(context: &PodContext) -> Option<PodIdentity> {
     context.env.get(env_vars::KUBERNETES_SERVICE_HOST)?;
     let (base, number) = context.hostname.rsplit_once('-')?;
     let rank = number.parse::<u32>().ok()?;
     let is_mpi = is_mpi_worker(context);
     let convention = if is_mpi { Convention::MpiJob } else { Convention::StatefulSet };
-    let mut found = Reader::of(context).found(convention, rank);
-    found.read.push(("hostname".to_owned(), context.hostname.clone()));
-    let master_addr = first_of(context, base);
+    let mut found = Reader::of(context).into_identity(convention, rank);
+    found.variables.push(("hostname".to_owned(), context.hostname.clone()));
+    let master_addr = first_pod_address(context, base);
     Some(PodIdentity { master_addr, base: Some(base.to_owned()), ..found })
 }
 
-fn base_of(hostname: &str, rank: u32) -> Option<String> {
+fn pod_base_name(hostname: &str, rank: u32) -> Option<String> {
     hostname.strip_suffix(&format!("-{rank}")).map(str::to_owned)
 }
 
 /// The name of pod 0 in the domain of this pod: without a domain a pod has no DNS name.
-fn first_of(context: &Surroundings, base: &str) -> Option<String> {
+fn first_pod_address(context: &PodContext, base: &str) -> Option<String> {
     let (own, domain) = context.full_name.as_deref()?.split_once('.')?;
     (own == context.hostname).then(|| format!("{base}-0.{domain}"))
 }

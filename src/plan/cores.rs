@@ -18,16 +18,16 @@ pub struct CoreShare {
     /// Its processors, ascending, never empty.
     pub cpus: Vec<u32>,
     /// Its memory, where the node has a choice.
-    pub memory: Option<MemoryFrom>,
+    pub memory: Option<NumaMemory>,
 }
 
 /// The memory nodes of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MemoryFrom {
+pub enum NumaMemory {
     /// From these nodes only.
-    Only(Vec<u32>),
+    Bind(Vec<u32>),
     /// From this node while it has free memory.
-    Rather(u32),
+    Prefer(u32),
 }
 
 /// Why processors cannot be assigned.
@@ -60,8 +60,8 @@ pub fn share_cores(
     workers: usize,
 ) -> Result<Vec<CoreShare>, CoresError> {
     let cpus = match list {
-        Some(list) => from_list(list, usable)?,
-        None => one_of_each_core(topology, usable),
+        Some(list) => check_list(list, usable)?,
+        None => first_of_each_core(topology, usable),
     };
     let share = cpus.len() / workers.max(1);
     if share == 0 {
@@ -76,7 +76,7 @@ pub fn share_cores(
     Ok(shares.collect())
 }
 
-fn from_list(list: &[u32], usable: &[u32]) -> Result<Vec<u32>, CoresError> {
+fn check_list(list: &[u32], usable: &[u32]) -> Result<Vec<u32>, CoresError> {
     let wanted: Vec<u32> = list.iter().filter(|cpu| !usable.contains(cpu)).copied().collect();
     if wanted.is_empty() {
         return Ok(list.to_vec());
@@ -86,7 +86,7 @@ fn from_list(list: &[u32], usable: &[u32]) -> Result<Vec<u32>, CoresError> {
 
 /// One usable processor of each core. DeepSpeed takes the processors 0 to n − 1 for n cores, which
 /// are different cores only where siblings are numbered far apart.
-fn one_of_each_core(topology: &Topology, usable: &[u32]) -> Vec<u32> {
+fn first_of_each_core(topology: &Topology, usable: &[u32]) -> Vec<u32> {
     let first = |core: &Vec<u32>| core.iter().find(|cpu| usable.contains(cpu)).copied();
     let mut cpus: Vec<u32> = topology.cores.iter().filter_map(first).collect();
     cpus.sort_unstable();
@@ -112,7 +112,7 @@ impl Layout {
             of_kind.map(|(node, _)| *node).collect::<Vec<_>>()
         };
         let (with, without) = (numbers(true), numbers(false));
-        let twins = twins(memory);
+        let twins = merged_nodes(memory);
         if memory.len() < 2 {
             Self::Uniform
         } else if !without.is_empty() && with.len() == without.len() {
@@ -125,25 +125,25 @@ impl Layout {
     }
 
     /// The memory of a worker, bound only if all its processors belong to one node.
-    fn memory(&self, cpus: &[u32], memory: &[(u32, Vec<u32>)]) -> Option<MemoryFrom> {
+    fn memory(&self, cpus: &[u32], memory: &[(u32, Vec<u32>)]) -> Option<NumaMemory> {
         let (home, _) = memory.iter().find(|(_, own)| cpus.iter().all(|cpu| own.contains(cpu)))?;
         match self {
             Self::Uniform => None,
-            Self::Normal => Some(MemoryFrom::Only(vec![*home])),
+            Self::Normal => Some(NumaMemory::Bind(vec![*home])),
             Self::FlatHbm(pairs) => {
                 let pair = pairs.iter().find(|(with, _)| with == home);
-                pair.map(|(_, without)| MemoryFrom::Rather(*without))
+                pair.map(|(_, without)| NumaMemory::Prefer(*without))
             }
             Self::Fake(groups) => {
                 let group = groups.iter().find(|group| group.contains(home));
-                group.map(|group| MemoryFrom::Only(group.clone()))
+                group.map(|group| NumaMemory::Bind(group.clone()))
             }
         }
     }
 }
 
 /// Runs of two or more adjacent nodes with the same processors.
-fn twins(memory: &[(u32, Vec<u32>)]) -> Vec<Vec<u32>> {
+fn merged_nodes(memory: &[(u32, Vec<u32>)]) -> Vec<Vec<u32>> {
     let runs = memory.chunk_by(|(_, left), (_, right)| left == right && !left.is_empty());
     let groups = runs.filter(|run| 1 < run.len());
     groups.map(|run| run.iter().map(|(node, _)| *node).collect()).collect()
@@ -183,8 +183,8 @@ mod tests {
             let cpus = ranges(&share.cpus);
             match share.memory {
                 None => format!("-C {cpus}"),
-                Some(MemoryFrom::Rather(node)) => format!("-p {node} -C {cpus}"),
-                Some(MemoryFrom::Only(nodes)) => {
+                Some(NumaMemory::Prefer(node)) => format!("-p {node} -C {cpus}"),
+                Some(NumaMemory::Bind(nodes)) => {
                     let nodes: Vec<_> = nodes.iter().map(u32::to_string).collect();
                     format!("-m {} -C {cpus}", nodes.join(","))
                 }

@@ -13,20 +13,20 @@ use super::launch_plan::{EnvValue, LaunchPlan, NodePlan, WorkerPlan};
 pub fn digest(plan: &LaunchPlan) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(b"remuda plan 2\n");
-    number(&mut hash, plan.world_size);
-    number(&mut hash, plan.nodes.len() as u32);
+    add_number(&mut hash, plan.world_size);
+    add_number(&mut hash, plan.nodes.len() as u32);
     for node in &plan.nodes {
         add_node(&mut hash, node);
     }
-    for (name, value) in given(plan) {
-        text(&mut hash, name.as_bytes());
-        text(&mut hash, value.as_bytes());
+    for (name, value) in flag_variables(plan) {
+        add_text(&mut hash, name.as_bytes());
+        add_text(&mut hash, value.as_bytes());
     }
     hash.finalize().into()
 }
 
 /// The variables of `--env`, the same for every worker, sorted by name.
-pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString)> {
+pub(super) fn flag_variables(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString)> {
     let worker = plan.nodes.iter().find_map(|node| node.workers.first());
     let env = worker.into_iter().flat_map(WorkerPlan::env);
     env.filter_map(|(name, value)| match (plan.origins.get(name), value.into_owned()) {
@@ -36,40 +36,40 @@ pub(super) fn given(plan: &LaunchPlan) -> impl Iterator<Item = (&OsStr, OsString
 }
 
 /// Fingerprint of a value: it distinguishes two values without revealing them.
-pub(super) fn mark(value: &OsStr) -> u16 {
+pub(super) fn fingerprint(value: &OsStr) -> u16 {
     let digest = Sha256::digest(value.as_bytes());
     u16::from_le_bytes([digest[0], digest[1]])
 }
 
 fn add_node(hash: &mut Sha256, node: &NodePlan) {
-    number(hash, node.node_rank.0);
-    text(hash, node.host.as_str().as_bytes());
-    number(hash, node.slots.len() as u32);
+    add_number(hash, node.node_rank.0);
+    add_text(hash, node.host.as_str().as_bytes());
+    add_number(hash, node.slots.len() as u32);
     for slot in &node.slots {
-        number(hash, slot.0);
+        add_number(hash, slot.0);
     }
-    number(hash, node.workers.len() as u32);
+    add_number(hash, node.workers.len() as u32);
     for worker in &node.workers {
         add_worker(hash, worker);
     }
 }
 
 fn add_worker(hash: &mut Sha256, worker: &WorkerPlan) {
-    number(hash, worker.rank.0);
-    number(hash, worker.local_rank.0);
-    number(hash, worker.slot.0);
-    number(hash, worker.argv().count() as u32);
+    add_number(hash, worker.rank.0);
+    add_number(hash, worker.local_rank.0);
+    add_number(hash, worker.slot.0);
+    add_number(hash, worker.argv().count() as u32);
     for argument in worker.argv() {
-        text(hash, argument.as_bytes());
+        add_text(hash, argument.as_bytes());
     }
 }
 
-fn number(hash: &mut Sha256, number: u32) {
+fn add_number(hash: &mut Sha256, number: u32) {
     hash.update(number.to_le_bytes());
 }
 
 /// Adds bytes with their length, so that different plans never produce the same input.
-fn text(hash: &mut Sha256, bytes: &[u8]) {
-    number(hash, bytes.len() as u32);
+fn add_text(hash: &mut Sha256, bytes: &[u8]) {
+    add_number(hash, bytes.len() as u32);
     hash.update(bytes);
 }

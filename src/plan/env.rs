@@ -11,7 +11,7 @@ use super::spec::{Accelerator, JobSpec, MasterAddr};
 use super::template::{TemplateEnv, TemplateValue};
 
 /// The variables of every worker; the user's override remuda's.
-pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
+pub(super) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     let mut env = TemplateEnv::new();
     let nodes = spec.nodes.len();
     set(&mut env, env_vars::WORLD_SIZE, &world_size);
@@ -32,13 +32,13 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     symbolic(env_vars::MASTER_PORT, master_port(spec.master_port));
     symbolic(env_vars::OMP_NUM_THREADS, EnvValue::ThreadShare);
     // As in torchrun: NCCL's watchdog aborts collectives that hang.
-    symbolic(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING, EnvValue::Unless("1".into()));
+    symbolic(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING, EnvValue::IfUnset("1".into()));
     if spec.accelerator == Accelerator::Cpu {
         // Without it a script that uses accelerate forms no process group on a machine without
         // devices: every worker would train a separate copy.
-        symbolic(env_vars::ACCELERATE_USE_CPU, EnvValue::Unless("true".into()));
+        symbolic(env_vars::ACCELERATE_USE_CPU, EnvValue::IfUnset("true".into()));
     }
-    add_places(&mut env, spec.accelerator);
+    add_worker_variables(&mut env, spec.accelerator);
     for Export { name, value, .. } in &spec.exports {
         env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
     }
@@ -46,7 +46,7 @@ pub(super) fn of_job(spec: &JobSpec, world_size: u32) -> TemplateEnv {
 }
 
 /// Adds the variables that differ between workers or nodes.
-fn add_places(env: &mut TemplateEnv, accelerator: Accelerator) {
+fn add_worker_variables(env: &mut TemplateEnv, accelerator: Accelerator) {
     let mut blank = |names: &[&str], variable: &TemplateValue| {
         for name in names {
             env.insert(name.into(), variable.clone());

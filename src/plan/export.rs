@@ -61,7 +61,7 @@ const NOT_ON_AISC: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
 /// The variables of the launcher's environment that a job of several nodes propagates, as in
 /// DeepSpeed: variables whose names begin with certain prefixes, and a `PYTHONPATH` that begins
 /// with the working directory.
-pub fn propagated(
+pub fn propagated_exports(
     environment: &BTreeMap<Vec<u8>, Vec<u8>>,
     cwd: &OsStr,
     accelerator: Accelerator,
@@ -87,7 +87,7 @@ pub fn propagated(
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let path = found.entry(env_vars::PYTHONPATH.into()).or_default();
-    *path = with_first(cwd.as_bytes(), path);
+    *path = prepend_dir(cwd.as_bytes(), path);
     let export = |(name, value)| Export {
         name: OsString::from_vec(name),
         value: OsString::from_vec(value),
@@ -98,7 +98,7 @@ pub fn propagated(
 
 /// A search path with `directory` first. DeepSpeed writes `cwd:` where the variable is set and
 /// empty; Python reads both alike.
-fn with_first(directory: &[u8], path: &[u8]) -> Vec<u8> {
+fn prepend_dir(directory: &[u8], path: &[u8]) -> Vec<u8> {
     if path.is_empty() { directory.to_vec() } else { [directory, b":", path].concat() }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let bytes = |text: &&str| text.as_bytes().to_vec();
         let environment =
             environment.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
-        let found = propagated(&environment, "/work".as_ref(), accelerator);
+        let found = propagated_exports(&environment, "/work".as_ref(), accelerator);
         let found: Vec<_> = found
             .iter()
             .map(|export| {

@@ -13,14 +13,14 @@ use crate::base::env_vars;
 
 /// Facts about a process and its machine that are available without network access.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct PodContext {
     /// The environment variables whose names and values are text.
     pub env: BTreeMap<String, String>,
     /// The host name of the machine.
     pub hostname: String,
     /// Its full name, if `/etc/hosts` has one.
     pub full_name: Option<String>,
-    /// The hostfile of MPI, if [`super::mpi_hostfile`] has found its path.
+    /// The hostfile of MPI, if [`super::mpi_hostfile_path`] has found its path.
     pub mpi_hostfile: Option<MpiHostfile>,
 }
 
@@ -73,7 +73,7 @@ pub struct PodIdentity {
     /// The common name of the pods, without their number.
     pub base: Option<String>,
     /// The variables that were read, each with its value.
-    pub read: Vec<(String, String)>,
+    pub variables: Vec<(String, String)>,
 }
 
 /// The role of a pod.
@@ -93,7 +93,7 @@ pub struct MpiLauncher {
     /// The number of hosts in it.
     pub hosts: usize,
     /// The variable that named the hostfile, and its value.
-    pub said_by: (String, String),
+    pub source: (String, String),
 }
 
 /// Why the role of a pod is unknown.
@@ -151,7 +151,7 @@ impl PodIdentity {
     /// A statement with the convention and the variables it was read from.
     fn with_source(&self, what: &str) -> String {
         let read: Vec<_> =
-            self.read.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            self.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("{what} ({}: {})", self.convention, read.join(" "))
     }
 }
@@ -164,41 +164,42 @@ impl fmt::Display for PodIdentity {
 
 impl fmt::Display for MpiLauncher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, value) = &self.said_by;
+        let (name, value) = &self.source;
         write!(f, "launcher (MPIJob: {name}={value})")
     }
 }
 
 /// The role of this pod. A launcher that is a Job of its own has an index too, and is not a node
 /// because of it.
-pub fn identify(context: &Surroundings) -> Result<PodRole, IdentityError> {
+pub fn identify(context: &PodContext) -> Result<PodRole, IdentityError> {
     match mpi_launcher(context)? {
         Some(launcher) => Ok(PodRole::Launcher(launcher)),
         None => identify_node(context).map(PodRole::Node),
     }
 }
 
-fn identify_node(context: &Surroundings) -> Result<PodIdentity, IdentityError> {
+fn identify_node(context: &PodContext) -> Result<PodIdentity, IdentityError> {
     let mut found: Option<PodIdentity> = None;
     for convention in CONVENTIONS {
         let Some(other) = convention(context)? else { continue };
         match &mut found {
             None => found = Some(other),
             Some(first) => {
-                agree(first, &other)?;
+                check_agreement(first, &other)?;
                 first.nodes = first.nodes.or(other.nodes);
                 first.master_addr = first.master_addr.take().or(other.master_addr);
                 first.master_port = first.master_port.or(other.master_port);
                 first.slots = first.slots.or(other.slots);
                 first.base = first.base.take().or(other.base);
-                let new = other.read.into_iter().filter(|pair| !first.read.contains(pair));
+                let new =
+                    other.variables.into_iter().filter(|pair| !first.variables.contains(pair));
                 let new: Vec<_> = new.collect();
-                first.read.extend(new);
+                first.variables.extend(new);
             }
         }
     }
     if let Some(found) = found {
-        return in_range(found);
+        return check_rank(found);
     }
     if let Some(MpiHostfile { path, text: Err(why), .. }) = &context.mpi_hostfile
         && !is_mpi_worker(context)
@@ -209,7 +210,7 @@ fn identify_node(context: &Surroundings) -> Result<PodIdentity, IdentityError> {
 }
 
 /// Checks that the values of two conventions are the same.
-fn agree(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> {
+fn check_agreement(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> {
     let conflict = |what, one: &str, second: &str| IdentityError::Conflict {
         what,
         one: first.with_source(one),
@@ -228,12 +229,12 @@ fn agree(first: &PodIdentity, other: &PodIdentity) -> Result<(), IdentityError> 
     }
 }
 
-fn in_range(found: PodIdentity) -> Result<PodIdentity, IdentityError> {
+fn check_rank(found: PodIdentity) -> Result<PodIdentity, IdentityError> {
     let is_out_of_range = found.nodes.is_some_and(|nodes| nodes <= found.rank);
     if !is_out_of_range {
         return Ok(found);
     }
-    let (name, value) = found.read.first().cloned().unwrap_or_default();
+    let (name, value) = found.variables.first().cloned().unwrap_or_default();
     Err(IdentityError::Malformed { name, value, expected: "less than the number of nodes" })
 }
 
@@ -243,19 +244,19 @@ mod tests {
     use crate::plan::mpi_job;
 
     /// Reads `NAME=VALUE` words; `@` begins the host's full name, `<` the hostfile of MPI.
-    fn context_of(text: &str) -> Surroundings {
-        let mut context = Surroundings::default();
+    fn context_of(text: &str) -> PodContext {
+        let mut context = PodContext::default();
         for word in text.split_ascii_whitespace() {
             if let Some(name) = word.strip_prefix('@') {
                 context.hostname = name.split('.').next().unwrap_or_default().to_owned();
                 context.full_name = name.contains('.').then(|| name.to_owned());
             } else if let Some(hosts) = word.strip_prefix('<') {
                 let (path, source) =
-                    mpi_job::mpi_hostfile(&context.env).expect("a variable has the path");
+                    mpi_job::mpi_hostfile_path(&context.env).expect("a variable has the path");
                 let exists = !hosts.is_empty();
                 let text =
                     exists.then(|| hosts.replace('|', "\n")).ok_or("no such file".to_owned());
-                context.mpi_hostfile = Some(MpiHostfile { path, said_by: source, text });
+                context.mpi_hostfile = Some(MpiHostfile { path, source, text });
             } else {
                 let (name, value) = word.split_once('=').expect("NAME=VALUE");
                 context.env.insert(name.to_owned(), value.replace('|', "\n"));

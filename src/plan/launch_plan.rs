@@ -10,7 +10,7 @@ use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 
 use super::export::VariableOrigin;
 use super::spec::MasterAddr;
-use super::template::{NodeShare, Place};
+use super::template::{NodeShare, WorkerPosition};
 
 /// The plan of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct LaunchPlan {
 impl LaunchPlan {
     /// The part of one node: its workers keep their ranks, and the other nodes are left out.
     #[must_use]
-    pub fn only(mut self, node: NodeRank) -> Self {
+    pub fn only_node(mut self, node: NodeRank) -> Self {
         self.nodes.retain(|other| other.node_rank == node);
         self
     }
 
     /// Number of workers that are started here.
-    pub fn workers_here(&self) -> usize {
+    pub fn local_worker_count(&self) -> usize {
         self.nodes.iter().map(|node| node.workers.len()).sum()
     }
 }
@@ -75,7 +75,7 @@ impl WorkerPlan {
 
     /// The variables that remuda sets, sorted by name.
     pub fn env(&self) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
-        self.share.env(Place { rank: self.rank, local_rank: self.local_rank })
+        self.share.env(WorkerPosition { rank: self.rank, local_rank: self.local_rank })
     }
 }
 
@@ -97,7 +97,7 @@ pub enum EnvValue {
     /// sets the variable.
     ThreadShare,
     /// A known value, set only where the environment of the node does not have the variable.
-    Unless(OsString),
+    IfUnset(OsString),
 }
 
 /// Values for the symbolic variables, which the agents determined.

@@ -22,11 +22,11 @@ mod template;
 
 pub use bind::ThreadShare;
 pub use build::{PlanError, WORKERS_MAX, plan};
-pub use cores::{CoreShare, CoresError, MemoryFrom, Topology, share_cores};
+pub use cores::{CoreShare, CoresError, NumaMemory, Topology, share_cores};
 pub use digest::digest;
-pub use export::{Export, VariableOrigin, propagated};
+pub use export::{Export, VariableOrigin, propagated_exports};
 pub use identity::{
-    Convention, IdentityError, MpiLauncher, PodIdentity, PodRole, Surroundings, identify,
+    Convention, IdentityError, MpiLauncher, PodContext, PodIdentity, PodRole, identify,
 };
 pub use launch_plan::{Bindings, EnvValue, LaunchPlan, NodePlan, WorkerPlan, error_file};
 pub use manifest::{
@@ -34,6 +34,6 @@ pub use manifest::{
     ResourceError, Resources, Scheduling, Support, Toleration, TolerationError, is_label_value,
     is_qualified_name, is_subdomain, manifest, parse_annotation, parse_label, show_yaml,
 };
-pub use mpi_job::{MpiHostfile, mpi_hostfile};
-pub use outline::{OUTLINE_BYTES_MAX, difference, outline};
+pub use mpi_job::{MpiHostfile, mpi_hostfile_path};
+pub use outline::{OUTLINE_BYTES_MAX, outline, show_difference};
 pub use spec::{Accelerator, JobSpec, MASTER_PORT, MasterAddr, Program};

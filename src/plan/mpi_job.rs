@@ -7,10 +7,10 @@ use crate::base::env_vars;
 use crate::pool::{Host, ReadOptions, read_any};
 
 /// The path at which operators mount it.
-const PATH: &str = "/etc/mpi/hostfile";
+const DEFAULT_PATH: &str = "/etc/mpi/hostfile";
 
 /// Variables that hold its path, of Open MPI 4 and 5, Intel's MPI and MPICH.
-const NAMED_BY: [&str; 4] = [
+const PATH_VARIABLES: [&str; 4] = [
     env_vars::OMPI_MCA_ORTE_DEFAULT_HOSTFILE,
     env_vars::PRTE_MCA_PRTE_DEFAULT_HOSTFILE,
     env_vars::I_MPI_HYDRA_HOST_FILE,
@@ -23,27 +23,27 @@ pub struct MpiHostfile {
     /// Path of the hostfile.
     pub path: String,
     /// The variable that holds the path, and its value.
-    pub said_by: (String, String),
+    pub source: (String, String),
     /// The text, or why it cannot be read.
     pub text: Result<String, String>,
 }
 
 /// The path of the hostfile, and the variable that holds it, with its value.
-pub fn mpi_hostfile(env: &BTreeMap<String, String>) -> Option<(String, (String, String))> {
+pub fn mpi_hostfile_path(env: &BTreeMap<String, String>) -> Option<(String, (String, String))> {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
-    let named = NAMED_BY.into_iter().find_map(|name| Some((name, set(name)?)));
+    let named = PATH_VARIABLES.into_iter().find_map(|name| Some((name, set(name)?)));
     if let Some((name, path)) = named {
         return Some((path.clone(), (name.to_owned(), path.clone())));
     }
     let role = set(env_vars::K_MPI_JOB_ROLE)?;
-    Some((PATH.to_owned(), (env_vars::K_MPI_JOB_ROLE.to_owned(), role.clone())))
+    Some((DEFAULT_PATH.to_owned(), (env_vars::K_MPI_JOB_ROLE.to_owned(), role.clone())))
 }
 
 /// The role of this machine in a hostfile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum HostfileHint {
+pub(super) enum HostfileRole {
     /// The machine is one of the hosts.
-    Host(HostOf),
+    Host(HostPosition),
     /// The machine is not in the hostfile, which has this many hosts: it is the launcher of the
     /// job.
     Launcher(usize),
@@ -51,7 +51,7 @@ pub(super) enum HostfileHint {
 
 /// The position of a machine among the hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HostOf {
+pub(super) struct HostPosition {
     pub(super) rank: u32,
     pub(super) nodes: u32,
     pub(super) slots: u32,
@@ -62,23 +62,23 @@ pub(super) struct HostOf {
 }
 
 /// Finds this machine in the hostfile; the error is a short description of the problem.
-pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHint, &'static str> {
+pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileRole, &'static str> {
     let reading = read_any(path, text.as_bytes(), ReadOptions::default());
     let hosts = reading.hostfile.hosts();
     let Some(first) = hosts.first().filter(|_| !reading.findings.has_errors()) else {
         return Err("a readable hostfile");
     };
-    let Some(rank) = hosts.iter().position(|host| short(host) == hostname) else {
-        return Ok(HostfileHint::Launcher(hosts.len()));
+    let Some(rank) = hosts.iter().position(|host| short_name(host) == hostname) else {
+        return Ok(HostfileRole::Launcher(hosts.len()));
     };
     if hosts.iter().any(|host| host.slots != first.slots) {
         return Err("a hostfile with equal slots on all hosts");
     }
-    let base = short(first).strip_suffix("-0").filter(|base| {
-        let is_named = |(rank, host)| short(host) == format!("{base}-{rank}");
+    let base = short_name(first).strip_suffix("-0").filter(|base| {
+        let is_named = |(rank, host)| short_name(host) == format!("{base}-{rank}");
         hosts.iter().enumerate().all(is_named)
     });
-    Ok(HostfileHint::Host(HostOf {
+    Ok(HostfileRole::Host(HostPosition {
         rank: rank as u32,
         nodes: hosts.len() as u32,
         slots: first.slots.get(),
@@ -88,7 +88,7 @@ pub(super) fn read(path: &str, text: &str, hostname: &str) -> Result<HostfileHin
 }
 
 /// A name without its domain.
-fn short(host: &Host) -> &str {
+fn short_name(host: &Host) -> &str {
     host.name.as_str().split('.').next().unwrap_or_default()
 }
 
@@ -100,8 +100,8 @@ mod tests {
     fn check(text: &str, hostname: &str, expect: &str) {
         let found = match read("hostfile", text, hostname) {
             Err(problem) => format!("not {problem}"),
-            Ok(HostfileHint::Launcher(hosts)) => format!("launcher of {hosts}"),
-            Ok(HostfileHint::Host(HostOf { rank, nodes, slots, first, base })) => {
+            Ok(HostfileRole::Launcher(hosts)) => format!("launcher of {hosts}"),
+            Ok(HostfileRole::Host(HostPosition { rank, nodes, slots, first, base })) => {
                 format!("{rank} of {nodes} x{slots} at {first}, {}", base.unwrap_or_default())
             }
         };
@@ -128,12 +128,12 @@ mod tests {
         #[track_caller]
         fn check(env: &[(&str, &str)], expect: Option<(&str, &str)>) {
             let owned = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            let found = mpi_hostfile(&owned.collect());
+            let found = mpi_hostfile_path(&owned.collect());
             let found = found.as_ref().map(|(path, (name, _))| (path.as_str(), name.as_str()));
             assert_eq!(found, expect);
         }
         check(&[], None);
-        check(&[("K_MPI_JOB_ROLE", "worker")], Some((PATH, "K_MPI_JOB_ROLE")));
+        check(&[("K_MPI_JOB_ROLE", "worker")], Some((DEFAULT_PATH, "K_MPI_JOB_ROLE")));
         let open_mpi = "OMPI_MCA_orte_default_hostfile";
         check(&[("K_MPI_JOB_ROLE", "launcher"), (open_mpi, "/hosts")], Some(("/hosts", open_mpi)));
         check(&[("I_MPI_HYDRA_HOST_FILE", "/a")], Some(("/a", "I_MPI_HYDRA_HOST_FILE")));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::digest::{given, mark};
+use super::digest::{fingerprint, flag_variables};
 use super::launch_plan::{LaunchPlan, NodePlan};
 
 /// Limit of the lines of an outline.
@@ -12,7 +12,7 @@ const LINE_BYTES_MAX: usize = 256;
 /// Limit of the bytes of an outline: it is sent in one message.
 pub const OUTLINE_BYTES_MAX: usize = 32 << 10;
 /// Limit of the differences that are shown.
-const SHOWN_MAX: usize = 8;
+const DIFFERENCES_MAX: usize = 8;
 
 /// A plan in lines: the command of all workers, then each node with its slots and ranks. The lines
 /// show the content of [`super::digest()`], as far as there is room.
@@ -23,8 +23,8 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
         format!("program: {}", words.collect::<Vec<_>>().join(" "))
     });
     // Values may be secrets, so the outline has their fingerprints only.
-    let given = given(plan).map(|(name, value)| {
-        format!("--env {}, value with fingerprint {:04x}", name.display(), mark(&value))
+    let given = flag_variables(plan).map(|(name, value)| {
+        format!("--env {}, value with fingerprint {:04x}", name.display(), fingerprint(&value))
     });
     let head = program.into_iter().chain([format!("world size: {}", plan.world_size)]).chain(given);
     let lines = head.chain(plan.nodes.iter().map(show_node)).take(LINES_MAX);
@@ -33,7 +33,7 @@ pub fn outline(plan: &LaunchPlan) -> Vec<String> {
         room = room.saturating_sub(line.len() + 4);
         0 < room
     };
-    lines.map(clipped).take_while(fits).collect()
+    lines.map(truncate_line).take_while(fits).collect()
 }
 
 fn show_node(node: &NodePlan) -> String {
@@ -46,7 +46,7 @@ fn show_node(node: &NodePlan) -> String {
     format!("node {}: {}, slots {}, {ranks}", node.node_rank, node.host, slots.join(","))
 }
 
-fn clipped(line: String) -> String {
+fn truncate_line(line: String) -> String {
     if line.len() <= LINE_BYTES_MAX {
         return line;
     }
@@ -59,7 +59,7 @@ fn clipped(line: String) -> String {
 
 /// Formats the lines in which two outlines differ, those of both sides in pairs; `left` and `right`
 /// are the names of the sides.
-pub fn difference(
+pub fn show_difference(
     (left, left_lines): (&str, &[String]),
     (right, right_lines): (&str, &[String]),
 ) -> String {
@@ -71,7 +71,7 @@ pub fn difference(
         if left_line == right_line {
             continue;
         }
-        if SHOWN_MAX <= text.lines().count() / 2 {
+        if DIFFERENCES_MAX <= text.lines().count() / 2 {
             omitted += 1;
             continue;
         }
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(digest(left) == digest(right), expect.is_empty());
         if !expect.is_empty() {
             let (left, right) = (outline(left), outline(right));
-            assert_eq!(difference(("node 0", &left), ("node 1", &right)), expect);
+            assert_eq!(show_difference(("node 0", &left), ("node 1", &right)), expect);
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
         let bytes: usize = lines.iter().map(|line| line.len() + 4).sum();
         assert!(bytes <= OUTLINE_BYTES_MAX, "{bytes}");
         assert!(lines[0].ends_with('…') && lines.len() < 4000);
-        let text = difference(("a", &lines), ("b", &lines));
+        let text = show_difference(("a", &lines), ("b", &lines));
         assert!(text.contains("too long to show"), "{text}");
     }
 }

@@ -33,9 +33,9 @@ pub(super) enum TemplateValue {
 /// The data that all workers of a job share.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Template {
-    head: Vec<OsString>,
+    before_local_rank: Vec<OsString>,
     passes_local_rank: bool,
-    tail: Vec<OsString>,
+    user_args: Vec<OsString>,
     /// The variables, sorted by name.
     env: Vec<(OsString, TemplateValue)>,
 }
@@ -53,7 +53,7 @@ pub(super) struct NodeShare {
 
 /// The ranks of one worker.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct WorkerPosition {
     pub(super) rank: Rank,
     pub(super) local_rank: LocalRank,
 }
@@ -70,7 +70,12 @@ impl Template {
             }
             Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
         };
-        Self { head, passes_local_rank, tail: args.to_vec(), env: env.into_iter().collect() }
+        Self {
+            before_local_rank: head,
+            passes_local_rank,
+            user_args: args.to_vec(),
+            env: env.into_iter().collect(),
+        }
     }
 
     /// Program and arguments of a worker.
@@ -78,7 +83,7 @@ impl Template {
         let passed = self
             .passes_local_rank
             .then(|| Cow::Owned(OsString::from(format!("--local_rank={local_rank}"))));
-        let (head, tail) = (self.head.iter(), self.tail.iter());
+        let (head, tail) = (self.before_local_rank.iter(), self.user_args.iter());
         let borrowed = |word| Cow::Borrowed(OsString::as_os_str(word));
         head.map(borrowed).chain(passed).chain(tail.map(borrowed))
     }
@@ -86,12 +91,15 @@ impl Template {
 
 impl NodeShare {
     /// The variables of a worker, sorted by name.
-    pub(super) fn env(&self, place: Place) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
+    pub(super) fn env(
+        &self,
+        place: WorkerPosition,
+    ) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
         let env = self.template.env.iter();
         env.map(move |(name, variable)| (name.as_os_str(), self.value(variable, place)))
     }
 
-    fn value<'a>(&self, variable: &'a TemplateValue, place: Place) -> Cow<'a, EnvValue> {
+    fn value<'a>(&self, variable: &'a TemplateValue, place: WorkerPosition) -> Cow<'a, EnvValue> {
         let known = |value: String| Cow::Owned(EnvValue::Known(value.into()));
         match variable {
             TemplateValue::Same(value) => Cow::Borrowed(value),

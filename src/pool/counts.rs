@@ -10,7 +10,7 @@ use super::selection::Selection;
 use super::selector::python_int;
 
 /// Parses the two flags; the problems of both are in the findings.
-pub(super) fn parse_first(
+pub(super) fn parse_counts(
     pool: &Pool,
     nodes: Option<&str>,
     slots: Option<&str>,
@@ -54,7 +54,7 @@ fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
 fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
     let hosts = pool.nodes().len();
     let bad =
-        |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, up_to(hosts));
+        |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, range_help(hosts));
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
     match count.get() <= hosts {
         true => Ok(count),
@@ -66,8 +66,9 @@ fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
 fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize, Findings> {
     let nodes = &pool.nodes()[..node_count.min(pool.nodes().len())];
     let slots_min = nodes.iter().map(|(_, slots)| slots.len()).min().unwrap_or(0);
-    let bad =
-        |why: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, up_to(slots_min));
+    let bad = |why: String| {
+        bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min))
+    };
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
     let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
     let Some((host, slots)) = too_small.next() else {
@@ -83,7 +84,7 @@ fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize
 
 /// The value of `--num_gpus` where it sets the number of slots and does not select among existing
 /// ones; `None` for texts that set no number.
-pub fn count_to_make(text: &str) -> Result<Option<usize>, Findings> {
+pub fn parse_slot_count(text: &str) -> Result<Option<usize>, Findings> {
     if text.is_empty() || python_int(text) == Some(-1) {
         return Ok(None);
     }
@@ -97,7 +98,7 @@ pub fn count_to_make(text: &str) -> Result<Option<usize>, Findings> {
     Ok(Some(count))
 }
 
-fn up_to(max: usize) -> String {
+fn range_help(max: usize) -> String {
     if max <= 1 {
         "write 1, or leave out the option".to_owned()
     } else {

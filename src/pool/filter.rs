@@ -6,17 +6,17 @@ use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
 use super::hosts::{Pool, Users};
-use super::nodeset::{fold_set, kin};
+use super::nodeset::{fold_set, siblings};
 use super::selector::{Spec, parse_selector};
 use super::similar::nearest_host;
 
 /// Filter of a pool: whole hosts, and slots of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter(HashMap<HostName, Which>);
+pub struct Filter(HashMap<HostName, SlotFilter>);
 
 /// The selected slots of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum SlotFilter {
     /// All slots.
     All,
     /// These slots, in ascending order.
@@ -25,12 +25,12 @@ pub enum Which {
 
 impl Filter {
     /// Adds a host, whole or in part.
-    pub fn insert(&mut self, host: HostName, which: Which) {
+    pub fn insert(&mut self, host: HostName, which: SlotFilter) {
         self.0.insert(host, which);
     }
 
     /// The selected slots of a host.
-    pub fn get(&self, host: &HostName) -> Option<&Which> {
+    pub fn get(&self, host: &HostName) -> Option<&SlotFilter> {
         self.0.get(host)
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Find
     let (specs, mut diagnostics) = parse_selector(text);
     let mut lookup = Lookup::new(pool);
     for spec in &specs {
-        lookup.take(spec);
+        lookup.add(spec);
     }
     diagnostics.append(&mut lookup.problems);
     diagnostics.sort_by_key(|problem| problem.span);
@@ -55,9 +55,9 @@ struct Lookup<'a> {
     users: &'a Users,
     filter: Filter,
     /// Position at which a host was named without slots.
-    whole_at: HashMap<&'a HostName, Span>,
+    host_spans: HashMap<&'a HostName, Span>,
     problems: Vec<Diagnostic>,
-    unknown: usize,
+    unknown_hosts: usize,
 }
 
 /// Limit of the unknown hosts for which the nearest name is searched; a search goes through the
@@ -78,36 +78,36 @@ impl<'a> Lookup<'a> {
             names: nodes.iter().map(|(host, _)| host.as_str()).collect(),
             users: pool.users(),
             filter: Filter::default(),
-            whole_at: HashMap::new(),
+            host_spans: HashMap::new(),
             problems: Vec::new(),
-            unknown: 0,
+            unknown_hosts: 0,
         }
     }
 
-    fn take(&mut self, spec: &Spec<'_>) {
+    fn add(&mut self, spec: &Spec<'_>) {
         let Some(&(host, slots)) = self.pool.get(spec.host) else {
             self.unknown_host(spec);
             return;
         };
         match &spec.slots {
-            None => self.whole(host, spec.host_span),
-            Some(named) => self.part(host, slots, named, spec.host_span),
+            None => self.add_host(host, spec.host_span),
+            Some(named) => self.add_slots(host, slots, named, spec.host_span),
         }
     }
 
     /// Adds a whole host. Beside named slots of the same host it adds nothing, as in DeepSpeed.
-    fn whole(&mut self, host: &'a HostName, span: Span) {
-        self.whole_at.entry(host).or_insert(span);
-        if let Some(Which::Slots(_)) = self.filter.0.get(host) {
+    fn add_host(&mut self, host: &'a HostName, span: Span) {
+        self.host_spans.entry(host).or_insert(span);
+        if let Some(SlotFilter::Slots(_)) = self.filter.0.get(host) {
             self.problems.push(whole_and_slots(host, span));
             return;
         }
-        self.filter.0.insert(host.clone(), Which::All);
+        self.filter.0.insert(host.clone(), SlotFilter::All);
     }
 
-    fn part(&mut self, host: &'a HostName, slots: &[Slot], named: &[(i64, Span)], span: Span) {
-        if let Some(Which::All) = self.filter.0.get(host) {
-            let whole = self.whole_at.get(host).copied().unwrap_or(span);
+    fn add_slots(&mut self, host: &'a HostName, slots: &[Slot], named: &[(i64, Span)], span: Span) {
+        if let Some(SlotFilter::All) = self.filter.0.get(host) {
+            let whole = self.host_spans.get(host).copied().unwrap_or(span);
             self.problems.push(whole_and_slots(host, whole));
         }
         let mut known = BTreeSet::new();
@@ -118,8 +118,8 @@ impl<'a> Lookup<'a> {
             }
         }
         match self.filter.0.get_mut(host) {
-            Some(Which::Slots(before)) => before.extend(known),
-            _ => drop(self.filter.0.insert(host.clone(), Which::Slots(known))),
+            Some(SlotFilter::Slots(before)) => before.extend(known),
+            _ => drop(self.filter.0.insert(host.clone(), SlotFilter::Slots(known))),
         }
     }
 
@@ -130,8 +130,8 @@ impl<'a> Lookup<'a> {
             spec.host_span,
             format!("host `{shown}` is not in the pool"),
         );
-        self.unknown += 1;
-        let suggestion = if self.unknown <= GUESSES_MAX {
+        self.unknown_hosts += 1;
+        let suggestion = if self.unknown_hosts <= GUESSES_MAX {
             // A host that the selector names already is no suggestion.
             let is_named = |name: &str| self.filter.0.keys().any(|host| host.as_str() == name);
             nearest_host(spec.host, self.names.iter().copied().filter(|name| !is_named(name)))
@@ -143,19 +143,19 @@ impl<'a> Lookup<'a> {
             self.problems.push(problem.help(help));
             return;
         }
-        self.problems.push(match (suggestion, separator(spec.host)) {
+        self.problems.push(match (suggestion, separator_help(spec.host)) {
             (Some(suggestion), _) => problem
                 .help(format!("did you mean `{suggestion}`?"))
                 .suggest(spec.host_span, suggestion),
             (None, Some(help)) => problem.help(help),
-            (None, None) => problem.help(show_pool(spec.host, &self.names)),
+            (None, None) => problem.help(pool_help(spec.host, &self.names)),
         });
     }
 }
 
 /// The hosts of the pool for a help text; of many hosts, only those with a similar name.
-fn show_pool(host: &str, names: &[&str]) -> String {
-    let similar: Vec<&str> = kin(host, names.iter().copied()).collect();
+fn pool_help(host: &str, names: &[&str]) -> String {
+    let similar: Vec<&str> = siblings(host, names.iter().copied()).collect();
     let shown = if similar.is_empty() { names } else { &similar };
     let folded = fold_set(shown.iter().copied());
     match names {
@@ -169,7 +169,7 @@ fn show_pool(host: &str, names: &[&str]) -> String {
 }
 
 /// The help for a host that contains a separator of other tools, or a pattern.
-fn separator(host: &str) -> Option<&'static str> {
+fn separator_help(host: &str) -> Option<&'static str> {
     if host.contains([',', ';', ' ']) {
         return Some("`@` separates hosts: `worker-0@worker-1`");
     }

@@ -8,7 +8,7 @@ use crate::base::{Diagnostic, HostName, Span, UserName};
 
 use super::codes;
 use super::line::{HostLine, HostToken};
-use super::settings::names_slots;
+use super::settings::is_slots_key;
 
 /// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
@@ -22,7 +22,7 @@ pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
 pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
     let (host, count) = first.text.split_once('=')?;
     let is_number = !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit());
-    let is_host = is_number && HostName::parse(host).is_ok() && !names_slots(host);
+    let is_host = is_number && HostName::parse(host).is_ok() && !is_slots_key(host);
     is_host.then(|| {
         let line = format!("{host} slots={count}");
         let message = format!("`{}` is not a host and its slots", first.text);
@@ -35,7 +35,7 @@ pub(super) fn host_equals_count(first: HostToken<'_>) -> Option<Diagnostic> {
 
 /// Checks the first word; a guessed host is stored, so that duplicates are found.
 pub(super) fn read_host(word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
-    if word.is_spoilt() {
+    if word.has_control_byte() {
         return;
     }
     // As in ssh, the last `@` ends the user.
@@ -102,10 +102,10 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
         );
     }
     if let Some((at, number)) = port_or_count(text) {
-        return guess(word.part(0, at), host_and_number(word, rest, at, number));
+        return guess(word.part(0, at), number_after_host(word, rest, at, number));
     }
     if let Some(name) = text.strip_suffix(',').filter(|name| HostName::parse(name).is_ok()) {
-        return guess(word.part(0, name.len()), comma_behind(word.part(name.len(), text.len())));
+        return guess(word.part(0, name.len()), trailing_comma(word.part(name.len(), text.len())));
     }
     if text.contains(',') {
         return (None, Some(host_list(word)));
@@ -124,7 +124,7 @@ fn port_or_count(text: &str) -> Option<(usize, &str)> {
     (is_number && HostName::parse(&text[..at]).is_ok()).then_some((at, number))
 }
 
-fn host_and_number(
+fn number_after_host(
     word: HostToken<'_>,
     rest: &[HostToken<'_>],
     at: usize,
@@ -144,7 +144,7 @@ fn host_and_number(
         .guess(tail.span, "")
 }
 
-fn comma_behind(comma: HostToken<'_>) -> Diagnostic {
+fn trailing_comma(comma: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::BAD_HOST, comma.span, "comma after a host name")
         .label("not part of the name")
         .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")

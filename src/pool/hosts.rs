@@ -105,7 +105,7 @@ impl Pool {
 
     /// The same pool with these login users.
     #[must_use]
-    pub fn reached_as(self, users: Users) -> Self {
+    pub fn with_users(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
@@ -118,7 +118,7 @@ impl Pool {
         let mut unique = Vec::new();
         let mut names = std::collections::HashSet::new();
         for (host, slots) in nodes {
-            let slots = without_repeats(slots);
+            let slots = dedup_slots(slots);
             if !slots.is_empty() && names.insert(host.clone()) {
                 unique.push((host, slots));
             }
@@ -147,7 +147,7 @@ impl Pool {
     }
 }
 
-fn without_repeats(slots: Vec<Slot>) -> Vec<Slot> {
+fn dedup_slots(slots: Vec<Slot>) -> Vec<Slot> {
     if slots.is_sorted_by(|left, right| left < right) {
         return slots;
     }

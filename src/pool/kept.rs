@@ -10,26 +10,26 @@ use super::hosts::Host;
 
 /// Every spelling of every host, each once.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct HostTable {
     pub(super) hosts: Vec<Host>,
     /// The hosts that cannot be used; a repetition of one is found all the same.
-    refused: Vec<UnusableHost>,
+    unusable: Vec<UnusableHost>,
     /// All spellings in the order of the text.
-    seen: Vec<Seen>,
+    spellings: Vec<SpellingIndex>,
     /// Digest of a canonical name → the first of its spellings in `seen`. The table holds numbers
     /// alone: a second copy of every name would be most of the time and memory of a large file.
-    firsts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
+    first_by_digest: HashMap<u64, u32, BuildHasherDefault<IdentityHasher>>,
     /// Digests are keyed with a secret of this process, so a file cannot contain names chosen to
     /// collide.
     digest: RandomState,
     /// Spellings that are not the first of their name; rarely any.
-    others: HashMap<HostName, u32>,
+    other_spellings: HashMap<HostName, u32>,
 }
 
 #[derive(Clone, Copy)]
-enum Seen {
+enum SpellingIndex {
     Host(u32),
-    Refused(u32),
+    Unusable(u32),
 }
 
 /// A host that cannot be used.
@@ -40,7 +40,7 @@ pub(super) struct UnusableHost {
 }
 
 /// The result of looking up a name; valid until the next insertion.
-pub(super) struct Key {
+pub(super) struct HostLookup {
     digest: u64,
     /// The first spelling of the name.
     first: Option<u32>,
@@ -57,88 +57,96 @@ pub(super) struct Spelling<'a> {
     pub(super) host: Option<usize>,
 }
 
-impl Kept {
+impl HostTable {
     /// Reserves space for that many more hosts at once: a table that grows step by step is moved as
     /// often.
     pub(super) fn reserve(&mut self, hosts: usize) {
         self.hosts.reserve(hosts);
-        self.seen.reserve(hosts);
-        self.firsts.reserve(hosts);
+        self.spellings.reserve(hosts);
+        self.first_by_digest.reserve(hosts);
     }
 
     /// Looks a name up, with the equality rules of a resolver.
-    pub(super) fn key(&self, name: &HostName) -> Key {
+    pub(super) fn look_up(&self, name: &HostName) -> HostLookup {
         let canonical = name.canonical();
         let mut digest = self.digest.hash_one(canonical.as_bytes());
         loop {
-            let Some(first) = self.firsts.get(&digest).copied() else {
-                return Key { digest, first: None, same: None };
+            let Some(first) = self.first_by_digest.get(&digest).copied() else {
+                return HostLookup { digest, first: None, same: None };
             };
             let found = self.spelling(first).name;
             if found == name {
-                return Key { digest, first: Some(first), same: Some(first) };
+                return HostLookup { digest, first: Some(first), same: Some(first) };
             }
             if found.canonical() == canonical {
-                return Key { digest, first: Some(first), same: self.others.get(name).copied() };
+                return HostLookup {
+                    digest,
+                    first: Some(first),
+                    same: self.other_spellings.get(name).copied(),
+                };
             }
             digest = digest.wrapping_add(1);
         }
     }
 
     /// The first spelling of a name.
-    pub(super) fn first(&self, key: &Key) -> Option<Spelling<'_>> {
+    pub(super) fn first_spelling(&self, key: &HostLookup) -> Option<Spelling<'_>> {
         key.first.map(|at| self.spelling(at))
     }
 
     /// The first occurrence of a name in the same spelling.
-    pub(super) fn same(&self, key: &Key) -> Option<Spelling<'_>> {
+    pub(super) fn same_spelling(&self, key: &HostLookup) -> Option<Spelling<'_>> {
         key.same.map(|at| self.spelling(at))
     }
 
     /// Adds a host whose spelling is new.
-    pub(super) fn keep(&mut self, key: &Key, host: Host) {
-        self.see(key, &host.name, Seen::Host(number(self.hosts.len())));
+    pub(super) fn insert(&mut self, key: &HostLookup, host: Host) {
+        self.insert_spelling(key, &host.name, SpellingIndex::Host(index_of(self.hosts.len())));
         self.hosts.push(host);
     }
 
     /// Adds a host that cannot be used and whose spelling is new.
-    pub(super) fn refuse(&mut self, key: &Key, refused: UnusableHost) {
-        self.see(key, &refused.name, Seen::Refused(number(self.refused.len())));
-        self.refused.push(refused);
+    pub(super) fn insert_unusable(&mut self, key: &HostLookup, refused: UnusableHost) {
+        self.insert_spelling(
+            key,
+            &refused.name,
+            SpellingIndex::Unusable(index_of(self.unusable.len())),
+        );
+        self.unusable.push(refused);
     }
 
-    fn see(&mut self, key: &Key, name: &HostName, seen: Seen) {
-        let at = number(self.seen.len());
+    fn insert_spelling(&mut self, key: &HostLookup, name: &HostName, seen: SpellingIndex) {
+        let at = index_of(self.spellings.len());
         match key.first {
-            None => drop(self.firsts.insert(key.digest, at)),
-            Some(_) => drop(self.others.insert(name.clone(), at)),
+            None => drop(self.first_by_digest.insert(key.digest, at)),
+            Some(_) => drop(self.other_spellings.insert(name.clone(), at)),
         }
-        self.seen.push(seen);
+        self.spellings.push(seen);
     }
 
     fn spelling(&self, at: u32) -> Spelling<'_> {
-        match self.seen[at as usize] {
-            Seen::Host(at) => {
+        match self.spellings[at as usize] {
+            SpellingIndex::Host(at) => {
                 let Host { name, user, span, .. } = &self.hosts[at as usize];
                 Spelling { name, user: user.as_ref(), span: *span, host: Some(at as usize) }
             }
-            Seen::Refused(at) => {
-                let UnusableHost { name, user, span } = &self.refused[at as usize];
+            SpellingIndex::Unusable(at) => {
+                let UnusableHost { name, user, span } = &self.unusable[at as usize];
                 Spelling { name, user: user.as_ref(), span: *span, host: None }
             }
         }
     }
 }
 
-fn number(count: usize) -> u32 {
+fn index_of(count: usize) -> u32 {
     u32::try_from(count).expect("HOSTS_MAX fits into u32")
 }
 
 /// A hasher for numbers that are digests already.
 #[derive(Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -158,12 +166,12 @@ mod tests {
 
     #[test]
     fn lookup_finds_every_spelling() {
-        let mut table = Kept::default();
+        let mut table = HostTable::default();
         let name = |text| HostName::parse(text).expect("a host name");
         for (at, text) in ["a", "b", "A.", "[::1]", "a.b", "[0::1]", "B"].into_iter().enumerate() {
             let (name, span) = (name(text), Span::new(at, at));
-            let key = table.key(&name);
-            table.refuse(&key, UnusableHost { name, user: None, span });
+            let key = table.look_up(&name);
+            table.insert_unusable(&key, UnusableHost { name, user: None, span });
         }
         for (text, first, same) in [
             ("a", Some(0), Some(0)),
@@ -174,10 +182,10 @@ mod tests {
             ("A.B", Some(4), None),
             ("c", None, None),
         ] {
-            let key = table.key(&name(text));
+            let key = table.look_up(&name(text));
             let at = |spelling: Spelling<'_>| spelling.span.start;
-            assert_eq!(table.first(&key).map(at), first, "for `{text}`");
-            assert_eq!(table.same(&key).map(at), same, "for `{text}`");
+            assert_eq!(table.first_spelling(&key).map(at), first, "for `{text}`");
+            assert_eq!(table.same_spelling(&key).map(at), same, "for `{text}`");
         }
     }
 }

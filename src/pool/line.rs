@@ -25,12 +25,12 @@ pub(super) struct HostLine {
 
 /// Parses a line that begins at byte `start` of the text; `None` when it is blank or a comment.
 pub(super) fn parse_line(line: &str, start: usize) -> Option<HostLine> {
-    plain_line(line, start).or_else(|| any_line(line, start))
+    parse_plain_line(line, start).or_else(|| parse_any_line(line, start))
 }
 
 /// Fast path for `worker-0 slots=4` without anything else: nearly every line, and it needs no list
 /// of words.
-fn plain_line(line: &str, start: usize) -> Option<HostLine> {
+fn parse_plain_line(line: &str, start: usize) -> Option<HostLine> {
     let blank = line.bytes().position(|byte| byte == b' ')?;
     let count = line[blank + 1..].strip_prefix("slots=")?;
     let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
@@ -40,16 +40,16 @@ fn plain_line(line: &str, start: usize) -> Option<HostLine> {
     slots.map(|_| HostLine { host, slots, ..HostLine::default() })
 }
 
-fn any_line(line: &str, start: usize) -> Option<HostLine> {
+fn parse_any_line(line: &str, start: usize) -> Option<HostLine> {
     let all = words(line, start);
     let mut out = HostLine::default();
     let Some((&first, rest)) = all.split_first() else {
-        out.problems.extend(hidden_line(line, start, 0));
+        out.problems.extend(carriage_return_in_comment(line, start, 0));
         return (!out.problems.is_empty()).then_some(out);
     };
     let content = line_without_comment(line, start, first);
-    odd_characters(content, start, &mut out.problems);
-    out.problems.extend(hidden_line(line, start, content.len()));
+    check_characters(content, start, &mut out.problems);
+    out.problems.extend(carriage_return_in_comment(line, start, content.len()));
     let settings = if let Some(problem) = host_equals_count(first) {
         out.problems.push(problem);
         if rest.is_empty() {
@@ -97,7 +97,7 @@ impl<'a> HostToken<'a> {
     }
 
     /// Whether the word has a control byte, which is reported elsewhere.
-    pub(super) fn is_spoilt(self) -> bool {
+    pub(super) fn has_control_byte(self) -> bool {
         self.text.contains(char::is_control)
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn line_without_comment<'a>(
 
 /// The error for a carriage return in a comment, which begins at byte `from`: many tools, DeepSpeed
 /// among them, end the line there, and read the rest as a line of its own.
-fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
+fn carriage_return_in_comment(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
     let at = from + line[from..].find('\r')?;
     if line[at..].trim().is_empty() {
         return None;
@@ -146,7 +146,7 @@ fn hidden_line(line: &str, start: usize, from: usize) -> Option<Diagnostic> {
 }
 
 /// Reports control bytes and blanks that look like a space; only the first of each kind.
-pub(super) fn odd_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
+pub(super) fn check_characters(line: &str, start: usize, problems: &mut Vec<Diagnostic>) {
     if line.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
         return;
     }
@@ -184,8 +184,8 @@ mod tests {
 
         #[test]
         fn plain_line_equals_general_parser(line in "[a#]{1,2}[a@.\\[ ]{0,2} (slots=)?[+0-9x# ]{0,5}") {
-            if let Some(plain) = plain_line(&line, 7) {
-                prop_assert_eq!(Some(plain), any_line(&line, 7));
+            if let Some(plain) = parse_plain_line(&line, 7) {
+                prop_assert_eq!(Some(plain), parse_any_line(&line, 7));
             }
         }
     }
@@ -194,11 +194,11 @@ mod tests {
     fn common_lines_take_the_fast_path() {
         for line in ["a slots=1", "worker-0.rack slots=1024", "10.0.0.1 slots=08", "[::1] slots=4"]
         {
-            assert_eq!(plain_line(line, 0), any_line(line, 0), "for `{line}`");
+            assert_eq!(parse_plain_line(line, 0), parse_any_line(line, 0), "for `{line}`");
         }
         for line in ["", "a", "a slots=", "a slots=0", "a slots=+1", "a slots=1025", "a:1 slots=1"]
         {
-            assert_eq!(plain_line(line, 0), None, "for `{line}`");
+            assert_eq!(parse_plain_line(line, 0), None, "for `{line}`");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use crate::base::{Diagnostic, HostName, Severity};
 
 use super::codes;
-use super::dialect::{Dialect, Reading, a_hostfile};
+use super::dialect::{Dialect, Reading, with_article};
 use super::hosts::Host;
 
 /// Warnings and notes about the hosts that can be used. Errors in other lines hide none of them.
@@ -19,7 +19,7 @@ pub fn lint(reading: &Reading) -> Vec<Diagnostic> {
     found.extend(short_and_long(hosts));
     found.extend(loopback_among_others(hosts));
     found.extend(unequal_slots(hosts));
-    found.extend(hosts.iter().filter_map(no_address));
+    found.extend(hosts.iter().filter_map(invalid_address));
     found.extend(hosts.iter().filter_map(underscore));
     found.extend(out_of_order(hosts));
     found
@@ -31,7 +31,7 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
     let dialect = reading.dialect;
     let first = reading.hostfile.hosts().first()?.span;
     let span = reading.evidence.unwrap_or(first);
-    let message = format!("this is {}", a_hostfile(dialect));
+    let message = format!("this is {}", with_article(dialect));
     // A word that is an error in this dialect is no evidence for it.
     let is_wrong = |problem: &Diagnostic| {
         problem.severity == Severity::Error
@@ -50,12 +50,12 @@ fn other_dialect(reading: &Reading) -> Option<Diagnostic> {
 /// makes them so.
 fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
     let is_address = |host: &&Host| host.name.as_str().parse::<Ipv4Addr>().is_ok();
-    let long = hosts.iter().filter(|host| is_long(&host.name) && !is_address(host));
+    let long = hosts.iter().filter(|host| has_dot(&host.name) && !is_address(host));
     let long: Vec<&Host> = long.collect();
     if long.is_empty() {
         return Vec::new();
     }
-    let short = hosts.iter().filter(|host| !is_long(&host.name));
+    let short = hosts.iter().filter(|host| !has_dot(&host.name));
     let short: HashMap<Cow<'_, str>, &Host> =
         short.map(|host| (host.name.canonical(), host)).collect();
     let pairs = long.into_iter().filter_map(|long| {
@@ -74,7 +74,7 @@ fn short_and_long(hosts: &[Host]) -> Vec<Diagnostic> {
 }
 
 /// Whether a name has a dot, as names with a domain and addresses have.
-fn is_long(name: &HostName) -> bool {
+fn has_dot(name: &HostName) -> bool {
     let name = name.as_str().as_bytes();
     name.strip_suffix(b".").unwrap_or(name).contains(&b'.')
 }
@@ -116,13 +116,13 @@ fn unequal_slots(hosts: &[Host]) -> Option<Diagnostic> {
 
 /// The lint for digits and dots that are no IPv4 address. No host name ends in a number, so a
 /// resolver reads `10.0.0.300` as an address, and `10.1` as 10.0.0.1.
-fn no_address(host: &Host) -> Option<Diagnostic> {
+fn invalid_address(host: &Host) -> Option<Diagnostic> {
     let name = host.name.as_str();
     let is_dotted =
         name.contains('.') && name.bytes().all(|byte| byte == b'.' || byte.is_ascii_digit());
     (is_dotted && name.parse::<Ipv4Addr>().is_err()).then(|| {
         let message = format!("`{name}` is not an IPv4 address");
-        Diagnostic::warning(codes::NO_ADDRESS, host.span, message)
+        Diagnostic::warning(codes::NOT_AN_ADDRESS, host.span, message)
             .label("resolvers read this as an address")
             .help("an address has four numbers of at most 255: `10.0.0.1`")
     })
@@ -142,7 +142,7 @@ fn underscore(host: &Host) -> Option<Diagnostic> {
 fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
     let mut last = None;
     let (before, host) = hosts.iter().find_map(|host| {
-        let this = numbered(&host.name).map(|number| (host, number));
+        let this = split_number(&host.name).map(|number| (host, number));
         match (std::mem::replace(&mut last, this), this) {
             (Some((before, (left, high))), Some((host, (right, low)))) => {
                 (left == right && low < high).then_some((before, host))
@@ -161,7 +161,7 @@ fn out_of_order(hosts: &[Host]) -> Option<Diagnostic> {
 }
 
 /// Splits a name before its last number: `node`, 12.
-fn numbered(name: &HostName) -> Option<(&str, u64)> {
+fn split_number(name: &HostName) -> Option<(&str, u64)> {
     let name = name.as_str();
     let last = name.bytes().rposition(|byte| !byte.is_ascii_digit())?;
     let (prefix, number) = name.split_at(last + 1);

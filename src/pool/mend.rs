@@ -10,7 +10,7 @@ const ROUNDS_MAX: usize = 8;
 
 /// The result of fixing a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mended {
+pub struct FixedHostfile {
     /// The text after the fixes, parsed again.
     pub reading: Reading,
     /// Number of changes that were made.
@@ -18,8 +18,8 @@ pub struct Mended {
 }
 
 /// Applies the certain suggestions of a text, and those of the result, until none is left.
-pub fn mend(reading: Reading, options: ReadOptions) -> Mended {
-    let mut fixed = Mended { reading, changes: 0 };
+pub fn fix(reading: Reading, options: ReadOptions) -> FixedHostfile {
+    let mut fixed = FixedHostfile { reading, changes: 0 };
     for _ in 0..ROUNDS_MAX {
         let source = &fixed.reading.findings.source;
         let (text, changes) = apply(&source.text, certain_changes(&fixed.reading.findings));
@@ -69,7 +69,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expect: &str) {
         let options = ReadOptions::default();
-        let fixed = mend(read_any("hosts", text.as_bytes(), options), options);
+        let fixed = fix(read_any("hosts", text.as_bytes(), options), options);
         assert_eq!(fixed.reading.findings.source.text, expect);
         assert_eq!(fixed.changes == 0, text == expect);
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn fix_changes_no_file_that_is_not_text() {
         let options = ReadOptions::default();
-        let fixed = mend(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
+        let fixed = fix(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
         assert_eq!(fixed.changes, 0);
         assert!(0 < fixed.reading.findings.count(Severity::Error));
     }

@@ -19,11 +19,11 @@ pub fn read(name: &str, bytes: &[u8]) -> (Hostfile, Findings) {
         return (Hostfile::new(Vec::new()), Findings { source, diagnostics });
     }
     let (hostfile, found) = parse(&source);
-    (hostfile, in_order(source, diagnostics, found))
+    (hostfile, merge_in_order(source, diagnostics, found))
 }
 
 /// Merges the problems of the bytes and of the text, in the order of the text.
-pub(super) fn in_order(
+pub(super) fn merge_in_order(
     source: Source,
     mut diagnostics: Vec<Diagnostic>,
     found: Vec<Diagnostic>,
@@ -44,26 +44,26 @@ pub fn parse(source: &Source) -> (Hostfile, Vec<Diagnostic>) {
 
 /// The same, into a reader of the caller.
 pub(super) fn parse_deepspeed(source: &Source, reader: &mut Reader) {
-    each_line(source, LINE_BYTES_MAX, reader, |reader, position, line| {
+    for_each_line(source, LINE_BYTES_MAX, reader, |reader, position, line| {
         if let Some(parsed) = parse_line(line, position.span.start) {
-            reader.take(position, parsed, RepeatedHost::Refused);
+            reader.add_line(position, parsed, RepeatedHost::Error);
         }
     });
 }
 
 /// Visits the lines until there are too many hosts; a line above the limit is reported and not
 /// visited.
-pub(super) fn each_line(
+pub(super) fn for_each_line(
     source: &Source,
     bytes_max: usize,
     reader: &mut Reader,
     mut read: impl FnMut(&mut Reader, LinePosition, &str),
 ) {
-    reader.expect(source.text.bytes().filter(|byte| *byte == b'\n').count());
+    reader.reserve(source.text.bytes().filter(|byte| *byte == b'\n').count());
     for (number, line, start) in lines(&source.text) {
         let position = LinePosition { line: number, span: Span::new(start, start + line.len()) };
         if bytes_max < line.len() {
-            reader.refuse(line_too_long(position.span, bytes_max));
+            reader.add_problem(line_too_long(position.span, bytes_max));
         } else {
             read(reader, position, line);
         }

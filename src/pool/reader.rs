@@ -6,7 +6,7 @@ use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
 
 use super::codes;
 use super::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
-use super::kept::{Kept, Key, Spelling, UnusableHost};
+use super::kept::{HostLookup, HostTable, Spelling, UnusableHost};
 use super::line::HostLine;
 
 /// Limit of the hosts of a file; reading stops there.
@@ -25,15 +25,15 @@ pub(super) struct LinePosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatedHost {
     /// An error.
-    Refused,
+    Error,
     /// The slots are added.
-    Added,
+    AddSlots,
 }
 
 /// Collector of hosts and problems, for any dialect.
 #[derive(Default)]
 pub(super) struct Reader {
-    kept: Kept,
+    table: HostTable,
     pub(super) problems: Vec<Diagnostic>,
     /// Number of hosts in the text, valid or not.
     entries: usize,
@@ -51,8 +51,8 @@ impl Reader {
     }
 
     /// Reserves space for that many expected hosts; the limit still applies.
-    pub(super) fn expect(&mut self, hosts: usize) {
-        self.kept.reserve(hosts.min(HOSTS_MAX - self.entries.min(HOSTS_MAX)));
+    pub(super) fn reserve(&mut self, hosts: usize) {
+        self.table.reserve(hosts.min(HOSTS_MAX - self.entries.min(HOSTS_MAX)));
     }
 
     /// Slots of hosts without a slot count.
@@ -61,7 +61,7 @@ impl Reader {
     }
 
     /// Adds the host of a parsed line.
-    pub(super) fn take(
+    pub(super) fn add_line(
         &mut self,
         LinePosition { line, span: line_span }: LinePosition,
         mut parsed: HostLine,
@@ -70,8 +70,8 @@ impl Reader {
         if self.is_full {
             return;
         }
-        self.fill_in_slots(&mut parsed);
-        if repeats == RepeatedHost::Added && self.add(&mut parsed) {
+        self.apply_default_slots(&mut parsed);
+        if repeats == RepeatedHost::AddSlots && self.add_slots(&mut parsed) {
             self.problems.append(&mut parsed.problems);
             return;
         }
@@ -86,8 +86,8 @@ impl Reader {
         // The name is the first word, so its problem is placed before the other problems of the
         // line.
         let Some((name, span)) = host else { return self.problems.append(&mut problems) };
-        let key = self.kept.key(&name);
-        let repeated = self.repeated(&key, &name, user.as_ref(), span);
+        let key = self.table.look_up(&name);
+        let repeated = self.check_repeated(&key, &name, user.as_ref(), span);
         let is_duplicate =
             repeated.as_ref().is_some_and(|problem| problem.severity == Severity::Error);
         self.problems.extend(repeated);
@@ -95,14 +95,14 @@ impl Reader {
         match slots.filter(|_| is_usable) {
             _ if is_duplicate => {}
             Some(slots) => {
-                self.kept.keep(&key, Host { name, user, slots, max_slots, line, span });
+                self.table.insert(&key, Host { name, user, slots, max_slots, line, span });
             }
-            None => self.kept.refuse(&key, UnusableHost { name, user, span }),
+            None => self.table.insert_unusable(&key, UnusableHost { name, user, span }),
         }
     }
 
     /// Adds the problem of a line without a usable host.
-    pub(super) fn refuse(&mut self, problem: Diagnostic) {
+    pub(super) fn add_problem(&mut self, problem: Diagnostic) {
         if self.is_full {
             return;
         }
@@ -120,8 +120,8 @@ impl Reader {
     }
 
     /// Removes the hosts with these spans, which are sorted.
-    pub(super) fn drop_hosts(&mut self, spans: &[Span]) {
-        self.kept.hosts.retain(|host| spans.binary_search(&host.span).is_err());
+    pub(super) fn remove_hosts(&mut self, spans: &[Span]) {
+        self.table.hosts.retain(|host| spans.binary_search(&host.span).is_err());
     }
 
     /// The hosts, and the problems in the order of the text.
@@ -129,11 +129,11 @@ impl Reader {
         if self.entries == 0 {
             self.problems.push(no_host(source));
         }
-        (Hostfile::new(self.kept.hosts), self.problems)
+        (Hostfile::new(self.table.hosts), self.problems)
     }
 
     /// Uses the count of `--slots` for a line without one, and removes the error for it.
-    fn fill_in_slots(&self, parsed: &mut HostLine) {
+    fn apply_default_slots(&self, parsed: &mut HostLine) {
         let is_missing = |problem: &Diagnostic| {
             problem.code == codes::MISSING_SLOTS && problem.suggestion.is_none()
         };
@@ -147,15 +147,15 @@ impl Reader {
     }
 
     /// Adds the slots of a line to its host; `false` when the host is new.
-    fn add(&mut self, parsed: &mut HostLine) -> bool {
+    fn add_slots(&mut self, parsed: &mut HostLine) -> bool {
         let (Some((name, span)), Some(slots)) = (&parsed.host, parsed.slots) else { return false };
-        let key = self.kept.key(name);
-        let same = self.kept.same(&key).filter(|same| same.user == parsed.user.as_ref());
+        let key = self.table.look_up(name);
+        let same = self.table.same_spelling(&key).filter(|same| same.user == parsed.user.as_ref());
         let Some((index, first)) = same.and_then(|same| Some((same.host?, same.span))) else {
             return false;
         };
-        let is_last = index + 1 == self.kept.hosts.len();
-        let host = &mut self.kept.hosts[index];
+        let is_last = index + 1 == self.table.hosts.len();
+        let host = &mut self.table.hosts[index];
         let sum = host.slots.get() + slots.get();
         let Some(sum) = SlotCount::new(sum) else {
             let message = format!("slots of `{name}` add up to more than the limit {SLOTS_MAX}");
@@ -178,15 +178,15 @@ impl Reader {
         true
     }
 
-    fn repeated(
+    fn check_repeated(
         &self,
-        key: &Key,
+        key: &HostLookup,
         name: &HostName,
         user: Option<&UserName>,
         span: Span,
     ) -> Option<Diagnostic> {
-        let first = self.kept.first(key)?;
-        Some(match self.kept.same(key) {
+        let first = self.table.first_spelling(key)?;
+        Some(match self.table.same_spelling(key) {
             Some(same) => listed_twice(name, user, span, &same),
             None => same_machine(name, span, &first),
         })

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
-use super::counts::parse_first;
-use super::filter::{Filter, Which, parse_filter};
+use super::counts::parse_counts;
+use super::filter::{Filter, SlotFilter, parse_filter};
 use super::hosts::Pool;
 use super::selector::python_int;
 
@@ -74,7 +74,7 @@ impl Selection {
                 let (filter, findings) = parse_filter(pool, "--exclude", text);
                 (Self::Exclude(filter), vec![findings])
             }
-            Flags::First { nodes, slots } => parse_first(pool, nodes, slots),
+            Flags::First { nodes, slots } => parse_counts(pool, nodes, slots),
         };
         if findings.iter().any(Findings::has_errors) {
             return Err(findings);
@@ -109,15 +109,15 @@ impl Selection {
             }
             Self::Include(filter) => match filter.get(host) {
                 None => Vec::new(),
-                Some(Which::All) => slots.to_vec(),
-                Some(Which::Slots(named)) => {
+                Some(SlotFilter::All) => slots.to_vec(),
+                Some(SlotFilter::Slots(named)) => {
                     named.iter().copied().filter(|slot| slots.contains(slot)).collect()
                 }
             },
             Self::Exclude(filter) => match filter.get(host) {
                 None => slots.to_vec(),
-                Some(Which::All) => Vec::new(),
-                Some(Which::Slots(named)) => {
+                Some(SlotFilter::All) => Vec::new(),
+                Some(SlotFilter::Slots(named)) => {
                     slots.iter().copied().filter(|slot| !named.contains(slot)).collect()
                 }
             },
@@ -135,9 +135,10 @@ enum Flags<'a> {
 
 impl<'a> Flags<'a> {
     fn new(args: &'a SelectorArgs) -> Result<Self, Vec<Findings>> {
-        let (include, exclude) = (given(args.include.as_ref()), given(args.exclude.as_ref()));
+        let (include, exclude) =
+            (non_empty(args.include.as_ref()), non_empty(args.exclude.as_ref()));
         let (nodes, slots) =
-            (count_given(args.num_nodes.as_ref()), count_given(args.num_gpus.as_ref()));
+            (explicit_count(args.num_nodes.as_ref()), explicit_count(args.num_gpus.as_ref()));
         let filter =
             include.map(|text| ("--include", text)).or(exclude.map(|text| ("--exclude", text)));
         let count =
@@ -157,17 +158,17 @@ impl<'a> Flags<'a> {
     }
 }
 
-fn given(text: Option<&String>) -> Option<&str> {
+fn non_empty(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 /// A count flag, unless it is DeepSpeed's default, which wrappers pass on unchanged.
-fn count_given(text: Option<&String>) -> Option<&str> {
-    given(text).filter(|text| python_int(text) != Some(-1))
+fn explicit_count(text: Option<&String>) -> Option<&str> {
+    non_empty(text).filter(|text| python_int(text) != Some(-1))
 }
 
 /// The flags as they were typed, with the positions of their names.
-fn typed(left: (&str, &str), right: (&str, &str)) -> (Source, Span, Span) {
+fn command_line(left: (&str, &str), right: (&str, &str)) -> (Source, Span, Span) {
     let first = format!("{} {}", left.0, left.1);
     let text = format!("{first} {} {}", right.0, right.1);
     let right_at = first.len() + 1;
@@ -176,7 +177,7 @@ fn typed(left: (&str, &str), right: (&str, &str)) -> (Source, Span, Span) {
 }
 
 fn both_filters(include: &str, exclude: &str) -> Findings {
-    let (source, first, second) = typed(("--include", include), ("--exclude", exclude));
+    let (source, first, second) = command_line(("--include", include), ("--exclude", exclude));
     let problem = Diagnostic::error(
         codes::BOTH_FILTERS,
         second,
@@ -188,7 +189,7 @@ fn both_filters(include: &str, exclude: &str) -> Findings {
 }
 
 fn filter_and_count(filter: (&str, &str), count: (&str, &str)) -> Findings {
-    let (source, first, second) = typed(filter, count);
+    let (source, first, second) = command_line(filter, count);
     let message = format!("{} and {} cannot be combined", filter.0, count.0);
     let problem = Diagnostic::error(codes::FILTER_AND_COUNT, second, message)
         .related(first, "")
@@ -197,7 +198,7 @@ fn filter_and_count(filter: (&str, &str), count: (&str, &str)) -> Findings {
 }
 
 fn nothing_left(args: &SelectorArgs) -> Findings {
-    let (flag, text) = match (given(args.include.as_ref()), given(args.exclude.as_ref())) {
+    let (flag, text) = match (non_empty(args.include.as_ref()), non_empty(args.exclude.as_ref())) {
         (Some(text), _) => ("--include", text),
         (None, Some(text)) => ("--exclude", text),
         (None, None) => ("hosts", ""),

@@ -14,10 +14,10 @@ pub(super) struct HostSettings {
     slots_at: Option<Span>,
     /// Whether a word was meant as a slot count, even if it is invalid: then no missing count is
     /// reported.
-    slots_meant: bool,
+    slots_intended: bool,
     /// Number of words of the line that give slots in any spelling: if there are two, neither is
     /// corrected.
-    sayings: usize,
+    slots_words: usize,
 }
 
 impl HostSettings {
@@ -28,9 +28,10 @@ impl HostSettings {
         mut rest: &[HostToken<'_>],
         out: &mut HostLine,
     ) {
-        self.sayings = rest.iter().filter(|word| says_slots(**word)).count();
+        self.slots_words = rest.iter().filter(|word| is_slots_word(**word)).count();
         while let Some((&word, after)) = rest.split_first() {
-            let word_count = self.spaced(word, after, out).or_else(|| self.setting(word, out));
+            let word_count =
+                self.parse_spaced(word, after, out).or_else(|| self.parse_setting(word, out));
             let Some(word_count) = word_count else {
                 self.unexpected(word, rest, out);
                 break;
@@ -39,13 +40,13 @@ impl HostSettings {
         }
         // The help for a line of Slurm or MPICH shows the whole line already.
         let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
-        if !self.slots_meant && !is_explained {
+        if !self.slots_intended && !is_explained {
             out.problems.push(missing_slots(first));
         }
     }
 
     /// Parses `slots = 4`, `slots= 4` or `slots =4`; returns the number of words.
-    fn spaced(
+    fn parse_spaced(
         &mut self,
         word: HostToken<'_>,
         after: &[HostToken<'_>],
@@ -65,29 +66,29 @@ impl HostSettings {
                 .help(format!("write `slots={}`", value.text.escape_debug()))
                 .suggest(whole, format!("slots={}", value.text)),
         );
-        self.count(word.span, value, out);
+        self.parse_slots(word.span, value, out);
         Some(word_count)
     }
 
     /// Parses `key=value`, or a key without its sign.
-    fn setting(&mut self, word: HostToken<'_>, out: &mut HostLine) -> Option<usize> {
-        if word.is_spoilt() {
-            self.slots_meant = true;
+    fn parse_setting(&mut self, word: HostToken<'_>, out: &mut HostLine) -> Option<usize> {
+        if word.has_control_byte() {
+            self.slots_intended = true;
             return Some(1);
         }
         let at = word.text.find(['=', ':']).filter(|at| 0 < *at)?;
         let (key, value) = (word.part(0, at), word.part(at + 1, word.text.len()));
         let is_equals = word.text[at..].starts_with('=');
         match key.text {
-            "slots" if is_equals => self.count(word.span, value, out),
+            "slots" if is_equals => self.parse_slots(word.span, value, out),
             "max_slots" | "max-slots" if is_equals => out.problems.push(self.max_slots(word)),
             _ => out.problems.push(self.unknown_key(word, key, is_equals)?),
         }
         Some(1)
     }
 
-    fn count(&mut self, span: Span, value: HostToken<'_>, out: &mut HostLine) {
-        self.slots_meant = true;
+    fn parse_slots(&mut self, span: Span, value: HostToken<'_>, out: &mut HostLine) {
+        self.slots_intended = true;
         if let Some(first) = self.slots_at {
             out.problems.push(
                 Diagnostic::error(codes::SLOTS_TWICE, span, "`slots` given twice")
@@ -135,9 +136,9 @@ impl HostSettings {
         };
         let problem =
             Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
-        self.slots_meant |= slots_word.is_some();
+        self.slots_intended |= slots_word.is_some();
         let sign = Span::new(key.span.start, key.span.end + 1);
-        Some(match (slots_word, self.sayings) {
+        Some(match (slots_word, self.slots_words) {
             (Some(SlotsWord::Mistyped), 1) => {
                 problem.help("did you mean `slots`?").suggest(sign, "slots=")
             }
@@ -151,9 +152,9 @@ impl HostSettings {
     /// Reports a word that is no setting: the rest of the line is not parsed.
     fn unexpected(&mut self, word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
         let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number && !self.slots_meant {
-            self.slots_meant = true;
-            out.problems.push(number_alone(word, self.sayings));
+        if is_number && !self.slots_intended {
+            self.slots_intended = true;
+            out.problems.push(number_without_key(word, self.slots_words));
             return;
         }
         let last = rest.last().map_or(word.span, |last| last.span);
@@ -169,12 +170,12 @@ impl HostSettings {
             }
             None => problem.label("expected `slots=N`").help("write `slots=N` after the host name"),
         });
-        self.slots_meant = true;
+        self.slots_intended = true;
     }
 }
 
 /// The error for a number instead of `slots=`; the line may also have a `slots=` after it.
-fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
+fn number_without_key(word: HostToken<'_>, sayings: usize) -> Diagnostic {
     if 0 < sayings {
         let message = format!("unexpected `{}` before `slots`", word.text);
         return Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
@@ -188,7 +189,7 @@ fn number_alone(word: HostToken<'_>, sayings: usize) -> Diagnostic {
 }
 
 /// Whether a word gives slots: `slots=4`, `slots`, `lots=4`.
-fn says_slots(word: HostToken<'_>) -> bool {
+fn is_slots_word(word: HostToken<'_>) -> bool {
     let key = word.text.split(['=', ':']).next().unwrap_or_default();
     key == "slots" || key.len() < word.text.len() && slots_word(key).is_some()
 }
@@ -202,7 +203,7 @@ enum SlotsWord {
 }
 
 /// Whether a word is a key of a line rather than a host.
-pub(super) fn names_slots(word: &str) -> bool {
+pub(super) fn is_slots_key(word: &str) -> bool {
     slots_word(word).is_some() || matches!(word, "max_slots" | "max-slots")
 }
 

@@ -37,13 +37,13 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
         return Err(findings(json, vec![problem.help(HELP)]));
     }
     let Object(entries) = serde_json::from_str(&json).map_err(|error| not_json(&json, &error))?;
-    let mut reading = Reading { json: &json, diagnostics: Vec::new() };
+    let mut reading = WorldReader { json: &json, diagnostics: Vec::new() };
     let mut world = World::new();
     let mut names = HashSet::new();
     match entries.len() {
-        0 => reading.whole("world info has no host"),
+        0 => reading.add_error("world info has no host"),
         hosts if HOSTS_MAX < hosts => {
-            reading.whole(&format!("{hosts} hosts exceed the limit {HOSTS_MAX}"));
+            reading.add_error(&format!("{hosts} hosts exceed the limit {HOSTS_MAX}"));
             let diagnostics = reading.diagnostics;
             return Err(findings(json, diagnostics));
         }
@@ -51,7 +51,7 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     }
     for (name, value) in &entries {
         if !names.insert(name) {
-            reading.refuse(name, format!("host `{}` is listed twice", name.escape_debug()));
+            reading.add_host_error(name, format!("host `{}` is listed twice", name.escape_debug()));
             continue;
         }
         let (host, slots) = (reading.host(name), reading.slots(name, value));
@@ -114,19 +114,19 @@ fn findings(text: String, diagnostics: Vec<Diagnostic>) -> Findings {
     Findings { source: Source { name: NAME.to_owned(), text }, diagnostics }
 }
 
-struct Reading<'a> {
+struct WorldReader<'a> {
     json: &'a str,
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Reading<'_> {
+impl WorldReader<'_> {
     /// Reads the name of a host, without a user: the world info is not used to log in.
     fn host(&mut self, name: &str) -> Option<HostName> {
         let bare = name.rsplit_once('@').map_or(name, |(_, host)| host);
         match HostName::parse(bare) {
             Ok(host) => Some(host),
             Err(error) => {
-                self.refuse(name, error.to_string());
+                self.add_host_error(name, error.to_string());
                 None
             }
         }
@@ -137,14 +137,17 @@ impl Reading<'_> {
     fn slots(&mut self, name: &str, value: &Value) -> Option<Vec<Slot>> {
         let shown = name.escape_debug().to_string();
         let Value::Array(items) = value else {
-            self.refuse(
+            self.add_host_error(
                 name,
                 format!("`{shown}`: expected a list of slots, found {}", kind(value)),
             );
             return None;
         };
         if items.is_empty() {
-            self.refuse(name, format!("`{shown}` has no slot; every node needs at least one slot"));
+            self.add_host_error(
+                name,
+                format!("`{shown}` has no slot; every node needs at least one slot"),
+            );
             return None;
         }
         let mut slots: Vec<Slot> = Vec::new();
@@ -158,21 +161,21 @@ impl Reading<'_> {
                 Some(slot) => format!("slot {slot} is listed twice"),
                 None => format!("expected a slot, found {}", kind(item)),
             };
-            self.refuse(name, format!("`{shown}`[{index}]: {problem}"));
+            self.add_host_error(name, format!("`{shown}`[{index}]: {problem}"));
             return None;
         }
         Some(slots)
     }
 
     /// Reports a problem of a host; the span is its name, where the text contains it literally.
-    fn refuse(&mut self, name: &str, message: String) {
+    fn add_host_error(&mut self, name: &str, message: String) {
         let quoted = format!("\"{name}\"");
         let span = self.json.rfind(&quoted).map(|at| Span::new(at, at + quoted.len()));
         let problem = Diagnostic::whole(codes::WORLD_NOT_HOSTS, message).help(HELP);
         self.diagnostics.push(Diagnostic { span, ..problem });
     }
 
-    fn whole(&mut self, message: &str) {
+    fn add_error(&mut self, message: &str) {
         let problem = Diagnostic::error(
             codes::WORLD_NOT_HOSTS,
             Span::new(0, self.json.len().min(1)),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::os::errand::hangs;
+use crate::os::errand::timeout_error;
 
 /// Runner of file I/O for one file system, one operation at a time.
 #[derive(Clone, Debug, Default)]
@@ -19,13 +19,13 @@ pub(super) struct Disk {
 impl Disk {
     /// Runs an operation and returns its result. If it has not finished within the limit, it is
     /// left running; until it finishes, further operations fail at once.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn run<T: Send + 'static>(
         &self,
         limit: Duration,
         operation: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         if self.is_busy.swap(true, Ordering::Acquire) {
-            return Err(hangs());
+            return Err(timeout_error());
         }
         let (sender, receiver) = mpsc::channel();
         let is_busy = Arc::clone(&self.is_busy);
@@ -38,7 +38,7 @@ impl Disk {
             self.is_busy.store(false, Ordering::Release);
             return Err(error);
         }
-        receiver.recv_timeout(limit).unwrap_or_else(|_| Err(hangs()))
+        receiver.recv_timeout(limit).unwrap_or_else(|_| Err(timeout_error()))
     }
 }
 
@@ -49,22 +49,22 @@ mod tests {
     #[test]
     fn hung_disk_is_skipped_until_it_responds() {
         let (disk, limit) = (Disk::default(), Duration::from_secs(60));
-        assert_eq!(disk.ask(limit, || Ok(1)).expect("the disk responds"), 1);
+        assert_eq!(disk.run(limit, || Ok(1)).expect("the disk responds"), 1);
         let (go, gate) = mpsc::channel::<()>();
         let (sender, resumed) = mpsc::channel();
-        let hung = disk.ask(Duration::from_millis(1), move || {
+        let hung = disk.run(Duration::from_millis(1), move || {
             let _ = gate.recv();
             let _ = sender.send(());
             Ok(())
         });
         assert_eq!(hung.expect_err("the operation hangs").kind(), io::ErrorKind::TimedOut);
         // This operation fails at once, although its limit is long.
-        assert!(disk.ask(limit, || Ok(())).is_err());
+        assert!(disk.run(limit, || Ok(())).is_err());
         drop(go);
         resumed.recv().expect("the operation resumes");
         while disk.is_busy.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        assert_eq!(disk.ask(limit, || Ok(2)).expect("the disk responds"), 2);
+        assert_eq!(disk.run(limit, || Ok(2)).expect("the disk responds"), 2);
     }
 }

@@ -9,12 +9,12 @@
 //! * draws a row below it twice without leaving it,
 //! * ended it with a line feed, and the row below it too, and has never moved the cursor up,
 //! * ended it with a line feed, wrote it without any control, and has never moved the cursor up,
-//! * moved on below it and then wrote nothing for a while ([`Emulator::settle`]).
+//! * moved on below it and then wrote nothing for a while ([`Emulator::finalize_idle_rows`]).
 
 use anstyle::Style;
 use memchr::{memchr2_iter, memchr3_iter};
 
-use super::text_row::{TextRow, push_style, styled};
+use super::text_row::{TextRow, apply_sgr, push_style};
 
 /// Most rows that are held; if a program draws more, the topmost rows become lines.
 pub(super) const ROWS_MAX: usize = 64;
@@ -44,15 +44,15 @@ pub(super) struct Emulator {
     row: usize,
     column: usize,
     style: Style,
-    visit: Visit,
+    row_visit: RowVisit,
     /// Bytes at the end of the newest piece that are incomplete without those that follow.
-    unread: Vec<u8>,
+    incomplete_bytes: Vec<u8>,
     /// Whether the program returns to rows above its cursor.
     moves_up: bool,
     /// Lines since the cursor last moved up.
     plain_rows: usize,
     /// Whether the program moved the cursor above the topmost row.
-    was_stopped_at_top: bool,
+    has_hit_top: bool,
 }
 
 #[derive(Default)]
@@ -62,20 +62,20 @@ struct Row {
     is_redrawn: bool,
     /// Whether a line feed ended it after the newest text.
     is_ended: bool,
-    /// The text that [`Emulator::newest_change`] returned last.
+    /// The text that [`Emulator::take_changed_bar`] returned last.
     reported: Option<Vec<u8>>,
 }
 
 /// Events since the cursor entered its row.
 #[derive(Default)]
-struct Visit {
-    came_up: bool,
+struct RowVisit {
+    came_from_below: bool,
     /// Whether text was written.
-    wrote: bool,
+    has_written: bool,
     /// Whether a carriage return was the newest control.
-    returned: bool,
+    has_returned: bool,
     /// Number of times that text was written after a carriage return.
-    drawn: u32,
+    draw_count: u32,
 }
 
 /// Position of the first control that makes a row redrawable: a carriage return that does not end a
@@ -136,11 +136,11 @@ impl Emulator {
     /// Reads bytes and adds the lines that became final to `done`. Returns how many bytes were
     /// read: it stops after a line feed if nothing can be redrawn any more.
     pub(super) fn feed(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
-        if self.unread.is_empty() {
+        if self.incomplete_bytes.is_empty() {
             return self.read(bytes, done);
         }
-        let before = self.unread.len();
-        let joined = [&std::mem::take(&mut self.unread), bytes].concat();
+        let before = self.incomplete_bytes.len();
+        let joined = [&std::mem::take(&mut self.incomplete_bytes), bytes].concat();
         self.read(&joined, done).saturating_sub(before)
     }
 
@@ -158,10 +158,10 @@ impl Emulator {
                 }
                 ESCAPE => match read_sequence(rest) {
                     Sequence::Known { parameters, action, length } => {
-                        self.obey(action, parameters);
+                        self.apply_sequence(action, parameters);
                         length
                     }
-                    Sequence::Unknown => self.byte(ESCAPE, done),
+                    Sequence::Unknown => self.write_byte(ESCAPE, done),
                     Sequence::Unfinished => break,
                 },
                 b'\r' => {
@@ -174,78 +174,78 @@ impl Emulator {
                     1
                 }
                 b'\t' => {
-                    self.tab(done);
+                    self.write_tab(done);
                     1
                 }
-                byte if byte < b' ' || byte == 0x7f => self.byte(byte, done),
-                _ => match self.text(rest, done) {
+                byte if byte < b' ' || byte == 0x7f => self.write_byte(byte, done),
+                _ => match self.write_first_char(rest, done) {
                     0 => break,
                     read => read,
                 },
             };
             at += read;
         }
-        self.unread = bytes[at..].to_vec();
+        self.incomplete_bytes = bytes[at..].to_vec();
         bytes.len()
     }
 
     /// Writes the first character; returns its bytes, or 0 if it is not complete.
-    fn text(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
+    fn write_first_char(&mut self, bytes: &[u8], done: &mut Vec<FinalLine>) -> usize {
         let length = match bytes[0] {
             ..0x80 => 1,
             0xc2..0xe0 => 2,
             0xe0..0xf0 => 3,
             0xf0..0xf5 => 4,
-            _ => return self.byte(bytes[0], done),
+            _ => return self.write_byte(bytes[0], done),
         };
         let head = &bytes[..length.min(bytes.len())];
         match std::str::from_utf8(head) {
             Ok(text) => {
                 let character = text.chars().next().expect("a string with at least one byte");
-                self.character(character, done);
+                self.write_char(character, done);
                 length
             }
             Err(error) if error.error_len().is_none() => 0,
-            Err(_) => self.byte(bytes[0], done),
+            Err(_) => self.write_byte(bytes[0], done),
         }
     }
 
-    fn character(&mut self, character: char, done: &mut Vec<FinalLine>) {
-        self.begin_to_write(done);
+    fn write_char(&mut self, character: char, done: &mut Vec<FinalLine>) {
+        self.before_write(done);
         self.column = self.rows[self.row].text.put(self.column, character, self.style);
         self.limit_width(done);
     }
 
-    fn byte(&mut self, byte: u8, done: &mut Vec<FinalLine>) -> usize {
-        self.begin_to_write(done);
+    fn write_byte(&mut self, byte: u8, done: &mut Vec<FinalLine>) -> usize {
+        self.before_write(done);
         self.column = self.rows[self.row].text.put_byte(self.column, byte, self.style);
         self.limit_width(done);
         1
     }
 
     /// A tab stays a tab if no text follows it.
-    fn tab(&mut self, done: &mut Vec<FinalLine>) {
+    fn write_tab(&mut self, done: &mut Vec<FinalLine>) {
         const STOP: usize = 8;
         let to = (self.column / STOP + 1) * STOP;
         if self.column < self.rows[self.row].text.width() || self.rows[self.row].is_redrawn {
             self.column = to;
             return;
         }
-        self.byte(b'\t', done);
+        self.write_byte(b'\t', done);
     }
 
-    fn begin_to_write(&mut self, done: &mut Vec<FinalLine>) {
-        let begins = self.visit.returned || !self.visit.wrote;
+    fn before_write(&mut self, done: &mut Vec<FinalLine>) {
+        let begins = self.row_visit.has_returned || !self.row_visit.has_written;
         let row = &mut self.rows[self.row];
         row.is_ended = false;
-        if std::mem::take(&mut self.visit.returned) {
-            self.visit.drawn += 1;
+        if std::mem::take(&mut self.row_visit.has_returned) {
+            self.row_visit.draw_count += 1;
             row.is_redrawn = true;
         }
-        let came_up = self.visit.came_up && !self.visit.wrote;
-        self.visit.wrote = true;
-        if begins && (came_up || 2 <= self.visit.drawn) {
-            self.release(self.row, done);
+        let came_up = self.row_visit.came_from_below && !self.row_visit.has_written;
+        self.row_visit.has_written = true;
+        if begins && (came_up || 2 <= self.row_visit.draw_count) {
+            self.finalize_above(self.row, done);
         }
     }
 
@@ -254,7 +254,7 @@ impl Emulator {
         if self.column < COLUMNS_MAX {
             return;
         }
-        self.release(self.row, done);
+        self.finalize_above(self.row, done);
         let row = std::mem::take(&mut self.rows[0]);
         done.push(FinalLine { text: row.text.to_bytes(), continues: true });
         self.column = 0;
@@ -262,26 +262,26 @@ impl Emulator {
 
     fn carriage_return(&mut self) {
         self.column = 0;
-        self.visit.returned = true;
+        self.row_visit.has_returned = true;
     }
 
     fn line_feed(&mut self, done: &mut Vec<FinalLine>) {
         let is_last = self.row + 1 == self.rows.len();
         let row = &mut self.rows[self.row];
-        row.is_ended = self.visit.wrote || !row.is_redrawn;
-        let (is_plain, wrote) = (is_last && !row.is_redrawn, self.visit.wrote);
+        row.is_ended = self.row_visit.has_written || !row.is_redrawn;
+        let (is_plain, wrote) = (is_last && !row.is_redrawn, self.row_visit.has_written);
         let is_final = is_plain && !self.moves_up;
-        let is_top = self.visit.came_up && !wrote;
+        let is_top = self.row_visit.came_from_below && !wrote;
         if is_last {
             self.rows.push(Row::default());
         }
         if is_top {
-            self.release(self.row, done);
+            self.finalize_above(self.row, done);
         }
-        self.enter(self.row + 1, false);
+        self.enter_row(self.row + 1, false);
         self.column = 0;
         if is_final {
-            self.release(self.row, done);
+            self.finalize_above(self.row, done);
             return;
         }
         self.plain_rows += usize::from(is_last && wrote);
@@ -291,22 +291,22 @@ impl Emulator {
         if wrote && !self.moves_up {
             // The row that has just ended may be the first of several bars; the rows above it are
             // not.
-            self.release(self.row - 1, done);
+            self.finalize_above(self.row - 1, done);
         }
         let surplus = self.rows.len().saturating_sub(ROWS_MAX).min(self.row);
-        self.release(surplus, done);
+        self.finalize_above(surplus, done);
     }
 
-    fn enter(&mut self, row: usize, came_up: bool) {
+    fn enter_row(&mut self, row: usize, came_up: bool) {
         self.row = row;
-        self.visit = Visit { came_up, ..Visit::default() };
+        self.row_visit = RowVisit { came_from_below: came_up, ..RowVisit::default() };
     }
 
-    fn obey(&mut self, action: u8, parameters: &[u8]) {
+    fn apply_sequence(&mut self, action: u8, parameters: &[u8]) {
         let number = std::str::from_utf8(parameters).ok().and_then(|text| text.parse().ok());
         let count = number.unwrap_or(1_usize).max(1);
         match action {
-            b'm' => self.style = styled(self.style, parameters),
+            b'm' => self.style = apply_sgr(self.style, parameters),
             b'A' => self.move_up(count),
             b'F' => {
                 self.move_up(count);
@@ -336,16 +336,16 @@ impl Emulator {
     }
 
     fn move_up(&mut self, count: usize) {
-        self.was_stopped_at_top |= self.row < count;
+        self.has_hit_top |= self.row < count;
         (self.moves_up, self.plain_rows) = (true, 0);
-        self.enter(self.row.saturating_sub(count), true);
+        self.enter_row(self.row.saturating_sub(count), true);
         let row = &mut self.rows[self.row];
         (row.is_redrawn, row.is_ended) = (true, false);
     }
 
     fn move_down(&mut self, count: usize) {
         let last = self.rows.len() - 1;
-        self.enter(self.row.saturating_add(count).min(last), false);
+        self.enter_row(self.row.saturating_add(count).min(last), false);
         self.rows[self.row].is_redrawn = true;
     }
 
@@ -355,33 +355,33 @@ impl Emulator {
             // Compilers and grep erase the rest of a line after they have written it; that is not
             // redrawing.
             0 if row.text.width() <= self.column => return,
-            0 => row.text.cut(self.column),
-            1 => row.text.wipe(self.column + 1),
-            _ => row.text.cut(0),
+            0 => row.text.truncate(self.column),
+            1 => row.text.blank_before(self.column + 1),
+            _ => row.text.truncate(0),
         }
         row.is_redrawn = true;
     }
 
     /// Makes the rows above this one final.
-    fn release(&mut self, row: usize, done: &mut Vec<FinalLine>) {
+    fn finalize_above(&mut self, row: usize, done: &mut Vec<FinalLine>) {
         done.extend(self.rows.drain(..row).filter_map(Row::into_line));
         self.row -= row;
     }
 
     /// Makes the rows above the cursor final, because the program has written nothing for a while.
-    pub(super) fn settle(&mut self, done: &mut Vec<FinalLine>) {
-        self.release(self.row, done);
+    pub(super) fn finalize_idle_rows(&mut self, done: &mut Vec<FinalLine>) {
+        self.finalize_above(self.row, done);
         let is_left = |row: &Row| row.text.is_blank() && (row.is_redrawn || row.text.is_empty());
         if self.rows.iter().all(is_left) {
             self.rows = vec![Row::default()];
-            (self.column, self.visit, self.moves_up) = (0, Visit::default(), false);
+            (self.column, self.row_visit, self.moves_up) = (0, RowVisit::default(), false);
         }
     }
 
     /// Makes all rows final, also one without an end of line.
     pub(super) fn finish(mut self, done: &mut Vec<FinalLine>) {
-        for byte in std::mem::take(&mut self.unread) {
-            self.byte(byte, done);
+        for byte in std::mem::take(&mut self.incomplete_bytes) {
+            self.write_byte(byte, done);
         }
         done.extend(
             self.rows.into_iter().filter(|row| !row.text.is_empty()).filter_map(Row::into_line),
@@ -391,8 +391,8 @@ impl Emulator {
     /// Whether nothing could be redrawn, and nothing has been written.
     pub(super) fn is_idle(&self) -> bool {
         let [row] = &self.rows[..] else { return false };
-        let is_fresh = row.text.is_empty() && !row.is_redrawn && !self.visit.returned;
-        is_fresh && self.unread.is_empty() && !self.moves_up
+        let is_fresh = row.text.is_empty() && !row.is_redrawn && !self.row_visit.has_returned;
+        is_fresh && self.incomplete_bytes.is_empty() && !self.moves_up
     }
 
     /// Escape sequences to print before the next byte if the stream is not emulated any more.
@@ -408,8 +408,8 @@ impl Emulator {
     }
 
     /// Whether the program moved to a row that was final, since the last call.
-    pub(super) fn take_stopped_at_top(&mut self) -> bool {
-        std::mem::take(&mut self.was_stopped_at_top)
+    pub(super) fn take_hit_top(&mut self) -> bool {
+        std::mem::take(&mut self.has_hit_top)
     }
 
     /// The visible rows that may still be redrawn, from the top. A line that is being written
@@ -420,39 +420,40 @@ impl Emulator {
 
     fn bars(&self) -> impl Iterator<Item = (usize, &Row)> {
         let is_bar = |at: usize, row: &Row| {
-            let is_partial_line = at == self.row && !row.is_redrawn && !self.visit.returned;
+            let is_partial_line = at == self.row && !row.is_redrawn && !self.row_visit.has_returned;
             !is_partial_line && !row.text.is_blank()
         };
         self.rows.iter().enumerate().filter(move |(at, row)| is_bar(*at, row))
     }
 
     /// Whether a bar has changed since it was last reported.
-    pub(super) fn has_change(&self) -> bool {
-        self.bars().any(|(_, row)| row.is_news())
+    pub(super) fn has_changed_bar(&self) -> bool {
+        self.bars().any(|(_, row)| row.has_changed())
     }
 
     /// The topmost bar that has changed since it was last reported.
-    pub(super) fn newest_change(&mut self) -> Option<Vec<u8>> {
-        let (at, row) = self.bars().find(|(_, row)| row.is_news())?;
+    pub(super) fn take_changed_bar(&mut self) -> Option<Vec<u8>> {
+        let (at, row) = self.bars().find(|(_, row)| row.has_changed())?;
         let text = row.trimmed();
         self.rows[at].reported = Some(text.clone());
         Some(text)
     }
 
     /// The text of a line that has no end yet and that no control has touched.
-    pub(super) fn begun_line(&self) -> Option<Vec<u8>> {
+    pub(super) fn partial_line(&self) -> Option<Vec<u8>> {
         let row = &self.rows[self.row];
-        let is_partial_line = !row.is_redrawn && !self.visit.returned && self.unread.is_empty();
+        let is_partial_line =
+            !row.is_redrawn && !self.row_visit.has_returned && self.incomplete_bytes.is_empty();
         (is_partial_line && self.rows.len() == 1 && !row.text.is_empty())
             .then(|| row.text.to_bytes())
     }
 
     /// Discards a line that has no end yet.
-    pub(super) fn drop_begun_line(&mut self) {
-        if self.begun_line().is_some() {
+    pub(super) fn discard_partial_line(&mut self) {
+        if self.partial_line().is_some() {
             self.rows[self.row] = Row::default();
             self.column = 0;
-            self.enter(self.row, false);
+            self.enter_row(self.row, false);
         }
     }
 }
@@ -460,7 +461,7 @@ impl Emulator {
 impl Row {
     /// Whether the row has changed since it was last reported. A row that has ended becomes a line
     /// soon, so it is not reported as a bar.
-    fn is_news(&self) -> bool {
+    fn has_changed(&self) -> bool {
         !self.is_ended && self.reported.as_ref().is_none_or(|reported| *reported != self.trimmed())
     }
 
@@ -485,7 +486,7 @@ impl Row {
 }
 
 /// The final screen of a terminal that receives these lines.
-pub(super) fn shown_in_the_end(text: &[u8]) -> Vec<u8> {
+pub(super) fn final_screen(text: &[u8]) -> Vec<u8> {
     let has_controls = memchr2_iter(b'\r', ESCAPE, text).next().is_some();
     if !has_controls {
         return text.to_vec();
@@ -628,7 +629,7 @@ mod tests {
     fn rows_left_alone_become_final() {
         let (mut emulator, mut done) = fed([&b"\r100%\n"[..]]);
         assert!(emulator.holds_rows() && done.is_empty());
-        emulator.settle(&mut done);
+        emulator.finalize_idle_rows(&mut done);
         assert!(emulator.is_idle());
         assert_eq!(texts(done), ["100%"]);
     }
@@ -663,7 +664,7 @@ mod tests {
         #[test]
         fn screen_shows_what_a_terminal_shows(text in WRITTEN) {
             let (mut emulator, mut done) = fed([text.as_bytes()]);
-            if !emulator.take_stopped_at_top() {
+            if !emulator.take_hit_top() {
                 emulator.finish(&mut done);
                 let shown: Vec<_> = done.into_iter().map(|line| strip(&line.text)).collect();
                 let shown: Vec<_> = shown.into_iter().filter(|line| !line.is_empty()).collect();

@@ -16,9 +16,9 @@ use super::rank_log::RankLog;
 use crate::base::{Epoch, Rank, clock};
 use crate::wire::Stream;
 
-/// Most bytes in the queue; each piece counts as [`PIECE_BYTES`] more than it has.
-const WAITING_BYTES_MAX: usize = 8 << 20;
-const PIECE_BYTES: usize = 64;
+/// Most bytes in the queue; each piece counts as [`TASK_OVERHEAD_BYTES`] more than it has.
+const QUEUED_BYTES_MAX: usize = 8 << 20;
+const TASK_OVERHEAD_BYTES: usize = 64;
 /// Time without progress after which senders do not wait for the disk.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Time without progress after which a warning is printed, also if no bytes are lost yet.
@@ -27,27 +27,27 @@ const STALL_WARNING: Duration = Duration::from_secs(5);
 /// Key of a file: of one stream, or of both streams of a rank.
 pub(super) type FileKey = (Rank, Option<Stream>);
 
-/// Handle of the thread. Dropping it does not wait, [`Files::finish`] does.
-pub(super) struct Files {
+/// Handle of the thread. Dropping it does not wait, [`LogWriter::finish`] does.
+pub(super) struct LogWriter {
     shared: Arc<Shared>,
     /// Whether the current stall of the disk was reported.
-    is_told: bool,
+    stall_reported: bool,
 }
 
 type Shared = Monitor<State>;
 
 struct State {
-    waiting: VecDeque<Task>,
-    waiting_bytes: usize,
+    queue: VecDeque<Task>,
+    queued_bytes: usize,
     is_busy: bool,
     /// When the disk last accepted bytes, or had none to write.
-    moved: Instant,
+    last_progress: Instant,
     /// Bytes that were left out of each file and are not yet mentioned in it.
     gaps: BTreeMap<FileKey, u64>,
     /// Number of all bytes that were left out.
-    left_out: u64,
+    omitted_bytes: u64,
     /// Files that exist.
-    made: BTreeMap<FileKey, PathBuf>,
+    created: BTreeMap<FileKey, PathBuf>,
     /// The first write error, until it is reported.
     error: Option<String>,
     /// Whether a write has failed.
@@ -62,27 +62,29 @@ enum Task {
     BeginEpoch(Epoch),
 }
 
-impl Files {
+impl LogWriter {
     /// Starts the thread that owns the files.
     pub(super) fn start(logs: BTreeMap<FileKey, RankLog>) -> Self {
         let state = State {
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
             is_busy: false,
-            moved: clock::now(),
+            last_progress: clock::now(),
             gaps: BTreeMap::new(),
-            left_out: 0,
-            made: BTreeMap::new(),
+            omitted_bytes: 0,
+            created: BTreeMap::new(),
             error: None,
             has_failed: false,
         };
         let shared = Arc::new(Shared::new(state));
         let writer = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("files".to_owned());
-        if let Err(why) = thread.spawn(move || writer.serve(logs)) {
-            shared.lock().fail(format!("cannot start the thread that writes log files: {why}"));
+        if let Err(why) = thread.spawn(move || writer.run(logs)) {
+            shared
+                .lock()
+                .record_error(format!("cannot start the thread that writes log files: {why}"));
         }
-        Self { shared, is_told: false }
+        Self { shared, stall_reported: false }
     }
 
     /// Adds bytes to a file. The first call makes the file, even without bytes.
@@ -90,17 +92,17 @@ impl Files {
         let Some(mut state) = self.shared.wait_for_room() else {
             let mut state = self.shared.lock();
             *state.gaps.entry(file).or_default() += bytes.len() as u64;
-            state.left_out += bytes.len() as u64;
+            state.omitted_bytes += bytes.len() as u64;
             return;
         };
-        state.tell_gap(file);
+        state.queue_gap(file);
         self.shared.add(state, Task::Write(file, bytes));
     }
 
     /// Ends a file.
     pub(super) fn end(&self, file: FileKey) {
         let mut state = self.shared.lock();
-        state.tell_gap(file);
+        state.queue_gap(file);
         self.shared.add(state, Task::End(file));
     }
 
@@ -111,30 +113,30 @@ impl Files {
 
     /// Path of a file that has been made.
     pub(super) fn path(&self, file: FileKey) -> Option<PathBuf> {
-        self.shared.lock().made.get(&file).cloned()
+        self.shared.lock().created.get(&file).cloned()
     }
 
-    /// When [`Self::news`] should be called.
+    /// When [`Self::take_messages`] should be called.
     pub(super) fn due(&self) -> Option<Instant> {
         let state = self.shared.lock();
-        (!state.is_idle() && !self.is_told).then(|| state.moved + STALL_WARNING)
+        (!state.is_idle() && !self.stall_reported).then(|| state.last_progress + STALL_WARNING)
     }
 
     /// Messages about the files, each returned once.
-    pub(super) fn news(&mut self) -> Vec<String> {
+    pub(super) fn take_messages(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
         let mut messages: Vec<_> = state.error.take().into_iter().collect();
-        let idle = clock::now().saturating_duration_since(state.moved);
+        let idle = clock::now().saturating_duration_since(state.last_progress);
         let limit = if state.gaps.is_empty() { STALL_WARNING } else { STALL_LIMIT };
         let is_stalled = !state.is_idle() && limit <= idle;
-        if is_stalled && !self.is_told {
+        if is_stalled && !self.stall_reported {
             messages.push(
                 "cannot write log files (disk not responding); workers continue, and their log files \
                  may be incomplete"
                     .to_owned(),
             );
         }
-        self.is_told = is_stalled;
+        self.stall_reported = is_stalled;
         messages
     }
 
@@ -143,19 +145,20 @@ impl Files {
     pub(super) fn finish(&mut self) -> Vec<String> {
         let mut state = self.shared.lock();
         while !state.is_idle() {
-            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            let remaining =
+                (state.last_progress + STALL_LIMIT).saturating_duration_since(clock::now());
             if remaining.is_zero() {
                 break;
             }
             state = self.shared.wait(state, remaining);
         }
-        let unwritten: usize = state.waiting.iter().map(Task::bytes).sum();
-        state.left_out += unwritten as u64;
-        state.waiting.clear();
-        state.waiting_bytes = 0;
-        let missing = std::mem::take(&mut state.left_out);
+        let unwritten: usize = state.queue.iter().map(Task::bytes).sum();
+        state.omitted_bytes += unwritten as u64;
+        state.queue.clear();
+        state.queued_bytes = 0;
+        let missing = std::mem::take(&mut state.omitted_bytes);
         drop(state);
-        let mut messages = self.news();
+        let mut messages = self.take_messages();
         if 0 < missing {
             messages.push(format!(
                 "{missing} bytes are missing in the log files: the disk did not respond"
@@ -169,8 +172,9 @@ impl Shared {
     /// Waits for room in the queue; `None` if the disk has stalled.
     fn wait_for_room(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
-        while WAITING_BYTES_MAX <= state.waiting_bytes {
-            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+        while QUEUED_BYTES_MAX <= state.queued_bytes {
+            let remaining =
+                (state.last_progress + STALL_LIMIT).saturating_duration_since(clock::now());
             if remaining.is_zero() {
                 return None;
             }
@@ -182,37 +186,37 @@ impl Shared {
     fn add(&self, mut state: MutexGuard<'_, State>, task: Task) {
         // A disk that had nothing to write has not stalled.
         if state.is_idle() {
-            state.moved = clock::now();
+            state.last_progress = clock::now();
         }
-        state.waiting_bytes += task.cost();
-        state.waiting.push_back(task);
+        state.queued_bytes += task.cost();
+        state.queue.push_back(task);
         drop(state);
-        self.ring();
+        self.notify_all();
     }
 
-    fn serve(&self, mut logs: BTreeMap<FileKey, RankLog>) {
+    fn run(&self, mut logs: BTreeMap<FileKey, RankLog>) {
         loop {
             let task = self.next();
             let file = task.file();
             let result = perform(&mut logs, task);
             let mut state = self.lock();
-            (state.is_busy, state.moved) = (false, clock::now());
+            (state.is_busy, state.last_progress) = (false, clock::now());
             if let Some(file) = file {
-                state.note(file, &mut logs, result);
+                state.record_result(file, &mut logs, result);
             } else {
-                state.made.clear();
+                state.created.clear();
             }
             drop(state);
-            self.ring();
+            self.notify_all();
         }
     }
 
     fn next(&self) -> Task {
         let mut state = self.lock();
         loop {
-            if let Some(task) = state.waiting.pop_front() {
-                state.waiting_bytes -= task.cost();
-                (state.is_busy, state.moved) = (true, clock::now());
+            if let Some(task) = state.queue.pop_front() {
+                state.queued_bytes -= task.cost();
+                (state.is_busy, state.last_progress) = (true, clock::now());
                 return task;
             }
             state = self.wait_for_change(state);
@@ -232,7 +236,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
         Task::BeginEpoch(epoch) => {
             // The file of both streams continues in the next epoch.
             let of_epoch = logs.iter_mut().filter(|((_, stream), _)| stream.is_some());
-            of_epoch.for_each(|(_, log)| log.renew(epoch));
+            of_epoch.for_each(|(_, log)| log.begin_epoch(epoch));
             Ok(())
         }
     }
@@ -241,7 +245,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
 impl Task {
     /// Size of the task in the queue.
     fn cost(&self) -> usize {
-        self.bytes() + PIECE_BYTES
+        self.bytes() + TASK_OVERHEAD_BYTES
     }
 
     fn bytes(&self) -> usize {
@@ -261,20 +265,20 @@ impl Task {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && !self.is_busy
+        self.queue.is_empty() && !self.is_busy
     }
 
     /// Queues the mark of a gap before the bytes that follow it.
-    fn tell_gap(&mut self, file: FileKey) {
+    fn queue_gap(&mut self, file: FileKey) {
         if let Some(bytes) = self.gaps.remove(&file) {
             let task = Task::Gap(file, bytes);
-            self.waiting_bytes += task.cost();
-            self.waiting.push_back(task);
+            self.queued_bytes += task.cost();
+            self.queue.push_back(task);
         }
     }
 
     /// Records the result of a task; a file that cannot be written is abandoned.
-    fn note(
+    fn record_result(
         &mut self,
         file: FileKey,
         logs: &mut BTreeMap<FileKey, RankLog>,
@@ -282,19 +286,19 @@ impl State {
     ) {
         let Some(log) = logs.get(&file) else { return };
         match result {
-            Ok(()) if log.is_made() => {
-                self.made.entry(file).or_insert_with(|| log.path().to_owned());
+            Ok(()) if log.is_created() => {
+                self.created.entry(file).or_insert_with(|| log.path().to_owned());
             }
             Ok(()) => {}
             Err(why) => {
-                self.fail(format!("cannot write `{}`: {why}", log.path().display()));
+                self.record_error(format!("cannot write `{}`: {why}", log.path().display()));
                 logs.remove(&file);
             }
         }
     }
 
     /// Keeps only the first error: the others usually have the same reason.
-    fn fail(&mut self, why: String) {
+    fn record_error(&mut self, why: String) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.error = Some(why);
         }
@@ -304,7 +308,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::rank_log::Keep;
+    use crate::report::rank_log::LogRetention;
 
     const FILE: FileKey = (Rank(0), Some(Stream::Stdout));
 
@@ -318,8 +322,8 @@ mod tests {
             Self(directory)
         }
 
-        fn files(&self) -> Files {
-            Files::start([(FILE, RankLog::new(self.path(), Keep::All))].into())
+        fn files(&self) -> LogWriter {
+            LogWriter::start([(FILE, RankLog::new(self.path(), LogRetention::All))].into())
         }
 
         fn path(&self) -> PathBuf {
@@ -363,17 +367,17 @@ mod tests {
         let scratch = Scratch::new("hangs");
         scratch.hang();
         let mut files = scratch.files();
-        for _ in 0..=WAITING_BYTES_MAX >> 20 {
+        for _ in 0..=QUEUED_BYTES_MAX >> 20 {
             files.write(FILE, vec![b'x'; 1 << 20]);
         }
         files.write(FILE, vec![b'x'; 10]);
-        let messages = files.news();
+        let messages = files.take_messages();
         assert!(messages.len() == 1, "{messages:?}");
         assert!(messages[0].contains("disk not responding"), "{messages:?}");
-        assert_eq!(files.news(), [""; 0], "once");
+        assert_eq!(files.take_messages(), [""; 0], "once");
         let messages = files.finish();
         // All bytes except those that the thread is writing.
-        let missing = format!("{} bytes are missing in", WAITING_BYTES_MAX + 10);
+        let missing = format!("{} bytes are missing in", QUEUED_BYTES_MAX + 10);
         let last = messages.last().expect("a message about the missing bytes");
         assert!(last.starts_with(&missing), "{messages:?}");
     }

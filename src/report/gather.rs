@@ -9,17 +9,17 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// Output of one worker to one stream, up to a bound.
 #[derive(Default)]
-pub struct Gathered {
+pub struct GatheredOutput {
     text: Vec<u8>,
-    lost_bytes: u64,
+    dropped_bytes: u64,
 }
 
-impl Gathered {
+impl GatheredOutput {
     /// Keeps as many bytes as fit.
     pub fn push(&mut self, bytes: &[u8]) {
         let kept = bytes.len().min(GATHERED_BYTES_MAX - self.text.len());
         self.text.extend_from_slice(&bytes[..kept]);
-        self.lost_bytes += (bytes.len() - kept) as u64;
+        self.dropped_bytes += (bytes.len() - kept) as u64;
     }
 
     /// The bytes that were kept.
@@ -28,13 +28,13 @@ impl Gathered {
     }
 
     /// Number of bytes that were not kept.
-    pub fn lost_bytes(&self) -> u64 {
-        self.lost_bytes
+    pub fn dropped_bytes(&self) -> u64 {
+        self.dropped_bytes
     }
 }
 
 /// Groups equal items in the order of their first occurrence: folded names, count, item.
-pub fn fold<'a, T: Ord + Clone>(
+pub fn group_equal<'a, T: Ord + Clone>(
     items: impl IntoIterator<Item = (&'a str, T)>,
 ) -> Vec<(String, usize, T)> {
     let mut order: Vec<(T, Vec<&str>)> = Vec::new();
@@ -58,7 +58,7 @@ pub fn show_gathered(outputs: &[(&str, &[u8])]) -> Vec<u8> {
     const RULE: &str = "---------------";
     let non_empty = outputs.iter().filter(|(_, text)| !text.is_empty()).copied();
     let mut out = Vec::new();
-    for (names, count, text) in fold(non_empty) {
+    for (names, count, text) in group_equal(non_empty) {
         let count = if count == 1 { String::new() } else { format!(" ({count})") };
         out.extend_from_slice(format!("{RULE}\n{names}{count}\n{RULE}\n").as_bytes());
         out.extend_from_slice(text);
@@ -85,11 +85,11 @@ mod tests {
 
     #[test]
     fn dropped_bytes_are_counted() {
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredOutput::default();
         for _ in 0..17 {
             gathered.push(&vec![b'x'; 1 << 20]);
         }
         assert_eq!(gathered.text().len(), GATHERED_BYTES_MAX);
-        assert_eq!(gathered.lost_bytes(), 1 << 20);
+        assert_eq!(gathered.dropped_bytes(), 1 << 20);
     }
 }

@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 use memchr::{memchr, memchr_iter, memrchr};
 
 use super::emulator::{COLUMNS_MAX, Emulator, FinalLine, first_control};
-use super::neutral::{push_neutral, unfinished};
+use super::neutral::{escape_control_into, incomplete_suffix_len};
 use super::terminal::Charset;
 
 /// Most bytes of a line; a longer one is shown in parts, each but the last with a mark at its end.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Least time between two lines of a progress bar where it cannot be redrawn.
-const BAR_PAUSE: Duration = Duration::from_secs(10);
+const BAR_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which a row is final if its program has left it and has written nothing below it.
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD_TIME: Duration = Duration::from_secs(1);
 /// The same for a program that returned to such a row.
-const HOLD_MAX: Duration = Duration::from_secs(60);
+const HOLD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time after which a line without an end is shown as it is: it may be a prompt.
 const PROMPT_AFTER: Duration = Duration::from_secs(1);
 
 /// Treatment of control characters in lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dress {
+pub enum ControlChars {
     /// For files and pipes: the bytes are unchanged.
-    Bytes,
+    Raw,
     /// For a terminal: control characters are escaped.
-    Neutral,
+    Escaped,
 }
 
 /// Treatment of rows that are redrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bars {
     /// At intervals, their newest state is shown as a line.
-    NowAndThen,
+    AtIntervals,
     /// They are not shown as lines until they are final; [`LineCutter::bar_rows`] returns their
     /// newest states.
     InStatus,
@@ -44,37 +44,42 @@ pub(super) enum Bars {
 /// Cuts one stream of one worker into lines.
 pub(super) struct LineCutter {
     prefix: Vec<u8>,
-    dress: Dress,
+    control_chars: ControlChars,
     bars: Bars,
     /// Mark at the end of a part of a line that the next part continues.
-    continues: &'static str,
+    continuation_mark: &'static str,
     /// The line that has not ended yet; empty while an emulator reads the stream.
     partial: Vec<u8>,
     /// The rows that can still be redrawn.
-    screen: Option<Box<Emulator>>,
+    emulator: Option<Box<Emulator>>,
     /// When the newest bytes were received.
-    written: Option<Instant>,
+    received_at: Option<Instant>,
     /// How long a row is held after the program left it.
     hold: Duration,
     /// When a progress bar was last shown.
-    bar_shown: Option<Instant>,
+    bar_shown_at: Option<Instant>,
     /// Whether the line without an end is shown as a prompt.
     is_prompt: bool,
 }
 
 impl LineCutter {
     /// Makes a cutter whose lines begin with `prefix`.
-    pub(super) fn new(prefix: Vec<u8>, control_chars: Dress, bars: Bars, charset: Charset) -> Self {
+    pub(super) fn new(
+        prefix: Vec<u8>,
+        control_chars: ControlChars,
+        bars: Bars,
+        charset: Charset,
+    ) -> Self {
         Self {
             prefix,
-            dress: control_chars,
+            control_chars,
             bars,
-            continues: charset.continues(),
+            continuation_mark: charset.continuation(),
             partial: Vec::new(),
-            screen: None,
-            written: None,
-            hold: HOLD,
-            bar_shown: None,
+            emulator: None,
+            received_at: None,
+            hold: HOLD_TIME,
+            bar_shown_at: None,
             is_prompt: false,
         }
     }
@@ -86,7 +91,7 @@ impl LineCutter {
 
     /// The newest states of progress bars for the status area, from the top.
     pub(super) fn bar_rows(&self) -> Vec<Vec<u8>> {
-        match &self.screen {
+        match &self.emulator {
             Some(emulator) if self.bars == Bars::InStatus => emulator.bar_rows().collect(),
             Some(_) | None => Vec::new(),
         }
@@ -94,29 +99,29 @@ impl LineCutter {
 
     /// A line that has had no end for a while and may be a prompt.
     pub(super) fn prompt(&self) -> Option<Vec<u8>> {
-        self.begun_line().filter(|_| self.is_prompt)
+        self.partial_line().filter(|_| self.is_prompt)
     }
 
     /// Ends the prompt: the terminal has echoed the end of what was typed.
     pub(super) fn end_prompt(&mut self) {
         if std::mem::take(&mut self.is_prompt) {
             self.partial.clear();
-            self.screen.iter_mut().for_each(|emulator| emulator.drop_begun_line());
+            self.emulator.iter_mut().for_each(|emulator| emulator.discard_partial_line());
         }
     }
 
-    fn begun_line(&self) -> Option<Vec<u8>> {
-        match &self.screen {
-            Some(emulator) => emulator.begun_line(),
+    fn partial_line(&self) -> Option<Vec<u8>> {
+        match &self.emulator {
+            Some(emulator) => emulator.partial_line(),
             None => (!self.partial.is_empty()).then(|| self.partial.clone()),
         }
     }
 
     /// Appends to `out` every line that `bytes` complete.
     pub(super) fn push(&mut self, now: Instant, mut bytes: &[u8], out: &mut Vec<u8>) {
-        self.written = Some(now);
+        self.received_at = Some(now);
         while !bytes.is_empty() {
-            let read = match &mut self.screen {
+            let read = match &mut self.emulator {
                 Some(emulator) => {
                     let mut done = Vec::new();
                     let read = emulator.feed(bytes, &mut done);
@@ -130,34 +135,34 @@ impl LineCutter {
                     }
                     Some(at) => {
                         self.push_plain(&bytes[..at], out);
-                        self.begin_screen(out);
+                        self.start_emulator(out);
                         at
                     }
                 },
             };
             bytes = &bytes[read..];
         }
-        self.show_change(now, out);
+        self.show_bar_state(now, out);
     }
 
-    fn begin_screen(&mut self, out: &mut Vec<u8>) {
+    fn start_emulator(&mut self, out: &mut Vec<u8>) {
         if COLUMNS_MAX <= self.partial.len() {
             let text = std::mem::take(&mut self.partial);
             self.emit_part(&text, out);
         }
-        self.screen = Some(Box::new(Emulator::new(&self.partial)));
+        self.emulator = Some(Box::new(Emulator::new(&self.partial)));
         self.partial.clear();
     }
 
     fn after_feed(&mut self, done: &[FinalLine], out: &mut Vec<u8>) {
         self.emit_final(done, out);
-        let Some(emulator) = &mut self.screen else { return };
-        if emulator.take_stopped_at_top() {
-            self.hold = (self.hold * 4).min(HOLD_MAX);
+        let Some(emulator) = &mut self.emulator else { return };
+        if emulator.take_hit_top() {
+            self.hold = (self.hold * 4).min(HOLD_TIME_MAX);
         }
         if emulator.is_idle() {
             self.partial = emulator.carried_style();
-            self.screen = None;
+            self.emulator = None;
         }
     }
 
@@ -202,7 +207,10 @@ impl LineCutter {
         let mut start = 0;
         for end in memchr_iter(b'\n', lines) {
             let line = &lines[start..end];
-            if has_returns || LINE_BYTES_MAX < line.len() || self.dress == Dress::Neutral {
+            if has_returns
+                || LINE_BYTES_MAX < line.len()
+                || self.control_chars == ControlChars::Escaped
+            {
                 self.emit_line(line, out);
             } else {
                 out.extend_from_slice(&self.prefix);
@@ -212,18 +220,18 @@ impl LineCutter {
         }
     }
 
-    /// When [`Self::look_again`] should be called if no bytes are pushed before.
+    /// When [`Self::on_timer`] should be called if no bytes are pushed before.
     pub(super) fn due(&self) -> Option<Instant> {
-        let received_at = self.written?;
-        let emulator = self.screen.as_ref();
+        let received_at = self.received_at?;
+        let emulator = self.emulator.as_ref();
         let finalizes =
             emulator.filter(|emulator| emulator.holds_rows()).map(|_| received_at + self.hold);
-        let changed =
-            emulator.filter(|emulator| self.bars == Bars::NowAndThen && emulator.has_change());
-        let shows = changed.and(self.bar_shown).map(|shown| shown + BAR_PAUSE);
+        let changed = emulator
+            .filter(|emulator| self.bars == Bars::AtIntervals && emulator.has_changed_bar());
+        let shows = changed.and(self.bar_shown_at).map(|shown| shown + BAR_INTERVAL);
         let has_prompt = match emulator {
-            _ if self.is_prompt || self.bars == Bars::NowAndThen => false,
-            Some(emulator) => emulator.begun_line().is_some(),
+            _ if self.is_prompt || self.bars == Bars::AtIntervals => false,
+            Some(emulator) => emulator.partial_line().is_some(),
             None => !self.partial.is_empty(),
         };
         let prompts = has_prompt.then(|| received_at + PROMPT_AFTER);
@@ -231,36 +239,37 @@ impl LineCutter {
     }
 
     /// Runs the timed work.
-    pub(super) fn look_again(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let Some(received_at) = self.written else { return };
-        if let Some(emulator) = &mut self.screen
+    pub(super) fn on_timer(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let Some(received_at) = self.received_at else { return };
+        if let Some(emulator) = &mut self.emulator
             && received_at + self.hold <= now
         {
             let mut done = Vec::new();
-            emulator.settle(&mut done);
+            emulator.finalize_idle_rows(&mut done);
             self.after_feed(&done, out);
         }
-        self.show_change(now, out);
+        self.show_bar_state(now, out);
         let is_late = self.bars == Bars::InStatus && received_at + PROMPT_AFTER <= now;
-        self.is_prompt |= is_late && self.begun_line().is_some();
+        self.is_prompt |= is_late && self.partial_line().is_some();
     }
 
     /// Shows the newest state of a progress bar as a line, unless one was shown within
-    /// [`BAR_PAUSE`].
-    fn show_change(&mut self, now: Instant, out: &mut Vec<u8>) {
-        let is_due = self.bar_shown.is_none_or(|shown| shown + BAR_PAUSE <= now);
-        if self.bars != Bars::NowAndThen || !is_due {
+    /// [`BAR_INTERVAL`].
+    fn show_bar_state(&mut self, now: Instant, out: &mut Vec<u8>) {
+        let is_due = self.bar_shown_at.is_none_or(|shown| shown + BAR_INTERVAL <= now);
+        if self.bars != Bars::AtIntervals || !is_due {
             return;
         }
-        if let Some(state) = self.screen.as_mut().and_then(|emulator| emulator.newest_change()) {
-            self.bar_shown = Some(now);
+        if let Some(state) = self.emulator.as_mut().and_then(|emulator| emulator.take_changed_bar())
+        {
+            self.bar_shown_at = Some(now);
             self.emit_line(&state, out);
         }
     }
 
     /// Appends a last line that has no end, when the stream has ended.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Some(emulator) = self.screen.take() {
+        if let Some(emulator) = self.emulator.take() {
             let mut done = Vec::new();
             emulator.finish(&mut done);
             self.emit_final(&done, out);
@@ -275,7 +284,7 @@ impl LineCutter {
     /// Emits a line that is too long in parts; returns the last part.
     fn emit_parts<'a>(&self, mut text: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
         while LINE_BYTES_MAX < text.len() {
-            let part = LINE_BYTES_MAX - unfinished(&text[..LINE_BYTES_MAX]);
+            let part = LINE_BYTES_MAX - incomplete_suffix_len(&text[..LINE_BYTES_MAX]);
             self.emit_part(&text[..part], out);
             text = &text[part..];
         }
@@ -283,8 +292,8 @@ impl LineCutter {
     }
 
     fn emit_part(&self, text: &[u8], out: &mut Vec<u8>) {
-        self.emit_bare(text, out);
-        out.extend_from_slice(self.continues.as_bytes());
+        self.emit_text(text, out);
+        out.extend_from_slice(self.continuation_mark.as_bytes());
         out.push(b'\n');
     }
 
@@ -292,15 +301,15 @@ impl LineCutter {
     fn emit_line(&self, line: &[u8], out: &mut Vec<u8>) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let last = self.emit_parts(line, out);
-        self.emit_bare(last, out);
+        self.emit_text(last, out);
         out.push(b'\n');
     }
 
-    fn emit_bare(&self, text: &[u8], out: &mut Vec<u8>) {
+    fn emit_text(&self, text: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.prefix);
-        match self.dress {
-            Dress::Bytes => out.extend_from_slice(text),
-            Dress::Neutral => push_neutral(out, text),
+        match self.control_chars {
+            ControlChars::Raw => out.extend_from_slice(text),
+            ControlChars::Escaped => escape_control_into(out, text),
         }
     }
 }
@@ -311,8 +320,12 @@ mod tests {
     use crate::base::clock;
 
     fn cut(pieces: &[&[u8]]) -> String {
-        let mut cutter =
-            LineCutter::new(b"w:0 | ".to_vec(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
+        let mut cutter = LineCutter::new(
+            b"w:0 | ".to_vec(),
+            ControlChars::Raw,
+            Bars::AtIntervals,
+            Charset::Utf8,
+        );
         let (now, mut out) = (clock::now(), Vec::new());
         for piece in pieces {
             cutter.push(now, piece, &mut out);
@@ -348,7 +361,7 @@ mod tests {
     }
 
     impl TestCutter {
-        fn new(control_chars: Dress, bars: Bars) -> Self {
+        fn new(control_chars: ControlChars, bars: Bars) -> Self {
             let cutter = LineCutter::new(b"> ".to_vec(), control_chars, bars, Charset::Utf8);
             Self { cutter, now: clock::now(), out: Vec::new() }
         }
@@ -363,7 +376,7 @@ mod tests {
             let end = self.now + time;
             while let Some(due) = self.cutter.due().filter(|due| *due <= end) {
                 self.now = self.now.max(due);
-                self.cutter.look_again(self.now, &mut self.out);
+                self.cutter.on_timer(self.now, &mut self.out);
                 assert!(self.cutter.due().is_none_or(|next| due < next), "due again at once");
             }
             self.now = end;
@@ -382,12 +395,12 @@ mod tests {
     fn bar_in_the_status_area_becomes_a_line_when_it_ends() {
         #[track_caller]
         fn check(pieces: &[&str], bars: &[&str], lines: &str, later: &str) {
-            let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+            let mut test = TestCutter::new(ControlChars::Escaped, Bars::InStatus);
             for piece in pieces {
                 test.push(piece);
             }
             test.check(lines, bars);
-            test.advance(HOLD).check(later, if later.is_empty() { bars } else { &[] });
+            test.advance(HOLD_TIME).check(later, if later.is_empty() { bars } else { &[] });
         }
         check(&["no bar"], &[], "", "");
         check(&["1%\r"], &["1%"], "", "");
@@ -401,7 +414,7 @@ mod tests {
 
     #[test]
     fn bar_in_a_pipe_is_shown_at_intervals() {
-        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        let mut test = TestCutter::new(ControlChars::Raw, Bars::AtIntervals);
         let ms = Duration::from_millis;
         // A bar that runs for 35 s with ten states a second; then another one.
         for state in 0..350 {
@@ -417,13 +430,13 @@ mod tests {
 
     #[test]
     fn last_state_in_a_pipe_is_shown_once() {
-        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
-        test.push("\r100%").push("\n").advance(HOLD).check("> 100%\n", &[]);
+        let mut test = TestCutter::new(ControlChars::Raw, Bars::AtIntervals);
+        test.push("\r100%").push("\n").advance(HOLD_TIME).check("> 100%\n", &[]);
     }
 
     #[test]
     fn nested_bars_in_a_pipe_do_not_flood() {
-        let mut test = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        let mut test = TestCutter::new(ControlChars::Raw, Bars::AtIntervals);
         for step in 0..400 {
             test.push(&format!("\repoch {}", step / 90)).advance(Duration::from_millis(50));
             test.push(&format!("\n\rbatch {step}\x1b[A")).advance(Duration::from_millis(50));
@@ -436,13 +449,13 @@ mod tests {
     #[test]
     fn nested_bars_stay_in_the_status_area() {
         let bytes = include_bytes!("../../tests/vectors/bars/trainer.bytes");
-        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        let mut test = TestCutter::new(ControlChars::Escaped, Bars::InStatus);
         let text = std::str::from_utf8(bytes).expect("text");
         for piece in text.split_inclusive("\x1b[A") {
             test.push(piece).advance(Duration::from_millis(10));
             assert!(test.cutter.bar_rows().len() <= 3);
         }
-        test.advance(HOLD);
+        test.advance(HOLD_TIME);
         let lines = String::from_utf8(test.out).expect("text");
         let notes = lines.lines().filter(|line| line.contains("loss")).count();
         assert_eq!((notes, lines.lines().count()), (6, 8), "{lines}");
@@ -451,7 +464,7 @@ mod tests {
 
     #[test]
     fn rich_that_pauses_is_held_longer() {
-        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        let mut test = TestCutter::new(ControlChars::Escaped, Bars::InStatus);
         test.push("a 0%\nb 0%");
         for _ in 0..30 {
             test.push("\r\x1b[2K\x1b[1A\x1b[2Ka 1%\nb 1%").advance(Duration::from_secs(3));
@@ -462,7 +475,7 @@ mod tests {
 
     #[test]
     fn line_without_end_becomes_a_prompt() {
-        let mut test = TestCutter::new(Dress::Neutral, Bars::InStatus);
+        let mut test = TestCutter::new(ControlChars::Escaped, Bars::InStatus);
         test.push("a\n(Pdb) ").check("> a\n", &[]);
         assert_eq!(test.cutter.prompt(), None, "it may still end");
         test.advance(PROMPT_AFTER).check("", &[]);
@@ -477,14 +490,15 @@ mod tests {
         // A bar is not a prompt, and in a pipe there are no prompts.
         test.push("\r1%").advance(PROMPT_AFTER);
         assert_eq!(test.cutter.prompt(), None);
-        let mut pipe = TestCutter::new(Dress::Bytes, Bars::NowAndThen);
+        let mut pipe = TestCutter::new(ControlChars::Raw, Bars::AtIntervals);
         pipe.push("(Pdb) ").advance(PROMPT_AFTER).check("", &[]);
         assert_eq!(pipe.cutter.prompt(), None);
     }
 
     #[test]
     fn endless_line_is_shown_in_bounded_parts() {
-        let mut cutter = LineCutter::new(Vec::new(), Dress::Bytes, Bars::NowAndThen, Charset::Utf8);
+        let mut cutter =
+            LineCutter::new(Vec::new(), ControlChars::Raw, Bars::AtIntervals, Charset::Utf8);
         let (now, mut shown) = (clock::now(), 0);
         for _ in 0..100 {
             let mut out = Vec::new();

@@ -30,7 +30,7 @@ impl LogDir {
     /// Begins the job: the directory becomes the latest.
     pub fn begin(&self) {
         let path = self.path.clone();
-        let _ = Disk::default().ask(STALL_LIMIT, move || {
+        let _ = Disk::default().run(STALL_LIMIT, move || {
             if let Some(parent) = path.parent() {
                 link_latest(parent, &path);
             }
@@ -41,7 +41,7 @@ impl LogDir {
     /// Removes the empty directory of a job that never began.
     pub fn discard(&self) {
         let path = self.path.clone();
-        let _ = Disk::default().ask(STALL_LIMIT, move || fs::remove_dir(path));
+        let _ = Disk::default().run(STALL_LIMIT, move || fs::remove_dir(path));
     }
 
     /// Path of the directory.

@@ -28,17 +28,17 @@ mod terminal;
 mod text_row;
 pub mod world;
 
-pub use lines::Dress;
+pub use lines::ControlChars;
 pub use log_dir::LogDir;
-pub use neutral::{neutral, push_neutral};
+pub use neutral::{escape_control, escape_control_into};
 pub use pages::{OutputRouter, PLACEHOLDERS, Style, WorkerLabel, unknown_placeholder};
-pub use rank_log::{Keep, RankFiles, epoch_dir, make_private_dir};
+pub use rank_log::{LogRetention, RankFiles, epoch_dir, make_private_dir};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use retention::RunClass;
-pub use run_dir::{RunDir, ask_disk, make_dirs};
+pub use run_dir::{RunDir, make_dirs, with_disk_timeout};
 pub use saved_run::{SavedRun, this_host};
 pub use status::WorkerStep;
 pub use terminal::{
-    Charset, ColorChoice, StatusPlace, Terminal, choose_color, explain_panics, print, print_by,
-    print_error, print_error_now, say, start_log,
+    Charset, ColorChoice, StatusPlace, Terminal, choose_color, install_panic_hook, print,
+    print_error, print_message, print_with, start_log, try_print_error,
 };

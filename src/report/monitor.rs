@@ -30,7 +30,7 @@ impl<S> Monitor<S> {
         self.changed.wait(state).expect("no thread panics while it holds the lock")
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn notify_all(&self) {
         self.changed.notify_all();
     }
 }

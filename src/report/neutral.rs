@@ -3,7 +3,7 @@
 //! are kept.
 
 /// Appends `bytes` to `out` with every control that a terminal would obey written as `\x1b`.
-pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn escape_control_into(out: &mut Vec<u8>, bytes: &[u8]) {
     if bytes.iter().all(|byte| is_plain(*byte)) {
         out.extend_from_slice(bytes);
         return;
@@ -17,15 +17,15 @@ pub fn push_neutral(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Escapes a piece of text for a line of remuda in the same way.
-pub fn neutral(text: &str) -> String {
+pub fn escape_control(text: &str) -> String {
     let mut out = Vec::new();
-    push_neutral(&mut out, text.as_bytes());
+    escape_control_into(&mut out, text.as_bytes());
     String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Number of bytes at the end that may be the first part of a character or of a colour; they must
 /// be checked again together with the bytes that follow.
-pub(super) fn unfinished(bytes: &[u8]) -> usize {
+pub(super) fn incomplete_suffix_len(bytes: &[u8]) -> usize {
     const COLOUR_BYTES_MAX: usize = 32;
     let newest = &bytes[bytes.len().saturating_sub(COLOUR_BYTES_MAX)..];
     if let Some(start) = newest.iter().rposition(|byte| *byte == 0x1b) {
@@ -56,7 +56,7 @@ fn is_plain(byte: u8) -> bool {
 fn push_text(out: &mut Vec<u8>, text: &str) {
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
-        let colour = colour_sequence(rest);
+        let colour = colour_sequence_len(rest);
         let (first, after) = rest.split_at(colour.max(character.len_utf8()));
         // C1 controls are two bytes in UTF-8, and some terminals obey them.
         let is_control = character.is_control() && character != '\t';
@@ -70,7 +70,7 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Length of the colour sequence (`ESC [ digits ; … m`) at the start of `text`, 0 if there is none.
-fn colour_sequence(text: &str) -> usize {
+fn colour_sequence_len(text: &str) -> usize {
     let Some(body) = text.strip_prefix("\x1b[") else {
         return 0;
     };
@@ -90,7 +90,7 @@ mod tests {
     #[track_caller]
     fn check(bytes: &[u8], expect: &str) {
         let mut out = Vec::new();
-        push_neutral(&mut out, bytes);
+        escape_control_into(&mut out, bytes);
         assert_eq!(String::from_utf8_lossy(&out), expect);
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn incomplete_suffix_is_measured() {
         #[track_caller]
         fn check(bytes: &[u8], expect: usize) {
-            assert_eq!(unfinished(bytes), expect, "{bytes:?}");
+            assert_eq!(incomplete_suffix_len(bytes), expect, "{bytes:?}");
         }
         check(b"", 0);
         check(b"plain", 0);
@@ -121,11 +121,11 @@ mod tests {
         ) {
             let bytes = text.as_bytes();
             let (first, _) = bytes.split_at(at.min(bytes.len()));
-            let (first, rest) = bytes.split_at(first.len() - unfinished(first));
+            let (first, rest) = bytes.split_at(first.len() - incomplete_suffix_len(first));
             let (mut whole, mut parts) = (Vec::new(), Vec::new());
-            push_neutral(&mut whole, bytes);
-            push_neutral(&mut parts, first);
-            push_neutral(&mut parts, rest);
+            escape_control_into(&mut whole, bytes);
+            escape_control_into(&mut parts, first);
+            escape_control_into(&mut parts, rest);
             proptest::prop_assert_eq!(parts, whole);
         }
     }

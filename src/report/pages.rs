@@ -11,13 +11,13 @@ use rustix::io::Errno;
 
 use super::diagnostic::Paint;
 use super::emulator::first_control;
-use super::files::Files;
-use super::gather::Gathered;
-use super::lines::{Bars, Dress, LineCutter};
-use super::rank_log::{Keep, RankFiles, RankLog};
+use super::files::LogWriter;
+use super::gather::GatheredOutput;
+use super::lines::{Bars, ControlChars, LineCutter};
+use super::rank_log::{LogRetention, RankFiles, RankLog};
 use super::screen::Screens;
-use super::status::{Area, Redrawn, StatusText, WorkerStep};
-use super::summary::{count, paint_ours};
+use super::status::{Area, RedrawableRows, StatusText, WorkerStep};
+use super::summary::{paint_message, show_count};
 use super::tail::Tail;
 use super::terminal::{Charset, StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
@@ -30,7 +30,7 @@ pub struct WorkerLabel {
     /// Rank under which the output is received.
     pub rank: Rank,
     /// Its rank in the job.
-    pub shown: Rank,
+    pub job_rank: Rank,
     /// Its rank on the node.
     pub local_rank: LocalRank,
     /// Node of the worker.
@@ -51,53 +51,53 @@ pub struct Style {
     /// Directory of the per-rank files.
     pub log_dir: Option<PathBuf>,
     /// How much of the files is kept.
-    pub keep: Keep,
+    pub retention: LogRetention,
     /// Files that receive the workers' output instead of the screen.
     pub rank_files: Option<RankFiles>,
     /// Whether output is kept and shown at the end, once for all workers with the same output.
     pub gather: bool,
     /// Whether a worker that reports the loss of a peer is hidden from then on: its output only
     /// repeats that.
-    pub quiet_when_left: bool,
+    pub hide_after_peer_loss: bool,
     /// What kind of file the standard descriptors are.
     pub terminal: Terminal,
 }
 
 /// Least time between two changes of the status area.
-const STATUS_PAUSE: Duration = Duration::from_millis(100);
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time between two checks of a screen that does not accept output.
-const STILL_PAUSE: Duration = Duration::from_millis(100);
+const STALL_RECHECK: Duration = Duration::from_millis(100);
 
 /// The router of a job's output.
 pub struct OutputRouter {
     streams: BTreeMap<(Rank, Stream), StreamBuffer>,
     /// Streams with timed work, and the earliest time at which one of them is due.
-    waiting: BTreeSet<(Rank, Stream)>,
-    waiting_until: Option<Instant>,
+    timed_streams: BTreeSet<(Rank, Stream)>,
+    next_timer: Option<Instant>,
     screens: Screens,
     /// Output so far, if it is gathered.
-    gathered: Option<BTreeMap<(Rank, Stream), Gathered>>,
+    gathered: Option<BTreeMap<(Rank, Stream), GatheredOutput>>,
     /// Whether the workers' output goes to files instead of the screen.
     has_rank_files: bool,
     /// The log files; `None` if no output is kept.
-    files: Option<Files>,
+    files: Option<LogWriter>,
     status: Option<LiveStatus>,
     /// The status line of a job that is being stopped, kept in case the job is restarted.
-    retired: Option<LiveStatus>,
+    ended_status: Option<LiveStatus>,
     terminal: Terminal,
     /// After a failure only this worker is shown; the output of all workers is kept in files.
-    hushed: Option<Rank>,
+    shown_only: Option<Rank>,
     /// Workers that reported the loss of a peer and are hidden; `None` if all workers are shown.
-    left: Option<BTreeSet<Rank>>,
+    peer_lost: Option<BTreeSet<Rank>>,
     /// Whether the failure to write standard output was reported.
-    failure_told: bool,
+    failure_reported: bool,
     /// Bytes that were passed to the screens.
     shown_bytes: u64,
 }
 
 struct StreamBuffer {
-    dress: LineFormat,
+    format: LineFormat,
     tail: Tail,
     /// Whether there is a file for the stream.
     is_kept: bool,
@@ -122,11 +122,11 @@ struct LiveStatus {
     /// Whether the area has changes that are not drawn yet.
     is_stale: bool,
     /// When the area was last drawn.
-    drawn: Option<Instant>,
+    drawn_at: Option<Instant>,
     /// The stream whose prompt is drawn.
     prompt_of: Option<(Rank, Stream)>,
     /// Whether another program has the terminal at present.
-    rests: bool,
+    is_released: bool,
 }
 
 impl OutputRouter {
@@ -145,26 +145,26 @@ impl OutputRouter {
             stderr.as_fd().try_clone_to_owned().ok().filter(|_| place != StatusPlace::Nowhere);
         Self {
             streams,
-            waiting: BTreeSet::new(),
-            waiting_until: None,
+            timed_streams: BTreeSet::new(),
+            next_timer: None,
             gathered: style.gather.then(BTreeMap::new),
             has_rank_files: style.rank_files.is_some(),
             files: start_files(workers, style),
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal)),
-            retired: None,
+            ended_status: None,
             screens: Screens::new(stdout, stderr, place),
             terminal: style.terminal,
-            hushed: None,
-            left: style.quiet_when_left.then(BTreeSet::new),
-            failure_told: false,
+            shown_only: None,
+            peer_lost: style.hide_after_peer_loss.then(BTreeSet::new),
+            failure_reported: false,
             shown_bytes: 0,
         }
     }
 
     /// Handles a piece of output; the bytes to show are kept until [`Self::flush`].
     pub fn output(&mut self, rank: Rank, stream: Stream, bytes: Vec<u8>) {
-        let is_quiet =
-            self.is_hushed(rank) || self.left.as_ref().is_some_and(|left| left.contains(&rank));
+        let is_quiet = self.is_hidden(rank)
+            || self.peer_lost.as_ref().is_some_and(|left| left.contains(&rank));
         let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
@@ -174,10 +174,10 @@ impl OutputRouter {
             gathered.entry((rank, stream)).or_default().push(&bytes);
             buffer.hidden_until = buffer.tail.total();
         } else if !self.has_rank_files && !is_quiet {
-            buffer.dress.show(&bytes, self.screens.pending(stream));
+            buffer.format.show(&bytes, self.screens.pending(stream));
             self.shown_bytes += bytes.len() as u64;
             buffer.shown_until = self.shown_bytes;
-            self.note_state((rank, stream), &bytes);
+            self.update_stream_status((rank, stream), &bytes);
         } else {
             buffer.hidden_until = buffer.tail.total();
         }
@@ -194,38 +194,38 @@ impl OutputRouter {
     }
 
     /// Updates the rows that a stream can redraw after these bytes, and the time of its timed work.
-    fn note_state(&mut self, of: (Rank, Stream), bytes: &[u8]) {
+    fn update_stream_status(&mut self, of: (Rank, Stream), bytes: &[u8]) {
         let Some(buffer) = self.streams.get(&of) else { return };
-        let LineFormat::Lines(cutter) = &buffer.dress else {
+        let LineFormat::Lines(cutter) = &buffer.format else {
             // A program that moves the cursor itself uses the whole terminal.
             if self.status.is_some() && first_control(bytes).is_some() {
                 self.end_status();
-                self.retired = None;
+                self.ended_status = None;
             }
             return;
         };
         if let Some(due) = cutter.due() {
-            self.waiting.insert(of);
-            self.waiting_until = Some(self.waiting_until.map_or(due, |until| until.min(due)));
+            self.timed_streams.insert(of);
+            self.next_timer = Some(self.next_timer.map_or(due, |until| until.min(due)));
         }
         if let Some(status) = &mut self.status {
-            status.set(of, buffer.dress.redrawn());
+            status.set(of, buffer.format.redrawable_rows());
         }
     }
 
     /// Runs the timed work of the streams.
-    fn look_at_streams(&mut self) {
+    fn run_stream_timers(&mut self) {
         let now = clock::now();
-        if self.waiting_until.is_none_or(|until| now < until) {
+        if self.next_timer.is_none_or(|until| now < until) {
             return;
         }
-        self.waiting_until = None;
-        for of in std::mem::take(&mut self.waiting) {
-            let is_hushed = self.is_hushed(of.0);
+        self.next_timer = None;
+        for of in std::mem::take(&mut self.timed_streams) {
+            let is_hushed = self.is_hidden(of.0);
             let Some(buffer) = self.streams.get_mut(&of) else { continue };
-            if let (LineFormat::Lines(cutter), false) = (&mut buffer.dress, is_hushed) {
-                cutter.look_again(now, self.screens.pending(of.1));
-                self.note_state(of, b"");
+            if let (LineFormat::Lines(cutter), false) = (&mut buffer.format, is_hushed) {
+                cutter.on_timer(now, self.screens.pending(of.1));
+                self.update_stream_status(of, b"");
             }
         }
     }
@@ -234,14 +234,14 @@ impl OutputRouter {
     pub fn end_prompt(&mut self) {
         let Some(live) = &mut self.status else { return };
         let Some(of) = live.prompt_of.take() else { return };
-        self.screens.keep_status();
+        self.screens.commit_status();
         live.is_stale = true;
-        if let Some(StreamBuffer { dress: LineFormat::Lines(cutter), .. }) =
+        if let Some(StreamBuffer { format: LineFormat::Lines(cutter), .. }) =
             self.streams.get_mut(&of)
         {
             cutter.end_prompt();
         }
-        self.note_state(of, b"");
+        self.update_stream_status(of, b"");
     }
 
     /// The terminal may have echoed the key of a signal, such as `^\`.
@@ -253,19 +253,19 @@ impl OutputRouter {
 
     /// Whether the worker is hidden because another one has failed. If rank 0 reports for all, it
     /// stays visible: it reports what has been saved, after it detects the loss of a peer.
-    fn is_hushed(&self, rank: Rank) -> bool {
-        let reports_for_all = self.left.is_some() && rank == Rank(0);
-        !reports_for_all && self.hushed.is_some_and(|only| only != rank)
+    fn is_hidden(&self, rank: Rank) -> bool {
+        let reports_for_all = self.peer_lost.is_some() && rank == Rank(0);
+        !reports_for_all && self.shown_only.is_some_and(|only| only != rank)
     }
 
     /// Ends a stream.
     pub fn end(&mut self, rank: Rank, stream: Stream) {
-        let is_hushed = self.is_hushed(rank);
+        let is_hushed = self.is_hidden(rank);
         let Some(buffer) = self.streams.get_mut(&(rank, stream)) else {
             return;
         };
         if !is_hushed {
-            buffer.dress.finish(self.screens.pending(stream));
+            buffer.format.finish(self.screens.pending(stream));
         }
         if let Some(status) = &mut self.status {
             status.set((rank, stream), None);
@@ -276,14 +276,14 @@ impl OutputRouter {
     }
 
     /// Adds a line of remuda.
-    pub fn say(&mut self, text: &str) {
-        let text = paint_ours(&self.terminal.charset.adapt(text), self.terminal.paint);
+    pub fn print_message(&mut self, text: &str) {
+        let text = paint_message(&self.terminal.charset.adapt(text), self.terminal.paint);
         self.shown_bytes += text.len() as u64;
-        self.screens.push_own(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
+        self.screens.push_message(Stream::Stderr, text.as_bytes(), self.terminal.stderr);
     }
 
     /// Output of a worker, if output is gathered.
-    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&Gathered> {
+    pub fn gathered(&self, rank: Rank, stream: Stream) -> Option<&GatheredOutput> {
         self.gathered.as_ref()?.get(&(rank, stream))
     }
 
@@ -301,31 +301,31 @@ impl OutputRouter {
     }
 
     /// Records that a worker reported the loss of a peer; the cause is reported elsewhere.
-    pub fn left_alone(&mut self, rank: Rank) {
-        if let Some(left) = &mut self.left {
+    pub fn on_peer_lost(&mut self, rank: Rank) {
+        if let Some(left) = &mut self.peer_lost {
             left.insert(rank);
         }
     }
 
     /// Shows only this worker from now on; the output of the others goes to their files. Ends the
     /// status line.
-    pub fn hush(&mut self, only: Rank) {
-        self.hushed.get_or_insert(only);
+    pub fn show_only(&mut self, only: Rank) {
+        self.shown_only.get_or_insert(only);
         self.end_status();
     }
 
     /// Starts an epoch: all workers are shown again, and their last lines are discarded.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
-        self.hushed = None;
-        self.left.iter_mut().for_each(BTreeSet::clear);
+        self.shown_only = None;
+        self.peer_lost.iter_mut().for_each(BTreeSet::clear);
         self.status = self
-            .retired
+            .ended_status
             .take()
             .map(|live| LiveStatus::new(live.tty, self.terminal))
             .or(self.status.take());
         for buffer in self.streams.values_mut() {
             // Discards part of a line of a worker that was hidden.
-            buffer.dress.finish(&mut Vec::new());
+            buffer.format.finish(&mut Vec::new());
             (buffer.tail, buffer.hidden_until) = (Tail::default(), 0);
         }
         if let Some(files) = &self.files {
@@ -333,28 +333,28 @@ impl OutputRouter {
         }
     }
 
-    /// Leaves the terminal to another program until [`Self::wake`]. Waits for the pending output,
+    /// Leaves the terminal to another program until [`Self::resume_terminal`]. Waits for the pending output,
     /// as long as the terminal accepts some.
-    pub fn rest(&mut self) {
+    pub fn release_terminal(&mut self) {
         if let Some(live) = &mut self.status {
-            live.rests = true;
+            live.is_released = true;
             self.screens.set_status("");
         }
         self.flush();
-        self.screens.settle();
+        self.screens.drain();
     }
 
     /// Takes the terminal back.
-    pub fn wake(&mut self) {
+    pub fn resume_terminal(&mut self) {
         if let Some(live) = &mut self.status {
-            (live.rests, live.is_stale) = (false, true);
+            (live.is_released, live.is_stale) = (false, true);
         }
     }
 
     /// Ends the status line, because the job is being stopped.
     pub fn end_status(&mut self) {
         if let Some(live) = self.status.take() {
-            self.retired = Some(live);
+            self.ended_status = Some(live);
             self.screens.set_status("");
         }
     }
@@ -364,22 +364,22 @@ impl OutputRouter {
         self.screens.pending_bytes()
     }
 
-    /// When [`Self::look_again`] should be called if no other method is called before.
+    /// When [`Self::on_timer`] should be called if no other method is called before.
     pub fn due(&self) -> Option<Instant> {
-        let recheck = self.screens.stand_still().then(|| clock::now() + STILL_PAUSE);
+        let recheck = self.screens.has_stalled().then(|| clock::now() + STALL_RECHECK);
         // A slow disk is reported after the screen accepts output again.
-        let files = self.files.as_ref().filter(|_| recheck.is_none()).and_then(Files::due);
-        [recheck, self.status_due(), files, self.waiting_until].into_iter().flatten().min()
+        let files = self.files.as_ref().filter(|_| recheck.is_none()).and_then(LogWriter::due);
+        [recheck, self.status_due(), files, self.next_timer].into_iter().flatten().min()
     }
 
     fn status_due(&self) -> Option<Instant> {
-        let live = self.status.as_ref().filter(|live| live.is_stale && !live.rests)?;
-        Some(live.drawn.map_or_else(clock::now, |drawn| drawn + STATUS_PAUSE))
+        let live = self.status.as_ref().filter(|live| live.is_stale && !live.is_released)?;
+        Some(live.drawn_at.map_or_else(clock::now, |drawn| drawn + STATUS_INTERVAL))
     }
 
     /// Writes the pending output to the screens.
     pub fn flush(&mut self) {
-        self.look_at_streams();
+        self.run_stream_timers();
         self.show_status();
         // A screen that accepts output again receives a line about the dropped lines.
         if self.screens.flush() {
@@ -402,14 +402,14 @@ impl OutputRouter {
             let text = area.rows.join("\n");
             live.is_stale = !self.screens.set_status(&text) || size.is_none();
             live.prompt_of = area.prompt_of.filter(|_| !live.is_stale);
-            live.drawn = (live.is_stale || !text.is_empty()).then_some(now);
+            live.drawn_at = (live.is_stale || !text.is_empty()).then_some(now);
         }
     }
 
     /// Like [`Self::flush`] without new output: reports dropped lines on a screen that accepts
     /// output again, and updates the status line.
-    pub fn look_again(&mut self) {
-        self.screens.look_again();
+    pub fn on_timer(&mut self) {
+        self.screens.recheck_stalled();
         self.flush();
     }
 
@@ -417,7 +417,7 @@ impl OutputRouter {
     pub fn finish(&mut self) {
         self.end_status();
         self.screens.finish();
-        let warnings = self.files.as_mut().map(Files::finish);
+        let warnings = self.files.as_mut().map(LogWriter::finish);
         self.warn(warnings.unwrap_or_default());
         self.report_losses();
         self.screens.finish();
@@ -431,32 +431,36 @@ impl OutputRouter {
 
     /// Reports once why output is not shown any more.
     fn report_failure(&mut self) {
-        let Some(errno) = self.screens.failure().filter(|_| !self.failure_told) else {
+        let Some(errno) = self.screens.failure().filter(|_| !self.failure_reported) else {
             return;
         };
-        self.failure_told = true;
+        self.failure_reported = true;
         match errno {
             Errno::PIPE => {
-                self.say("note: standard output was closed; the job continues without it\n");
+                self.print_message(
+                    "note: standard output was closed; the job continues without it\n",
+                );
             }
-            _ => self.say(&format!("warning: cannot write standard output: {errno}\n")),
+            _ => self.print_message(&format!("warning: cannot write standard output: {errno}\n")),
         }
     }
 
     fn report_losses(&mut self) {
         self.report_failure();
-        let dropped = self.screens.take_lost_lines();
+        let dropped = self.screens.take_dropped_lines();
         if 0 < dropped {
-            let lines = count(dropped as usize, "line");
-            self.say(&format!("warning: {lines} not shown: the terminal did not accept output\n"));
+            let lines = show_count(dropped as usize, "line");
+            self.print_message(&format!(
+                "warning: {lines} not shown: the terminal did not accept output\n"
+            ));
         }
-        let warnings = self.files.as_mut().map(Files::news);
+        let warnings = self.files.as_mut().map(LogWriter::take_messages);
         self.warn(warnings.unwrap_or_default());
     }
 
     fn warn(&mut self, warnings: Vec<String>) {
         for text in warnings {
-            self.say(&format!("warning: {text}\n"));
+            self.print_message(&format!("warning: {text}\n"));
         }
     }
 
@@ -505,37 +509,37 @@ impl StreamBuffer {
         } else {
             let charset = style.terminal.charset;
             let prefix = prefix(label, stream, style.prefix.as_deref(), (width, charset));
-            let prefix = painted(prefix, label.node, paint).into_bytes();
-            let control_chars = if terminal { Dress::Neutral } else { Dress::Bytes };
+            let prefix = paint_prefix(prefix, label.node, paint).into_bytes();
+            let control_chars = if terminal { ControlChars::Escaped } else { ControlChars::Raw };
             let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
-            let bars = if has_status { Bars::InStatus } else { Bars::NowAndThen };
+            let bars = if has_status { Bars::InStatus } else { Bars::AtIntervals };
             LineFormat::Lines(LineCutter::new(prefix, control_chars, bars, charset))
         };
         let is_kept = style.log_dir.is_some();
-        Self { dress: format, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
+        Self { format, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
     }
 }
 
 /// Makes a file for each stream below `--log_dir`, and one for each rank with
 /// `--enable_each_rank_log`; the latter are opened at once, so that a worker without output has one
 /// too.
-fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<Files> {
+fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<LogWriter> {
     let mut logs = BTreeMap::new();
     for label in workers {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if let Some(directory) = &style.log_dir {
-                let name = format!("rank{}.{}", label.shown, stream_name(stream));
-                let log = RankLog::new(directory.join(name), style.keep);
+                let name = format!("rank{}.{}", label.job_rank, stream_name(stream));
+                let log = RankLog::new(directory.join(name), style.retention);
                 logs.insert((label.rank, Some(stream)), log);
             }
         }
         if let Some(files) = &style.rank_files {
-            let log = RankLog::new(files.path(label.shown), Keep::All);
+            let log = RankLog::new(files.path(label.job_rank), LogRetention::All);
             logs.insert((label.rank, None), log);
         }
     }
     let of_ranks: Vec<_> = logs.keys().filter(|(_, stream)| stream.is_none()).copied().collect();
-    let files = (!logs.is_empty()).then(|| Files::start(logs))?;
+    let files = (!logs.is_empty()).then(|| LogWriter::start(logs))?;
     for file in of_ranks {
         files.write(file, Vec::new());
     }
@@ -551,11 +555,11 @@ impl LineFormat {
     }
 
     /// The part of the stream that the status area may show.
-    fn redrawn(&self) -> Option<Redrawn> {
+    fn redrawable_rows(&self) -> Option<RedrawableRows> {
         let Self::Lines(cutter) = self else { return None };
         let (rows, prompt) = (cutter.bar_rows(), cutter.prompt());
         let is_any = !rows.is_empty() || prompt.is_some();
-        is_any.then(|| Redrawn { prefix: cutter.prefix().to_vec(), rows, prompt })
+        is_any.then(|| RedrawableRows { prefix: cutter.prefix().to_vec(), rows, prompt })
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
@@ -570,10 +574,18 @@ impl LiveStatus {
     fn new(tty: Tty, terminal: Terminal) -> Self {
         let status = StatusText::new(terminal.charset);
         let paint = terminal.paint;
-        Self { status, tty, paint, is_stale: false, drawn: None, prompt_of: None, rests: false }
+        Self {
+            status,
+            tty,
+            paint,
+            is_stale: false,
+            drawn_at: None,
+            prompt_of: None,
+            is_released: false,
+        }
     }
 
-    fn set(&mut self, of: (Rank, Stream), redrawn: Option<Redrawn>) {
+    fn set(&mut self, of: (Rank, Stream), redrawn: Option<RedrawableRows>) {
         self.is_stale |= self.status.set(of, redrawn);
     }
 }
@@ -587,7 +599,7 @@ pub(super) fn stream_name(stream: Stream) -> &'static str {
 }
 
 fn default_name(label: &WorkerLabel) -> String {
-    format!("{}:{}", label.host, label.shown)
+    format!("{}:{}", label.host, label.job_rank)
 }
 
 /// The placeholders that a template of a prefix may contain.
@@ -612,17 +624,17 @@ fn prefix(
     (width, charset): (usize, Charset),
 ) -> String {
     match template {
-        None => format!("{:width$} {} ", default_name(label), charset.bar()),
+        None => format!("{:width$} {} ", default_name(label), charset.separator()),
         Some(template) => template
             .replace("{host}", label.host.as_str())
-            .replace("{rank}", &label.shown.to_string())
+            .replace("{rank}", &label.job_rank.to_string())
             .replace("{local_rank}", &label.local_rank.to_string())
             .replace("{stream}", stream_name(stream)),
     }
 }
 
 /// The prefix in the colour of its node, so that the lines of one host are easy to find.
-fn painted(prefix: String, node: NodeRank, paint: Paint) -> String {
+fn paint_prefix(prefix: String, node: NodeRank, paint: Paint) -> String {
     const COLOURS: [AnsiColor; 6] = [
         AnsiColor::Cyan,
         AnsiColor::Yellow,
@@ -645,13 +657,13 @@ mod tests {
     #[test]
     fn prefix_has_node_colour_on_terminals_only() {
         let prefix = || "w:0 │ ".to_owned();
-        assert_eq!(painted(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
-        assert_eq!(painted(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
+        assert_eq!(paint_prefix(prefix(), NodeRank(0), Paint::Plain), "w:0 │ ");
+        assert_eq!(paint_prefix(prefix(), NodeRank(0), Paint::Colour), "\x1b[36mw:0 │ \x1b[0m");
         assert_ne!(
-            painted(prefix(), NodeRank(0), Paint::Colour),
-            painted(prefix(), NodeRank(1), Paint::Colour)
+            paint_prefix(prefix(), NodeRank(0), Paint::Colour),
+            paint_prefix(prefix(), NodeRank(1), Paint::Colour)
         );
-        assert_eq!(painted(String::new(), NodeRank(0), Paint::Colour), "");
+        assert_eq!(paint_prefix(String::new(), NodeRank(0), Paint::Colour), "");
     }
 
     #[test]
@@ -673,7 +685,7 @@ mod tests {
     fn prefix_template_is_filled_in() {
         let host = HostName::parse("n3").expect("a name");
         let (rank, local_rank, node) = (Rank(7), LocalRank(1), NodeRank(3));
-        let label = WorkerLabel { rank, shown: rank, local_rank, node, host };
+        let label = WorkerLabel { rank, job_rank: rank, local_rank, node, host };
         let fill = |template| prefix(&label, Stream::Stderr, Some(template), (0, Charset::Utf8));
         assert_eq!(fill("[{host} {rank}.{local_rank} {stream}] "), "[n3 7.1 stderr] ");
         assert_eq!(prefix(&label, Stream::Stdout, None, (6, Charset::Utf8)), "n3:7   │ ");

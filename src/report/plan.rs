@@ -64,27 +64,30 @@ pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
         MasterAddr::Given(address) => address.escape_debug().to_string(),
         MasterAddr::AskNode0 => "an address of node 0".to_owned(),
     };
-    line(
+    push_line(
         &mut out,
         &format!("\nworld size {}, rank 0 listens on {address}, {port}", plan.world_size),
     );
     if let Some(first) = plan.nodes.iter().find_map(|node| node.workers.first()) {
         show_worker(&mut out, plan, first, secrets);
     }
-    line(&mut out, "nothing was started");
+    push_line(&mut out, "nothing was started");
     out
 }
 
 fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets: Secrets) {
     let command: Vec<String> = worker.argv().map(quoted).collect();
-    line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
-    line(out, &format!("environment of rank {}, with the source of each variable:", worker.rank));
+    push_line(out, &format!("command of rank {}: {}", worker.rank, command.join(" ")));
+    push_line(
+        out,
+        &format!("environment of rank {}, with the source of each variable:", worker.rank),
+    );
     let origins: Vec<String> = worker.env().map(|(name, _)| origin(plan, name)).collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
     for ((name, value), origin) in worker.env().zip(origins) {
         let shown = if secrets.hides(name) { MASK.to_owned() } else { show_value(&value) };
         let name = name.to_string_lossy();
-        line(out, &format!("  {origin:width$}  {}={shown}", name.escape_debug()));
+        push_line(out, &format!("  {origin:width$}  {}={shown}", name.escape_debug()));
     }
 }
 
@@ -102,11 +105,11 @@ fn show_value(value: &EnvValue) -> String {
         EnvValue::JobId => "(the name of the job)".to_owned(),
         EnvValue::ErrorFile => "(a private file on its node)".to_owned(),
         EnvValue::ThreadShare => "(CPUs of the node / its workers, if unset)".to_owned(),
-        EnvValue::Unless(value) => format!("{} (if unset)", quoted(value)),
+        EnvValue::IfUnset(value) => format!("{} (if unset)", quoted(value)),
     }
 }
 
-fn line(out: &mut String, text: &str) {
+fn push_line(out: &mut String, text: &str) {
     writeln!(out, "{text}").expect("writing to a String cannot fail");
 }
 
@@ -146,7 +149,7 @@ fn table(rows: &[Row]) -> String {
     let mut out = String::new();
     for [node, host, ranks, slots] in rows {
         let [a, b, c, _] = widths;
-        line(&mut out, &format!("{node:<a$}  {host:<b$}  {ranks:<c$}  {slots}"));
+        push_line(&mut out, &format!("{node:<a$}  {host:<b$}  {ranks:<c$}  {slots}"));
     }
     out
 }
@@ -176,7 +179,7 @@ fn show_slots(slots: &[Slot]) -> String {
 /// Workers are written one at a time, because the text of a large job would need much memory.
 pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets) -> io::Result<()> {
     let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
-    let hidden = &hidden_names(plan, secrets);
+    let hidden = &secret_names(plan, secrets);
     let document = PlanDocument {
         version: PLAN_VERSION,
         master_addr: match &plan.master_addr {
@@ -194,7 +197,7 @@ pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets)
 }
 
 /// The variables whose values are hidden: the names are the same for every worker.
-fn hidden_names(plan: &LaunchPlan, secrets: Secrets) -> HashSet<&OsStr> {
+fn secret_names(plan: &LaunchPlan, secrets: Secrets) -> HashSet<&OsStr> {
     let first = plan.nodes.iter().find_map(|node| node.workers.first());
     let names = first.into_iter().flat_map(WorkerPlan::env).map(|(name, _)| name);
     names.filter(|name| secrets.hides(name)).collect()
@@ -308,7 +311,7 @@ impl Serialize for EnvDocument<'_> {
                 | EnvValue::JobId
                 | EnvValue::ErrorFile
                 | EnvValue::ThreadShare
-                | EnvValue::Unless(_) => None,
+                | EnvValue::IfUnset(_) => None,
             };
             map.serialize_entry(&name.to_string_lossy(), &shown)?;
         }

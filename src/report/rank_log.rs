@@ -10,7 +10,7 @@ use crate::base::{Epoch, Rank};
 
 /// The bytes of a stream that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum LogRetention {
     /// All bytes, without a limit.
     All,
     /// The first `head` and the newest `tail`.
@@ -22,7 +22,7 @@ pub enum Keep {
     },
 }
 
-impl Keep {
+impl LogRetention {
     /// 16 MiB for each stream: the first MiB and the newest 15.
     pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
 }
@@ -59,33 +59,33 @@ impl RankFiles {
 /// The log file, made when the first byte is written.
 pub(super) struct RankLog {
     path: PathBuf,
-    keep: Keep,
+    retention: LogRetention,
     file: Option<File>,
-    is_made: bool,
+    is_created: bool,
     /// Number of bytes that were written to it.
     length: u64,
 }
 
 impl RankLog {
     /// Describes a log file without making it.
-    pub(super) fn new(path: PathBuf, keep: Keep) -> Self {
-        Self { path, keep, file: None, is_made: false, length: 0 }
+    pub(super) fn new(path: PathBuf, keep: LogRetention) -> Self {
+        Self { path, retention: keep, file: None, is_created: false, length: 0 }
     }
 
     /// Starts a file of its own for the next epoch.
-    pub(super) fn renew(&mut self, epoch: Epoch) {
+    pub(super) fn begin_epoch(&mut self, epoch: Epoch) {
         let name = self.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
         let of_first = match self.path.parent() {
             Some(parent) if 1 < epoch.0 => parent.parent(),
             parent => parent,
         };
         self.path = epoch_dir(of_first.unwrap_or(Path::new("")), epoch).join(name);
-        (self.file, self.is_made, self.length) = (None, false, 0);
+        (self.file, self.is_created, self.length) = (None, false, 0);
     }
 
     /// Whether the file was made, by a write of any length.
-    pub(super) fn is_made(&self) -> bool {
-        self.is_made
+    pub(super) fn is_created(&self) -> bool {
+        self.is_created
     }
 
     /// Path of the file, which may not exist yet.
@@ -104,11 +104,11 @@ impl RankLog {
                 }
                 created => created?,
             });
-            self.is_made = true;
+            self.is_created = true;
         }
         let file = self.file.as_ref().expect("made just above");
         while !bytes.is_empty() {
-            let (at, room) = place(self.keep, self.length);
+            let (at, room) = write_position(self.retention, self.length);
             let count = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
             file.write_all_at(&bytes[..count], at)?;
             self.length += count as u64;
@@ -119,7 +119,9 @@ impl RankLog {
 
     /// Puts the tail into order if it wrapped around.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let (Some(file), Keep::HeadAndTail { head, tail }) = (self.file.take(), self.keep) else {
+        let (Some(file), LogRetention::HeadAndTail { head, tail }) =
+            (self.file.take(), self.retention)
+        else {
             return Ok(());
         };
         if self.length <= head + tail {
@@ -138,11 +140,11 @@ impl RankLog {
 }
 
 /// Position of byte number `length` in the file, and how many bytes fit there in one piece.
-fn place(keep: Keep, length: u64) -> (u64, u64) {
+fn write_position(keep: LogRetention, length: u64) -> (u64, u64) {
     match keep {
-        Keep::All => (length, u64::MAX),
-        Keep::HeadAndTail { head, .. } if length < head => (length, head - length),
-        Keep::HeadAndTail { head, tail } => {
+        LogRetention::All => (length, u64::MAX),
+        LogRetention::HeadAndTail { head, .. } if length < head => (length, head - length),
+        LogRetention::HeadAndTail { head, tail } => {
             let in_ring = (length - head) % tail;
             (head + in_ring, tail - in_ring)
         }
@@ -169,7 +171,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    fn log(name: &str, keep: Keep) -> RankLog {
+    fn log(name: &str, keep: LogRetention) -> RankLog {
         let directory =
             std::env::temp_dir().join(format!("remuda-rank-log-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test");
@@ -184,7 +186,7 @@ mod tests {
 
     #[track_caller]
     fn check(name: &str, pieces: &[&str], expect: &str) {
-        let mut log = log(name, Keep::HeadAndTail { head: 4, tail: 6 });
+        let mut log = log(name, LogRetention::HeadAndTail { head: 4, tail: 6 });
         for piece in pieces {
             log.push(piece.as_bytes()).expect("written");
         }
@@ -207,11 +209,11 @@ mod tests {
 
     #[test]
     fn every_epoch_has_its_own_files() {
-        let mut log = log("epochs", Keep::All);
+        let mut log = log("epochs", LogRetention::All);
         let first = log.path().to_owned();
         log.push(b"0").expect("written");
         for restart in 1..3 {
-            log.renew(Epoch(restart));
+            log.begin_epoch(Epoch(restart));
             log.push(restart.to_string().as_bytes()).expect("written");
             let directory =
                 first.parent().expect("the file has a parent").join(format!("restart{restart}"));
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn log_without_output_makes_no_file() {
-        let mut log = log("nothing", Keep::All);
+        let mut log = log("nothing", LogRetention::All);
         log.finish().expect("nothing to do");
         assert!(!log.path().exists());
         remove(log.path());

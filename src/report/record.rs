@@ -42,7 +42,7 @@ pub struct RunRecord {
     /// The exit status of `remuda`.
     pub exit: Option<u8>,
     /// Whether `exit` is a worker's own status or that of remuda.
-    pub exit_of: Option<ExitOf>,
+    pub exit_of: Option<ExitSource>,
     /// The first failure of the last epoch.
     pub cause: Option<CauseRecord>,
     /// Every start of the workers, and its result.
@@ -68,14 +68,14 @@ pub enum RunState {
 /// The source of an exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ExitOf {
+pub enum ExitSource {
     /// The status is that of a worker.
     Worker,
     /// The status is of `remuda` itself.
     Remuda,
 }
 
-impl From<Status> for ExitOf {
+impl From<Status> for ExitSource {
     fn from(status: Status) -> Self {
         match status {
             Status::Worker(_) => Self::Worker,
@@ -162,7 +162,7 @@ impl RunRecord {
 
 /// Masks the value of every `NAME=VALUE` whose name looks like that of a secret, anywhere in a
 /// word.
-pub fn masked(word: OsString) -> OsString {
+pub fn mask_secret(word: OsString) -> OsString {
     let bytes = word.as_bytes();
     let mut ends = memchr::memchr_iter(b'=', bytes);
     let name_end = ends.find(|end| is_secret(OsStr::from_bytes(&bytes[..*end])));
@@ -201,7 +201,7 @@ mod tests {
             ("--env=HF_TOKEN=xyz=", "--env=HF_TOKEN=***"),
             ("--lr=0.1", "--lr=0.1"),
         ] {
-            assert_eq!(masked(word.into()), expect);
+            assert_eq!(mask_secret(word.into()), expect);
         }
     }
 }

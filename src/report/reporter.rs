@@ -20,25 +20,25 @@ use crate::wire::Stream;
 const BATCH_BYTES: usize = 256 * 1024;
 
 /// Most steps that are queued for the status line; further ones are dropped.
-const STEPS_WAITING_MAX: usize = 1024;
+const QUEUED_STEPS_MAX: usize = 1024;
 
 /// Number of output bytes that were handled, with the node and the epoch of the link that carried
 /// them.
 pub type Consumed = ((NodeRank, u32), u64);
 
-enum Told {
+enum ReporterMessage {
     Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
-    Say(String),
+    Message(String),
     Step(Rank, WorkerStep),
-    LeftAlone(Rank),
-    Hush(Rank),
+    PeerLost(Rank),
+    ShowOnly(Rank),
     EndStatus,
     EndPrompt,
     ExpectEcho,
     BeginEpoch(Epoch),
-    Rest(Box<dyn FnOnce() + Send>),
-    Wake,
+    ReleaseTerminal(Box<dyn FnOnce() + Send>),
+    ResumeTerminal,
     CollectEvidence(Vec<Rank>, OnEvidence),
     Finish,
 }
@@ -48,17 +48,17 @@ type OnEvidence = Box<dyn FnOnce(BTreeMap<Rank, Evidence>) + Send>;
 
 /// Handle of the thread.
 pub struct Reporter {
-    told: mpsc::Sender<Told>,
+    sender: mpsc::Sender<ReporterMessage>,
     thread: JoinHandle<OutputRouter>,
-    steps_waiting: Option<Arc<AtomicUsize>>,
+    queued_steps: Option<Arc<AtomicUsize>>,
 }
 
 /// Handle for the tasks that read links.
 #[derive(Clone)]
 pub struct OutputSender {
-    told: mpsc::Sender<Told>,
+    sender: mpsc::Sender<ReporterMessage>,
     /// Number of steps in the queue; `None` if there is no status line.
-    steps_waiting: Option<Arc<AtomicUsize>>,
+    queued_steps: Option<Arc<AtomicUsize>>,
 }
 
 impl Reporter {
@@ -77,39 +77,39 @@ impl Reporter {
         let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
         let steps = queued_steps.clone();
         let handle = move |router: &mut OutputRouter, message| {
-            if let (Told::Step(..), Some(steps)) = (&message, &steps) {
+            if let (ReporterMessage::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
-            hear(router, message, &consumed)
+            handle_message(router, message, &consumed)
         };
         let thread = thread.spawn(move || run(router, &messages, handle))?;
-        Ok(Self { told: sender, thread, steps_waiting: queued_steps })
+        Ok(Self { sender, thread, queued_steps })
     }
 
     /// A handle for the tasks that send output.
     pub fn sender(&self) -> OutputSender {
-        OutputSender { told: self.told.clone(), steps_waiting: self.steps_waiting.clone() }
+        OutputSender { sender: self.sender.clone(), queued_steps: self.queued_steps.clone() }
     }
 
     /// Shows a line of remuda.
-    pub fn say(&self, text: impl Into<String>) {
-        let _ = self.told.send(Told::Say(text.into()));
+    pub fn print_message(&self, text: impl Into<String>) {
+        let _ = self.sender.send(ReporterMessage::Message(text.into()));
     }
 
     /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
     /// terminal, or when the terminal does not accept output.
-    pub fn rest(&self, done: impl FnOnce() + Send + 'static) {
-        let _ = self.told.send(Told::Rest(Box::new(done)));
+    pub fn release_terminal(&self, done: impl FnOnce() + Send + 'static) {
+        let _ = self.sender.send(ReporterMessage::ReleaseTerminal(Box::new(done)));
     }
 
     /// Takes the terminal back.
-    pub fn wake(&self) {
-        let _ = self.told.send(Told::Wake);
+    pub fn resume_terminal(&self) {
+        let _ = self.sender.send(ReporterMessage::ResumeTerminal);
     }
 
     /// Shows only this worker from now on.
-    pub fn hush(&self, only: Rank) {
-        let _ = self.told.send(Told::Hush(only));
+    pub fn show_only(&self, only: Rank) {
+        let _ = self.sender.send(ReporterMessage::ShowOnly(only));
     }
 
     /// Calls `done` with the output of these workers about their failures, once everything that was
@@ -119,38 +119,38 @@ impl Reporter {
         ranks: Vec<Rank>,
         done: impl FnOnce(BTreeMap<Rank, Evidence>) + Send + 'static,
     ) {
-        let _ = self.told.send(Told::CollectEvidence(ranks, Box::new(done)));
+        let _ = self.sender.send(ReporterMessage::CollectEvidence(ranks, Box::new(done)));
     }
 
     /// Ends the status line, because the job is being stopped.
     pub fn end_status(&self) {
-        let _ = self.told.send(Told::EndStatus);
+        let _ = self.sender.send(ReporterMessage::EndStatus);
     }
 
     /// Ends a prompt: the terminal has echoed the end of a line that was typed.
     pub fn end_prompt(&self) {
-        let _ = self.told.send(Told::EndPrompt);
+        let _ = self.sender.send(ReporterMessage::EndPrompt);
     }
 
     /// The terminal may have echoed the key of a signal, such as `^\`.
     pub fn expect_echo(&self) {
-        let _ = self.told.send(Told::ExpectEcho);
+        let _ = self.sender.send(ReporterMessage::ExpectEcho);
     }
 
     /// Starts an epoch, because the workers are restarted.
     pub fn begin_epoch(&self, epoch: Epoch) {
-        let _ = self.told.send(Told::BeginEpoch(epoch));
+        let _ = self.sender.send(ReporterMessage::BeginEpoch(epoch));
     }
 
     /// Continues the panic of the thread, which has printed its message.
-    pub fn pass_on_panic(&self) -> ! {
+    pub fn resume_panic(&self) -> ! {
         std::panic::resume_unwind(Box::new("the reporter has panicked"))
     }
 
     /// Waits until everything that was sent before has been handled, and returns the output router.
     /// Output that links send later is dropped.
     pub fn finish(self) -> OutputRouter {
-        let _ = self.told.send(Told::Finish);
+        let _ = self.sender.send(ReporterMessage::Finish);
         match self.thread.join() {
             Ok(router) => router,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -161,46 +161,46 @@ impl Reporter {
 impl OutputSender {
     /// Sends output of a worker; `from` is the node and the epoch of the link.
     pub fn output(&self, from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8>) {
-        let _ = self.told.send(Told::Output { from, rank, stream, bytes });
+        let _ = self.sender.send(ReporterMessage::Output { from, rank, stream, bytes });
     }
 
     /// Sends a step of a worker.
     pub fn step(&self, rank: Rank, step: WorkerStep) {
-        let Some(queued) = &self.steps_waiting else {
+        let Some(queued) = &self.queued_steps else {
             return;
         };
-        if queued.load(Ordering::Relaxed) < STEPS_WAITING_MAX {
+        if queued.load(Ordering::Relaxed) < QUEUED_STEPS_MAX {
             queued.fetch_add(1, Ordering::Relaxed);
-            let _ = self.told.send(Told::Step(rank, step));
+            let _ = self.sender.send(ReporterMessage::Step(rank, step));
         }
     }
 
     /// Reports that a worker has lost a peer.
-    pub fn left_alone(&self, rank: Rank) {
-        let _ = self.told.send(Told::LeftAlone(rank));
+    pub fn report_peer_lost(&self, rank: Rank) {
+        let _ = self.sender.send(ReporterMessage::PeerLost(rank));
     }
 
     /// Shows a line of remuda.
-    pub fn say(&self, text: impl Into<String>) {
-        let _ = self.told.send(Told::Say(text.into()));
+    pub fn print_message(&self, text: impl Into<String>) {
+        let _ = self.sender.send(ReporterMessage::Message(text.into()));
     }
 
     /// Reports the end of a stream.
     pub fn end(&self, rank: Rank, stream: Stream) {
-        let _ = self.told.send(Told::End { rank, stream });
+        let _ = self.sender.send(ReporterMessage::End { rank, stream });
     }
 }
 
 fn run(
     mut router: OutputRouter,
-    messages: &mpsc::Receiver<Told>,
-    handle: impl Fn(&mut OutputRouter, Told) -> ControlFlow<()>,
+    messages: &mpsc::Receiver<ReporterMessage>,
+    handle: impl Fn(&mut OutputRouter, ReporterMessage) -> ControlFlow<()>,
 ) -> OutputRouter {
     loop {
         let mut next = match wait(messages, &router) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => {
-                router.look_again();
+                router.on_timer();
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => return router,
@@ -217,39 +217,46 @@ fn run(
 }
 
 /// The next message, unless timed work of the screens is due before.
-fn wait(messages: &mpsc::Receiver<Told>, router: &OutputRouter) -> Result<Told, RecvTimeoutError> {
+fn wait(
+    messages: &mpsc::Receiver<ReporterMessage>,
+    router: &OutputRouter,
+) -> Result<ReporterMessage, RecvTimeoutError> {
     match router.due() {
         Some(due) => messages.recv_timeout(due.saturating_duration_since(clock::now())),
         None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 
-fn hear(router: &mut OutputRouter, message: Told, consumed: &impl Fn(Consumed)) -> ControlFlow<()> {
+fn handle_message(
+    router: &mut OutputRouter,
+    message: ReporterMessage,
+    consumed: &impl Fn(Consumed),
+) -> ControlFlow<()> {
     match message {
-        Told::Output { from, rank, stream, bytes } => {
+        ReporterMessage::Output { from, rank, stream, bytes } => {
             let length = bytes.len() as u64;
             router.output(rank, stream, bytes);
             consumed((from, length));
         }
-        Told::End { rank, stream } => router.end(rank, stream),
-        Told::Say(text) => router.say(&text),
-        Told::Step(rank, step) => router.step(rank, step),
-        Told::LeftAlone(rank) => router.left_alone(rank),
-        Told::Hush(only) => router.hush(only),
-        Told::EndStatus => router.end_status(),
-        Told::EndPrompt => router.end_prompt(),
-        Told::ExpectEcho => router.expect_echo(),
-        Told::BeginEpoch(epoch) => router.begin_epoch(epoch),
-        Told::Rest(done) => {
-            router.rest();
+        ReporterMessage::End { rank, stream } => router.end(rank, stream),
+        ReporterMessage::Message(text) => router.print_message(&text),
+        ReporterMessage::Step(rank, step) => router.step(rank, step),
+        ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
+        ReporterMessage::ShowOnly(only) => router.show_only(only),
+        ReporterMessage::EndStatus => router.end_status(),
+        ReporterMessage::EndPrompt => router.end_prompt(),
+        ReporterMessage::ExpectEcho => router.expect_echo(),
+        ReporterMessage::BeginEpoch(epoch) => router.begin_epoch(epoch),
+        ReporterMessage::ReleaseTerminal(done) => {
+            router.release_terminal();
             done();
         }
-        Told::Wake => router.wake(),
-        Told::CollectEvidence(ranks, done) => {
+        ReporterMessage::ResumeTerminal => router.resume_terminal(),
+        ReporterMessage::CollectEvidence(ranks, done) => {
             let found = ranks.into_iter();
             done(found.filter_map(|rank| Some((rank, router.evidence(rank)?))).collect());
         }
-        Told::Finish => return ControlFlow::Break(()),
+        ReporterMessage::Finish => return ControlFlow::Break(()),
     }
     ControlFlow::Continue(())
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::record::RunState;
-use super::saved_run::{SavedRun, lock, stamp_of};
+use super::saved_run::{SavedRun, lock, parse_stamp};
 use crate::base::clock;
 use crate::os::calendar::utc_stamp;
 
@@ -23,14 +23,14 @@ pub enum RunClass {
 
 impl RunClass {
     /// The directory of this class, below that of all runs.
-    pub(super) fn below(self, parent: &Path) -> PathBuf {
+    pub(super) fn dir_below(self, parent: &Path) -> PathBuf {
         match self {
             Self::Job => parent.to_owned(),
             Self::Tool => parent.join("tools"),
         }
     }
 
-    fn kept_max(self) -> Kept {
+    fn limits(self) -> Limits {
         match self {
             Self::Job => JOBS_MAX,
             Self::Tool => TOOLS_MAX,
@@ -40,14 +40,14 @@ impl RunClass {
 
 /// Limits for the directories that are kept.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct Limits {
     runs: usize,
     bytes: u64,
     age: Duration,
 }
 
-const JOBS_MAX: Kept = Kept { runs: 100, bytes: 16 << 30, age: days(90) };
-const TOOLS_MAX: Kept = Kept { runs: 50, bytes: 1 << 30, age: days(30) };
+const JOBS_MAX: Limits = Limits { runs: 100, bytes: 16 << 30, age: days(90) };
+const TOOLS_MAX: Limits = Limits { runs: 50, bytes: 1 << 30, age: days(30) };
 /// Time by which a failed run is kept longer than a successful one.
 const FAILURE_TIME: Duration = days(1);
 
@@ -73,13 +73,13 @@ pub(super) fn prune(
     class: RunClass,
     write: impl Fn(&Path, &str) -> std::io::Result<()>,
 ) {
-    let max = class.kept_max();
+    let max = class.limits();
     let (mut kept, mut bytes) = (0, 0);
     let mut removable = Vec::new();
     for (path, stamp) in runs(parent) {
         let run = SavedRun::read(&path);
         if let Some(run) = &run {
-            run.correct(&write);
+            run.mark_lost(&write);
         }
         // Without locks, a run is kept as long as it is one of the newest.
         let is_running = run.is_some_and(|run| run.state() == RunState::Running)
@@ -115,7 +115,7 @@ pub(super) fn prune(
 fn runs(parent: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named = entries.filter_map(|entry| {
-        let stamp = stamp_of(entry.file_name().to_str()?)?;
+        let stamp = parse_stamp(entry.file_name().to_str()?)?;
         Some((entry.path(), stamp))
     });
     named.collect()

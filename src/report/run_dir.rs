@@ -21,7 +21,7 @@ use crate::plan;
 /// Longest wait for the disk while the job runs.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Longest wait for the disk at the start and at the end of a job, whose records matter more.
-const PATIENT_LIMIT: Duration = Duration::from_secs(5);
+const LONG_STALL_LIMIT: Duration = Duration::from_secs(5);
 /// Most jobs with the same name that may begin within one second: several nodes may be one machine.
 const SAME_NAME_MAX: u32 = 1000;
 
@@ -35,7 +35,7 @@ pub struct RunDir {
     disk: Disk,
     class: RunClass,
     /// Receives once the directories of earlier runs have been scanned.
-    pruned: Arc<OnceLock<Mutex<Receiver<()>>>>,
+    prune_done: Arc<OnceLock<Mutex<Receiver<()>>>>,
 }
 
 impl RunDir {
@@ -49,10 +49,10 @@ impl RunDir {
         };
         let mut last_error = io::Error::new(io::ErrorKind::NotFound, "no home directory");
         for parent in candidates {
-            match create_below(&class.below(&parent), job) {
+            match create_below(&class.dir_below(&parent), job) {
                 Ok(path) => {
                     let (lock, disk, pruned) = (Arc::default(), Disk::default(), Arc::default());
-                    return Ok(Self { path, lock, disk, class, pruned });
+                    return Ok(Self { path, lock, disk, class, prune_done: pruned });
                 }
                 Err(error) => {
                     let text = format!("`{}`: {error}", parent.display());
@@ -68,7 +68,7 @@ impl RunDir {
     /// reported at the end.
     pub fn begin(&self, json: String) {
         let (path, lock_cell) = (self.path.clone(), Arc::clone(&self.lock));
-        let written = self.disk.ask(STALL_LIMIT, move || {
+        let written = self.disk.run(STALL_LIMIT, move || {
             let _ = saved_run::lock(&path).map(|lock| lock_cell.set(lock));
             write_record(&path, &json)
         });
@@ -82,7 +82,7 @@ impl RunDir {
         let path = self.path.clone();
         let linked = parent.clone();
         // A separate [`Disk`], because the next record must not wait for this.
-        let _ = Disk::default().ask(STALL_LIMIT, move || {
+        let _ = Disk::default().run(STALL_LIMIT, move || {
             link_latest(&linked, &path);
             Ok(())
         });
@@ -99,14 +99,14 @@ impl RunDir {
             let _ = done.send(());
         };
         if std::thread::Builder::new().name("prune".to_owned()).spawn(work).is_ok() {
-            let _ = self.pruned.set(Mutex::new(pruned));
+            let _ = self.prune_done.set(Mutex::new(pruned));
         }
     }
 
     /// Removes the directory of a job that never began.
     pub fn discard(&self) {
         let (path, class) = (self.path.clone(), self.class);
-        let _ = self.disk.ask(STALL_LIMIT, move || {
+        let _ = self.disk.run(STALL_LIMIT, move || {
             fs::remove_dir_all(&path)?;
             match (class, path.parent()) {
                 // Fails unless the directory is empty.
@@ -119,14 +119,14 @@ impl RunDir {
     /// Writes the current record. A write error is reported at the end.
     pub fn update(&self, json: String) {
         let path = self.path.clone();
-        let _ = self.disk.ask(STALL_LIMIT, move || write_record(&path, &json));
+        let _ = self.disk.run(STALL_LIMIT, move || write_record(&path, &json));
     }
 
     /// Writes the final record.
     pub fn end(&self, json: String) -> io::Result<()> {
         let path = self.path.clone();
-        let written = self.disk.ask(PATIENT_LIMIT, move || write_record(&path, &json));
-        if let (Ok(()), Some(pruned)) = (&written, self.pruned.get()) {
+        let written = self.disk.run(LONG_STALL_LIMIT, move || write_record(&path, &json));
+        if let (Ok(()), Some(pruned)) = (&written, self.prune_done.get()) {
             let pruned = pruned.lock().expect("its thread does not panic while holding it");
             let _ = pruned.recv_timeout(STALL_LIMIT);
         }
@@ -136,7 +136,7 @@ impl RunDir {
     /// Keeps copies of the error files of an epoch, as many as the disk accepts in time.
     pub fn keep_error_files(&self, epoch: Epoch, files: Vec<(Rank, Vec<u8>)>) {
         let directory = epoch_dir(&self.path, epoch);
-        let _ = self.disk.ask(STALL_LIMIT, move || {
+        let _ = self.disk.run(STALL_LIMIT, move || {
             // The first file of a later epoch makes the directory.
             if !directory.exists() {
                 make_private_dir(&directory)?;
@@ -174,12 +174,12 @@ fn default_parents() -> Vec<PathBuf> {
 /// Makes a directory and its parents unless they exist; the wait for the disk is bounded. No thread
 /// may exist yet.
 pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
-    ask_disk(|| fs::DirBuilder::new().recursive(true).mode(mode).create(path))
+    with_disk_timeout(|| fs::DirBuilder::new().recursive(true).mode(mode).create(path))
 }
 
 /// Runs file I/O with a bounded wait. No thread may exist yet.
-pub fn ask_disk(operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    errand::run(PATIENT_LIMIT, operation)
+pub fn with_disk_timeout(operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    errand::run_with_timeout(LONG_STALL_LIMIT, operation)
 }
 
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
@@ -189,12 +189,12 @@ fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {
 
 /// Makes a directory with a name that no other job has.
 pub(super) fn make_named(parent: &Path, job: &JobId, mode: u32) -> io::Result<PathBuf> {
-    let name = saved_run::name(clock::wall(), job);
+    let name = saved_run::run_dir_name(clock::wall(), job);
     let others = (2..=SAME_NAME_MAX).map(|number| format!("{name}-{number}"));
     let mut last_error = io::Error::from(io::ErrorKind::AlreadyExists);
     for path in std::iter::once(name.clone()).chain(others).map(|name| parent.join(name)) {
         let make = || fs::DirBuilder::new().mode(mode).create(&path);
-        match ask_disk(make) {
+        match with_disk_timeout(make) {
             Ok(()) => return Ok(path),
             Err(error) => last_error = error,
         }

@@ -19,13 +19,13 @@ const RUNNING: &str = "\"state\": \"running\"";
 const LOST: &str = "\"state\": \"lost\"";
 
 /// The name of a run directory: `20261122-173109Z-JOB`, the time in UTC.
-pub(super) fn name(started: Duration, job: &JobId) -> String {
+pub(super) fn run_dir_name(started: Duration, job: &JobId) -> String {
     format!("{}-{job}", utc_stamp(started))
 }
 
 /// The start time of a run from the name of its directory, as text that sorts by time; `None` for
 /// every other name. Directories of earlier versions are named by seconds since 1970, in 11 digits.
-pub(super) fn stamp_of(name: &str) -> Option<String> {
+pub(super) fn parse_stamp(name: &str) -> Option<String> {
     const STAMP_BYTES: usize = "20261122-173109Z".len();
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if let Some((seconds, job)) = name.split_once('-')
@@ -93,7 +93,7 @@ impl SavedRun {
 
     /// If the run is lost and its record still contains `running`, replaces that by `lost`, with
     /// `write`.
-    pub(super) fn correct(&self, write: impl FnOnce(&Path, &str) -> std::io::Result<()>) {
+    pub(super) fn mark_lost(&self, write: impl FnOnce(&Path, &str) -> std::io::Result<()>) {
         if self.state != RunState::Lost {
             return;
         }
@@ -154,7 +154,7 @@ mod tests {
     fn run_directory_is_recognised_by_its_name() {
         #[track_caller]
         fn check(name: &str, expect: Option<&str>) {
-            assert_eq!(stamp_of(name).as_deref(), expect, "{name}");
+            assert_eq!(parse_stamp(name).as_deref(), expect, "{name}");
         }
         check("20261122-173109Z-f7yhranw", Some("20261122-173109Z"));
         check("20261122-173109Z-my-job-2", Some("20261122-173109Z"));
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn new_run_directory_name_is_recognised() {
         let job = JobId("a-job".to_owned());
-        let name = name(Duration::from_secs(951_782_399), &job);
+        let name = run_dir_name(Duration::from_secs(951_782_399), &job);
         assert_eq!(name, "20000228-235959Z-a-job");
-        assert_eq!(stamp_of(&name).as_deref(), Some("20000228-235959Z"));
+        assert_eq!(parse_stamp(&name).as_deref(), Some("20000228-235959Z"));
     }
 
     #[test]

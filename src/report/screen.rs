@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use memchr::memchr_iter;
 use rustix::io::Errno;
 
-use super::sink::{Offered, Sink};
+use super::sink::{OfferResult, Sink};
 use super::terminal::StatusPlace;
 use crate::wire::Stream;
 
@@ -19,7 +19,7 @@ pub(super) struct Screens {
     /// `None`: the same terminal as `stdout`, so that lines and status line are written in one
     /// order.
     stderr: Option<Screen>,
-    lost_lines: u64,
+    dropped_lines: u64,
 }
 
 /// Standard output or standard error, with the status area if it is drawn there.
@@ -27,7 +27,7 @@ struct Screen {
     sink: Sink,
     pending: Vec<u8>,
     /// Result of the newest write.
-    offered: Offered,
+    last_offer: OfferResult,
     footer: Footer,
 }
 
@@ -47,7 +47,7 @@ struct Footer {
 impl Screens {
     pub(super) fn new(stdout: OwnedFd, stderr: OwnedFd, status: StatusPlace) -> Self {
         let stderr = (status != StatusPlace::Shared).then(|| Screen::new(stderr));
-        Self { stdout: Screen::new(stdout), stderr, lost_lines: 0 }
+        Self { stdout: Screen::new(stdout), stderr, dropped_lines: 0 }
     }
 
     /// Output of a stream that has not been shown yet; whole lines may be added.
@@ -73,7 +73,7 @@ impl Screens {
     }
 
     /// Turns the last row of the status area into a line: the terminal echoed a line end behind it.
-    pub(super) fn keep_status(&mut self) {
+    pub(super) fn commit_status(&mut self) {
         let footer = &mut self.err().footer;
         footer.text.clear();
         (footer.drawn, footer.is_line_start) = (0, true);
@@ -85,7 +85,7 @@ impl Screens {
     }
 
     /// Adds lines of remuda, which begin in the first column, also after a line without an end.
-    pub(super) fn push_own(&mut self, stream: Stream, text: &[u8], is_terminal: bool) {
+    pub(super) fn push_message(&mut self, stream: Stream, text: &[u8], is_terminal: bool) {
         let screen = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => self.err(),
@@ -102,39 +102,40 @@ impl Screens {
 
     /// Writes the pending output; true unless a screen does not accept it.
     pub(super) fn flush(&mut self) -> bool {
-        let dropped: u64 = self.all().map(Screen::flush).sum();
-        self.lost_lines += dropped;
-        !self.stand_still()
+        let dropped: u64 = self.screens_mut().map(Screen::flush).sum();
+        self.dropped_lines += dropped;
+        !self.has_stalled()
     }
 
     /// Whether a screen accepted nothing at the last write.
-    pub(super) fn stand_still(&self) -> bool {
-        std::iter::once(&self.stdout).chain(&self.stderr).any(Screen::stands_still)
+    pub(super) fn has_stalled(&self) -> bool {
+        std::iter::once(&self.stdout).chain(&self.stderr).any(Screen::is_stalled)
     }
 
     /// Checks which screens accept output again.
-    pub(super) fn look_again(&mut self) {
-        for screen in self.all().filter(|screen| screen.stands_still()) {
+    pub(super) fn recheck_stalled(&mut self) {
+        for screen in self.screens_mut().filter(|screen| screen.is_stalled()) {
             if screen.sink.has_room() {
-                screen.offered = Offered::Taken;
+                screen.last_offer = OfferResult::Queued;
             }
         }
     }
 
     /// Lines that were dropped since the last call.
-    pub(super) fn take_lost_lines(&mut self) -> u64 {
-        std::mem::take(&mut self.lost_lines)
+    pub(super) fn take_dropped_lines(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped_lines)
     }
 
     /// Waits until the accepted output is written, as long as the screens make progress.
-    pub(super) fn settle(&mut self) {
-        self.all().for_each(|screen| screen.sink.settle());
+    pub(super) fn drain(&mut self) {
+        self.screens_mut().for_each(|screen| screen.sink.drain());
     }
 
     /// Waits until all output is shown, as long as the screens accept it.
     pub(super) fn finish(&mut self) {
-        let dropped = self.all().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();
-        self.lost_lines += dropped;
+        let dropped =
+            self.screens_mut().map(|screen| screen.flush() + screen.sink.finish()).sum::<u64>();
+        self.dropped_lines += dropped;
     }
 
     /// Why standard output cannot be written any more; `EPIPE` if its reader has closed it.
@@ -142,7 +143,7 @@ impl Screens {
         self.stdout.sink.failure()
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Screen> {
+    fn screens_mut(&mut self) -> impl Iterator<Item = &mut Screen> {
         std::iter::once(&mut self.stdout).chain(&mut self.stderr)
     }
 }
@@ -150,11 +151,11 @@ impl Screens {
 impl Screen {
     fn new(fd: OwnedFd) -> Self {
         let footer = Footer::new();
-        Self { sink: Sink::start(fd), pending: Vec::new(), offered: Offered::Taken, footer }
+        Self { sink: Sink::start(fd), pending: Vec::new(), last_offer: OfferResult::Queued, footer }
     }
 
-    fn stands_still(&self) -> bool {
-        self.offered == Offered::Stalled
+    fn is_stalled(&self) -> bool {
+        self.last_offer == OfferResult::Stalled
     }
 
     /// Sets the status area. An empty area is erased at once. Another one is postponed while older
@@ -178,19 +179,19 @@ impl Screen {
         if self.pending.is_empty() {
             return 0;
         }
-        let bytes = std::mem::replace(&mut self.pending, self.sink.spare());
+        let bytes = std::mem::replace(&mut self.pending, self.sink.take_buffer());
         self.offer(bytes)
     }
 
     /// Passes lines to the sink; returns how many were lost.
     fn offer(&mut self, lines: Vec<u8>) -> u64 {
         let before = (self.footer.drawn, self.footer.is_line_start);
-        let mut bytes = self.footer.around(lines);
+        let mut bytes = self.footer.wrap(lines);
         if bytes.is_empty() {
             return 0;
         }
-        self.offered = self.sink.offer(&mut bytes);
-        if self.offered != Offered::Stalled {
+        self.last_offer = self.sink.offer(&mut bytes);
+        if self.last_offer != OfferResult::Stalled {
             return 0;
         }
         (self.footer.drawn, self.footer.is_line_start) = before;
@@ -208,7 +209,7 @@ impl Footer {
     }
 
     /// Encloses lines in the sequences that erase and redraw the status area.
-    fn around(&mut self, lines: Vec<u8>) -> Vec<u8> {
+    fn wrap(&mut self, lines: Vec<u8>) -> Vec<u8> {
         let erase = self.erase();
         if let Some(last) = lines.last() {
             self.is_line_start = *last == b'\n';
@@ -240,7 +241,7 @@ mod tests {
 
     #[track_caller]
     fn check(footer: &mut Footer, lines: &str, expect: &str) {
-        let bytes = footer.around(lines.as_bytes().to_vec());
+        let bytes = footer.wrap(lines.as_bytes().to_vec());
         assert_eq!(String::from_utf8_lossy(&bytes), expect);
     }
 

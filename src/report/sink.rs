@@ -15,7 +15,7 @@ use crate::base::clock;
 use crate::os::fds;
 
 /// Most bytes in the queue; a writer with more waits, but not longer than [`STALL_LIMIT`].
-const WAITING_BYTES_MAX: usize = 4 << 20;
+const QUEUED_BYTES_MAX: usize = 4 << 20;
 /// Time without progress after which a sink drops lines.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Limits for written buffers that are reused: their number and the size of one.
@@ -24,9 +24,9 @@ const SPARE_BYTES_MAX: usize = 1 << 20;
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offered {
+pub(super) enum OfferResult {
     /// The bytes are queued.
-    Taken,
+    Queued,
     /// The sink has stalled; the bytes are lost.
     Stalled,
     /// The reader has closed the descriptor; nothing will be written any more.
@@ -41,14 +41,14 @@ pub(super) struct Sink {
 type Shared = Monitor<State>;
 
 struct State {
-    waiting: VecDeque<Vec<u8>>,
-    waiting_bytes: usize,
+    queue: VecDeque<Vec<u8>>,
+    queued_bytes: usize,
     /// The buffer that the thread is writing, and how much of it is written.
     writing: Option<(Arc<Vec<u8>>, usize)>,
     /// Empty buffers with capacity.
     spares: Vec<Vec<u8>>,
     /// When the descriptor last accepted bytes, or had none to write.
-    moved: Instant,
+    last_progress: Instant,
     closed: bool,
     /// Why nothing can be written any more.
     failure: Option<Errno>,
@@ -58,11 +58,11 @@ impl Sink {
     /// Starts the thread that owns `fd`.
     pub(super) fn start(fd: OwnedFd) -> Self {
         let state = State {
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
             writing: None,
             spares: Vec::new(),
-            moved: clock::now(),
+            last_progress: clock::now(),
             closed: false,
             failure: None,
         };
@@ -80,34 +80,35 @@ impl Sink {
 
     /// Queues bytes; waits while the queue is full and the sink makes progress. Bytes that are not
     /// accepted stay in the buffer.
-    pub(super) fn offer(&self, bytes: &mut Vec<u8>) -> Offered {
+    pub(super) fn offer(&self, bytes: &mut Vec<u8>) -> OfferResult {
         let mut state = self.shared.lock();
         loop {
             if state.closed {
-                return Offered::Closed;
+                return OfferResult::Closed;
             }
-            if state.waiting_bytes < WAITING_BYTES_MAX {
+            if state.queued_bytes < QUEUED_BYTES_MAX {
                 break;
             }
-            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            let remaining =
+                (state.last_progress + STALL_LIMIT).saturating_duration_since(clock::now());
             if remaining.is_zero() {
-                return Offered::Stalled;
+                return OfferResult::Stalled;
             }
             state = self.shared.wait(state, remaining);
         }
         // A sink that had nothing to write has not stalled.
         if state.is_idle() {
-            state.moved = clock::now();
+            state.last_progress = clock::now();
         }
-        state.waiting_bytes += bytes.len();
-        state.waiting.push_back(std::mem::take(bytes));
+        state.queued_bytes += bytes.len();
+        state.queue.push_back(std::mem::take(bytes));
         drop(state);
-        self.shared.ring();
-        Offered::Taken
+        self.shared.notify_all();
+        OfferResult::Queued
     }
 
     /// An empty buffer, with capacity if a written one is available.
-    pub(super) fn spare(&self) -> Vec<u8> {
+    pub(super) fn take_buffer(&self) -> Vec<u8> {
         self.shared.lock().spares.pop().unwrap_or_default()
     }
 
@@ -120,7 +121,7 @@ impl Sink {
     /// be.
     pub(super) fn has_room(&self) -> bool {
         let state = self.shared.lock();
-        state.closed || state.waiting_bytes < WAITING_BYTES_MAX
+        state.closed || state.queued_bytes < QUEUED_BYTES_MAX
     }
 
     /// Why nothing can be written any more; `EPIPE` if the reader has closed the descriptor.
@@ -129,27 +130,28 @@ impl Sink {
     }
 
     /// Waits until everything is written, as long as the sink makes progress.
-    pub(super) fn settle(&self) {
-        let _ = self.settled();
+    pub(super) fn drain(&self) {
+        let _ = self.wait_drained();
     }
 
     /// Waits until everything is written, as long as the sink makes progress. Drops the rest, and
     /// returns the number of its lines.
     pub(super) fn finish(&self) -> u64 {
-        let Err(mut state) = self.settled() else {
+        let Err(mut state) = self.wait_drained() else {
             return 0;
         };
         state.closed = true;
         let unwritten = state.unwritten_lines();
-        state.waiting.clear();
+        state.queue.clear();
         unwritten
     }
 
-    /// Waits like [`Self::settle`]; if the sink stalls, returns its state.
-    fn settled(&self) -> Result<(), MutexGuard<'_, State>> {
+    /// Waits like [`Self::drain`]; if the sink stalls, returns its state.
+    fn wait_drained(&self) -> Result<(), MutexGuard<'_, State>> {
         let mut state = self.shared.lock();
         while !state.closed && !state.is_idle() {
-            let remaining = (state.moved + STALL_LIMIT).saturating_duration_since(clock::now());
+            let remaining =
+                (state.last_progress + STALL_LIMIT).saturating_duration_since(clock::now());
             if remaining.is_zero() {
                 return Err(state);
             }
@@ -166,15 +168,15 @@ impl Shared {
             let written = self.write_one(fd, &bytes);
             let mut state = self.lock();
             state.writing = None;
-            state.moved = clock::now();
+            state.last_progress = clock::now();
             if written {
-                state.keep_spare(bytes);
+                state.recycle(bytes);
             } else {
                 state.closed = true;
-                state.waiting.clear();
+                state.queue.clear();
             }
             drop(state);
-            self.ring();
+            self.notify_all();
             if !written {
                 return;
             }
@@ -184,9 +186,9 @@ impl Shared {
     fn next(&self) -> Arc<Vec<u8>> {
         let mut state = self.lock();
         loop {
-            if let Some(bytes) = state.waiting.pop_front() {
-                state.waiting_bytes -= bytes.len();
-                state.moved = clock::now();
+            if let Some(bytes) = state.queue.pop_front() {
+                state.queued_bytes -= bytes.len();
+                state.last_progress = clock::now();
                 let bytes = Arc::new(bytes);
                 state.writing = Some((Arc::clone(&bytes), 0));
                 return bytes;
@@ -204,7 +206,7 @@ impl Shared {
             match rustix::io::write(fd.as_fd(), bytes) {
                 Ok(written) => {
                     bytes = &bytes[written..];
-                    self.lock().wrote(written);
+                    self.lock().on_written(written);
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => wait_writable(fd),
@@ -220,11 +222,11 @@ impl Shared {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.writing.is_none()
+        self.queue.is_empty() && self.writing.is_none()
     }
 
-    fn wrote(&mut self, bytes: usize) {
-        self.moved = clock::now();
+    fn on_written(&mut self, bytes: usize) {
+        self.last_progress = clock::now();
         if let Some((_, written)) = &mut self.writing {
             *written += bytes;
         }
@@ -233,12 +235,12 @@ impl State {
     /// Number of queued lines that are not written.
     fn unwritten_lines(&self) -> u64 {
         let current = self.writing.iter().map(|(bytes, written)| &bytes[*written..]);
-        let rest = current.chain(self.waiting.iter().map(Vec::as_slice));
+        let rest = current.chain(self.queue.iter().map(Vec::as_slice));
         rest.map(|bytes| memchr_iter(b'\n', bytes).count() as u64).sum()
     }
 
     /// Keeps a buffer for reuse, because its pages are in memory already.
-    fn keep_spare(&mut self, bytes: Arc<Vec<u8>>) {
+    fn recycle(&mut self, bytes: Arc<Vec<u8>>) {
         let Some(mut bytes) = Arc::into_inner(bytes) else { return };
         if self.spares.len() < SPARES_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
             bytes.clear();
@@ -269,7 +271,7 @@ mod tests {
             all
         });
         for byte in 0..3u8 {
-            assert_eq!(sink.offer(&mut vec![byte; 1000]), Offered::Taken);
+            assert_eq!(sink.offer(&mut vec![byte; 1000]), OfferResult::Queued);
         }
         let all = reader.join().expect("the reader exits");
         assert_eq!(all, [[0u8; 1000], [1; 1000], [2; 1000]].concat());
@@ -279,8 +281,8 @@ mod tests {
     fn idle_sink_has_not_stalled() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
-        sink.shared.lock().moved -= 2 * STALL_LIMIT;
-        assert_eq!(sink.offer(&mut b"last lines\n".to_vec()), Offered::Taken);
+        sink.shared.lock().last_progress -= 2 * STALL_LIMIT;
+        assert_eq!(sink.offer(&mut b"last lines\n".to_vec()), OfferResult::Queued);
         assert_eq!(sink.finish(), 0);
         let mut shown = [0; 16];
         assert_eq!(rustix::io::read(&read, &mut shown).expect("written"), 11);
@@ -291,7 +293,7 @@ mod tests {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
         for _ in 0..4 {
-            assert_eq!(sink.offer(&mut b"ten bytes\n".repeat(100_000)), Offered::Taken);
+            assert_eq!(sink.offer(&mut b"ten bytes\n".repeat(100_000)), OfferResult::Queued);
         }
         let lost = sink.finish();
         let mut shown = vec![0; 1 << 20];
@@ -303,13 +305,13 @@ mod tests {
     fn stalled_reader_loses_lines_but_does_not_block() {
         let (read, write) = fds::pipe().expect("a pipe");
         let sink = Sink::start(write);
-        let mut offered = Offered::Taken;
+        let mut offered = OfferResult::Queued;
         for _ in 0..16 {
             offered = sink.offer(&mut vec![b'x'; 1 << 20]);
         }
-        assert_eq!(offered, Offered::Stalled);
+        assert_eq!(offered, OfferResult::Stalled);
         drop(read);
-        while sink.offer(&mut vec![b'x']) != Offered::Closed {
+        while sink.offer(&mut vec![b'x']) != OfferResult::Closed {
             std::thread::yield_now();
         }
     }

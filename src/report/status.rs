@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use unicode_width::UnicodeWidthChar;
 
 use super::diagnostic::Paint;
-use super::neutral::push_neutral;
-use super::summary::{duration, paint_ours, step};
+use super::neutral::escape_control_into;
+use super::summary::{paint_message, show_duration, show_step};
 use super::terminal::Charset;
 use crate::base::Rank;
 use crate::wire::Stream;
@@ -23,7 +23,7 @@ const BAR_BYTES_MAX: usize = 2048;
 /// Most rows of the area.
 const AREA_ROWS_MAX: usize = 12;
 /// Running time after which the remaining time is estimated.
-const GUESS_AFTER: Duration = Duration::from_secs(2);
+const ESTIMATE_AFTER: Duration = Duration::from_secs(2);
 
 /// A step that a worker reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,13 +42,13 @@ pub struct WorkerStep {
 pub(super) struct StatusText {
     paces: BTreeMap<Rank, Pace>,
     /// The rows that streams can redraw.
-    redrawn: BTreeMap<(Rank, Stream), Redrawn>,
+    redrawable: BTreeMap<(Rank, Stream), RedrawableRows>,
     charset: Charset,
 }
 
 /// The rows that a stream can redraw, not yet escaped.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Redrawn {
+pub(super) struct RedrawableRows {
     /// Prefix of each row.
     pub(super) prefix: Vec<u8>,
     /// Progress bars, from the top.
@@ -74,7 +74,7 @@ struct Pace {
 impl StatusText {
     /// Creates a status without rows.
     pub(super) fn new(charset: Charset) -> Self {
-        Self { paces: BTreeMap::new(), redrawn: BTreeMap::new(), charset }
+        Self { paces: BTreeMap::new(), redrawable: BTreeMap::new(), charset }
     }
 
     /// Records a step of a worker.
@@ -91,17 +91,17 @@ impl StatusText {
 
     /// Sets the rows that a stream can redraw; [`None`] if there are none. True if they have
     /// changed.
-    pub(super) fn set(&mut self, of: (Rank, Stream), mut newest: Option<Redrawn>) -> bool {
+    pub(super) fn set(&mut self, of: (Rank, Stream), mut newest: Option<RedrawableRows>) -> bool {
         let texts = newest.iter_mut().flat_map(|newest| {
             newest.rows.truncate(AREA_ROWS_MAX);
             newest.rows.iter_mut().chain(&mut newest.prompt).chain([&mut newest.prefix])
         });
         texts.for_each(|text| text.truncate(BAR_BYTES_MAX));
         match newest {
-            None => self.redrawn.remove(&of).is_some(),
-            Some(newest) if self.redrawn.get(&of) == Some(&newest) => false,
+            None => self.redrawable.remove(&of).is_some(),
+            Some(newest) if self.redrawable.get(&of) == Some(&newest) => false,
             Some(newest) => {
-                self.redrawn.insert(of, newest);
+                self.redrawable.insert(of, newest);
                 true
             }
         }
@@ -114,22 +114,23 @@ impl StatusText {
         let columns = columns.saturating_sub(1);
         let shown = |prefix: &[u8], text: &[u8]| {
             let mut line = prefix.to_vec();
-            push_neutral(&mut line, text);
-            cut(&String::from_utf8_lossy(&line), columns, self.charset.more())
+            escape_control_into(&mut line, text);
+            cut_to_width(&String::from_utf8_lossy(&line), columns, self.charset.ellipsis())
         };
-        let prompt = self.redrawn.iter().find_map(|(of, redrawn)| {
+        let prompt = self.redrawable.iter().find_map(|(of, redrawn)| {
             Some((*of, shown(&redrawn.prefix, redrawn.prompt.as_ref()?)))
         });
         if let Some((of, row)) = prompt {
             return Area { rows: vec![row], prompt_of: Some(of) };
         }
         if let Some(pace) = self.paces.values().next() {
-            let line = paint_ours(&step("Running", &pace.text()), paint);
-            let line = (!pace.is_over()).then(|| cut(&line, columns, self.charset.more()));
+            let line = paint_message(&show_step("Running", &pace.text()), paint);
+            let line =
+                (!pace.is_done()).then(|| cut_to_width(&line, columns, self.charset.ellipsis()));
             return Area { rows: line.into_iter().collect(), prompt_of: None };
         }
-        let lowest = self.redrawn.keys().next().map(|(rank, _)| *rank);
-        let of_lowest = self.redrawn.iter().filter(|((rank, _), _)| Some(*rank) == lowest);
+        let lowest = self.redrawable.keys().next().map(|(rank, _)| *rank);
+        let of_lowest = self.redrawable.iter().filter(|((rank, _), _)| Some(*rank) == lowest);
         let bars = of_lowest
             .flat_map(|(_, redrawn)| redrawn.rows.iter().map(|row| shown(&redrawn.prefix, row)));
         let rows_max = AREA_ROWS_MAX.min(rows.saturating_sub(1)).max(1);
@@ -139,7 +140,7 @@ impl StatusText {
 
 impl Pace {
     /// Whether the last step is done, so that there is no progress to show.
-    fn is_over(&self) -> bool {
+    fn is_done(&self) -> bool {
         let newest = &self.newest.0;
         newest.steps.is_some_and(|steps| steps <= newest.step)
     }
@@ -156,7 +157,7 @@ impl Pace {
             (None, speed) => speed.map(|speed| format!("{speed:.1} steps/s")),
         };
         let left = steps.zip(steps_per_s).map(|(steps, speed)| {
-            format!("{} left", coarse(steps.saturating_sub(step) as f64 / speed))
+            format!("{} left", show_estimate(steps.saturating_sub(step) as f64 / speed))
         });
         let loss = loss.map(|loss| format!("loss {loss:.4}"));
         let facts = [Some(position), loss, speed, left];
@@ -167,22 +168,22 @@ impl Pace {
     fn steps_per_s(&self) -> Option<f64> {
         let time = self.newest.1.saturating_duration_since(self.first.1);
         let steps = self.newest.0.step.saturating_sub(self.first.0);
-        (GUESS_AFTER <= time && 0 < steps).then(|| steps as f64 / time.as_secs_f64())
+        (ESTIMATE_AFTER <= time && 0 < steps).then(|| steps as f64 / time.as_secs_f64())
     }
 }
 
 /// Formats an estimate without tenths of seconds.
-fn coarse(seconds: f64) -> String {
+fn show_estimate(seconds: f64) -> String {
     if seconds < 120.0 {
         format!("{seconds:.0} s")
     } else {
-        Duration::try_from_secs_f64(seconds).map_or_else(|_| "years".to_owned(), duration)
+        Duration::try_from_secs_f64(seconds).map_or_else(|_| "years".to_owned(), show_duration)
     }
 }
 
 /// The part of a line that fits into `columns`, as a terminal measures it: colours have no width,
 /// some characters take two columns. A colour that is on at the end is switched off.
-fn cut(line: &str, columns: usize, more: &str) -> String {
+fn cut_to_width(line: &str, columns: usize, more: &str) -> String {
     const RESET: &str = "\x1b[0m";
     let (mut out, mut used, mut is_coloured) = (String::new(), 0, false);
     // Position of the mark if the line is too long: the last one that leaves a column for it.
@@ -223,7 +224,7 @@ mod tests {
 
     #[track_caller]
     fn check_cut(line: &str, columns: usize, expect: &str) {
-        assert_eq!(cut(line, columns, "…"), expect, "{columns} columns of {line:?}");
+        assert_eq!(cut_to_width(line, columns, "…"), expect, "{columns} columns of {line:?}");
     }
 
     #[test]
@@ -249,7 +250,7 @@ mod tests {
         fn rows_are_never_wider_than_the_terminal(
             text in "([a-z ]|ö|漢|😀|\u{301}|\u{1b}\\[1;31m|\u{1b}\\[0m|\t){0,40}", columns in 0usize..50
         ) {
-            let mut shown = cut(&text, columns, "...");
+            let mut shown = cut_to_width(&text, columns, "...");
             while let Some(start) = shown.find('\x1b') {
                 let end = start + shown[start..].find('m').expect("whole sequences") + 1;
                 shown.replace_range(start..end, "");
@@ -298,9 +299,9 @@ mod tests {
         assert_eq!(line(&status), shown, "it has restarted");
     }
 
-    fn bars(prefix: &str, rows: &[&str]) -> Redrawn {
+    fn bars(prefix: &str, rows: &[&str]) -> RedrawableRows {
         let rows = rows.iter().map(|row| row.as_bytes().to_vec()).collect();
-        Redrawn { prefix: prefix.as_bytes().to_vec(), rows, prompt: None }
+        RedrawableRows { prefix: prefix.as_bytes().to_vec(), rows, prompt: None }
     }
 
     #[test]
@@ -318,7 +319,7 @@ mod tests {
         let long = "x".repeat(100_000);
         status.set(third, Some(bars("", &[&long])));
         assert_eq!(shown(&status)[0], format!("{}...", "x".repeat(36)));
-        assert!(status.redrawn[&third].rows[0].len() <= BAR_BYTES_MAX);
+        assert!(status.redrawable[&third].rows[0].len() <= BAR_BYTES_MAX);
     }
 
     #[test]
@@ -344,7 +345,7 @@ mod tests {
         status.set((Rank(0), Stream::Stderr), Some(bars("0 ", &["epoch"])));
         let of = (Rank(1), Stream::Stdout);
         let prompt = Some(b"(Pdb) ".to_vec());
-        status.set(of, Some(Redrawn { prefix: b"1 ".to_vec(), rows: Vec::new(), prompt }));
+        status.set(of, Some(RedrawableRows { prefix: b"1 ".to_vec(), rows: Vec::new(), prompt }));
         let area = status.area((40, 24), Paint::Plain);
         assert_eq!(area, Area { rows: vec!["1 (Pdb) ".to_owned()], prompt_of: Some(of) });
     }

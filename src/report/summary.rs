@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 
 use super::diagnostic::Paint;
-use super::neutral::push_neutral;
+use super::neutral::escape_control_into;
 use super::pages::stream_name;
 use crate::wire::Stream;
 
@@ -38,7 +38,7 @@ pub fn show_failure(failure: &Failure) -> String {
         let _ = writeln!(out, "  last lines of its {}:", stream_name(*stream));
         for line in lines {
             let mut shown = Vec::new();
-            push_neutral(&mut shown, line);
+            escape_control_into(&mut shown, line);
             let _ = writeln!(out, "    | {}", String::from_utf8_lossy(&shown));
         }
     }
@@ -55,12 +55,12 @@ pub fn show_failure(failure: &Failure) -> String {
 const VERB_WIDTH: usize = 10;
 
 /// Formats a step of remuda with its verb in a column: `   Running  12 workers`.
-pub fn step(verb: &str, text: &str) -> String {
+pub fn show_step(verb: &str, text: &str) -> String {
     format!("{verb:>VERB_WIDTH$}  {text}\n")
 }
 
 /// Colours the first word of each line of remuda: `error[…]:`, `help:`, the verb of a step.
-pub fn paint_ours(text: &str, paint: Paint) -> String {
+pub fn paint_message(text: &str, paint: Paint) -> String {
     match paint {
         Paint::Plain => text.to_owned(),
         Paint::Colour => text.split_inclusive('\n').map(paint_line).collect(),
@@ -96,7 +96,7 @@ fn verb_end(line: &str) -> Option<usize> {
 }
 
 /// Formats a duration: `250 ms`, `12.4 s`, `14 min 02 s`.
-pub fn duration(time: Duration) -> String {
+pub fn show_duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 1.0 {
         format!("{} ms", time.as_millis())
@@ -125,18 +125,18 @@ pub fn show_bytes(mut bytes: f64) -> String {
 }
 
 /// Formats a number of processes: `1 process`, `3 processes`.
-pub fn processes(number: usize) -> String {
+pub fn show_processes(number: usize) -> String {
     if number == 1 { "1 process".to_owned() } else { format!("{number} processes") }
 }
 
 /// The kernel's text for an error, without its number.
-pub fn reason(error: &std::io::Error) -> String {
+pub fn show_io_error(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 /// Formats a number with its noun: `1 worker`, `3 workers`.
-pub fn count(number: usize, noun: &str) -> String {
+pub fn show_count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn durations_are_short() {
-        assert_eq!(duration(Duration::from_millis(250)), "250 ms");
-        assert_eq!(duration(Duration::from_millis(12_440)), "12.4 s");
-        assert_eq!(duration(Duration::from_secs(842)), "14 min 02 s");
-        assert_eq!(duration(Duration::from_secs(7260)), "2 h 01 min");
+        assert_eq!(show_duration(Duration::from_millis(250)), "250 ms");
+        assert_eq!(show_duration(Duration::from_millis(12_440)), "12.4 s");
+        assert_eq!(show_duration(Duration::from_secs(842)), "14 min 02 s");
+        assert_eq!(show_duration(Duration::from_secs(7260)), "2 h 01 min");
     }
 
     #[test]
@@ -165,14 +165,14 @@ mod tests {
     fn first_word_of_a_line_is_painted() {
         #[track_caller]
         fn check(text: &str, expect: &str) {
-            assert_eq!(paint_ours(text, Paint::Colour), expect);
-            assert_eq!(paint_ours(text, Paint::Plain), text);
+            assert_eq!(paint_message(text, Paint::Colour), expect);
+            assert_eq!(paint_message(text, Paint::Plain), text);
         }
         check(
             "error[R101]: rank 1: no\n  host a\nhelp: b\n",
             "\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 1: no\n  host a\n\x1b[1m\x1b[96mhelp\x1b[0m: b\n",
         );
-        check(&step("Launch", "2 workers"), "\x1b[1m\x1b[32m    Launch\x1b[0m  2 workers\n");
+        check(&show_step("Launch", "2 workers"), "\x1b[1m\x1b[32m    Launch\x1b[0m  2 workers\n");
         check("    | error: of a worker\n", "    | error: of a worker\n");
         check("  last lines of its stderr:\n", "  last lines of its stderr:\n");
         check("", "");

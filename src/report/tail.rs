@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::base::clock;
 use crate::job::{Evidence, last_traceback};
 
-use super::emulator::shown_in_the_end;
+use super::emulator::final_screen;
 
 /// Most bytes that are kept.
 const TAIL_BYTES_MAX: usize = 32 * 1024;
@@ -83,7 +83,7 @@ impl Tail {
 
     /// The lines from the traceback that ended the worker, or else the last lines.
     pub(super) fn last_lines(&self) -> Vec<Vec<u8>> {
-        let bytes = &shown_in_the_end(&self.bytes);
+        let bytes = &final_screen(&self.bytes);
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         let lines = match lines.split_last() {
             Some(([], rest)) => rest,

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
 use super::diagnostic::Paint;
-use super::summary::paint_ours;
+use super::summary::paint_message;
 use crate::base::env_vars;
 use crate::os::fds;
 
@@ -45,14 +45,14 @@ pub enum Charset {
 impl Charset {
     /// The charset of the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. If none
     /// is set, it is UTF-8, as in most containers.
-    fn look() -> Self {
+    fn detect() -> Self {
         let names = [env_vars::LC_ALL, env_vars::LC_CTYPE, env_vars::LANG].into_iter();
         let locale = names.filter_map(env_vars::get_text).find(|value| !value.is_empty());
-        locale.map_or(Self::Utf8, |locale| Self::of(&locale))
+        locale.map_or(Self::Utf8, |locale| Self::of_locale(&locale))
     }
 
     /// The charset of a locale such as `en_US.UTF-8`, `C.utf8`, `C`, `de_DE@euro`.
-    fn of(locale: &str) -> Self {
+    fn of_locale(locale: &str) -> Self {
         let charset = locale.split('@').next().and_then(|name| name.split_once('.'));
         let is_utf8 = charset.is_some_and(|(_, charset)| {
             charset.eq_ignore_ascii_case("UTF-8") || charset.eq_ignore_ascii_case("UTF8")
@@ -76,7 +76,7 @@ impl Charset {
     }
 
     /// The mark between a prefix and its line.
-    pub(super) fn bar(self) -> &'static str {
+    pub(super) fn separator(self) -> &'static str {
         match self {
             Self::Utf8 => "│",
             Self::Ascii => "|",
@@ -84,7 +84,7 @@ impl Charset {
     }
 
     /// The mark for text that was cut off.
-    pub(super) fn more(self) -> &'static str {
+    pub(super) fn ellipsis(self) -> &'static str {
         match self {
             Self::Utf8 => "…",
             Self::Ascii => "...",
@@ -92,7 +92,7 @@ impl Charset {
     }
 
     /// The mark at the end of a part of a line that the next part continues.
-    pub(super) fn continues(self) -> &'static str {
+    pub(super) fn continuation(self) -> &'static str {
         match self {
             Self::Utf8 => "⏎",
             Self::Ascii => "\\",
@@ -113,7 +113,7 @@ pub enum StatusPlace {
 
 impl Terminal {
     /// Determines the properties.
-    pub fn look() -> Self {
+    pub fn detect() -> Self {
         let (stdout, stderr) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let status = if stderr && !is_dumb() { status_place() } else { StatusPlace::Nowhere };
         Self {
@@ -122,7 +122,7 @@ impl Terminal {
             paint: paint(stderr),
             stdout_paint: paint(stdout),
             status,
-            charset: Charset::look(),
+            charset: Charset::detect(),
         }
     }
 
@@ -220,12 +220,12 @@ fn paint(terminal: bool) -> Paint {
 
 /// Prints requested data; a reader that closed the pipe is not an error.
 pub fn print(text: &str) -> io::Result<()> {
-    print_by(|stdout| stdout.write_all(text.as_bytes()))
+    print_with(|stdout| stdout.write_all(text.as_bytes()))
 }
 
 /// Prints to standard output what need not be in memory all at once. A reader that closes the pipe
 /// is not an error.
-pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match write(&mut stdout).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -234,18 +234,18 @@ pub fn print_by(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Res
 }
 
 /// Prints a message of remuda, with the first word of each line in its colour.
-pub fn say(text: &str, paint: Paint) {
-    print_error(&paint_ours(text, paint));
+pub fn print_message(text: &str, paint: Paint) {
+    print_error(&paint_message(text, paint));
 }
 
 /// Prints to standard error.
 pub fn print_error(text: &str) {
-    let text = Charset::look().adapt(text);
+    let text = Charset::detect().adapt(text);
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Prints a message of remuda if that does not block; otherwise the message is dropped.
-pub fn print_error_now(text: &str) {
+pub fn try_print_error(text: &str) {
     let stderr = io::stderr();
     if fds::has_room(&stderr) {
         let _ = stderr.lock().write_all(text.as_bytes());
@@ -254,14 +254,14 @@ pub fn print_error_now(text: &str) {
 
 /// Prints a panic as one line that calls it an internal error of remuda. After the panic the
 /// process exits with [`Status::Bug`](crate::base::Status::Bug).
-pub fn explain_panics(program: &'static str) {
+pub fn install_panic_hook(program: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| Some(payload.downcast_ref::<String>()?.as_str()));
         let why = text.and_then(|text| text.lines().next()).unwrap_or("no message");
         let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
-        print_error_now(&format!(
+        try_print_error(&format!(
             "{program}: internal error in remuda, please report it: {why}{place}\n"
         ));
     }));
@@ -278,7 +278,7 @@ pub fn start_log() {
             let lines = fmt::layer().with_writer(io::stderr);
             tracing_subscriber::registry().with(lines).with(targets).init();
         }
-        Err(error) => print_error_now(&format!("warning: cannot parse REMUDA_LOG: {error}\n")),
+        Err(error) => try_print_error(&format!("warning: cannot parse REMUDA_LOG: {error}\n")),
     }
 }
 
@@ -289,10 +289,10 @@ mod tests {
     #[test]
     fn locale_names_its_charset() {
         for locale in ["en_US.UTF-8", "C.UTF-8", "C.utf8", "de_DE.utf8@euro"] {
-            assert_eq!(Charset::of(locale), Charset::Utf8, "{locale}");
+            assert_eq!(Charset::of_locale(locale), Charset::Utf8, "{locale}");
         }
         for locale in ["C", "POSIX", "de_DE", "de_DE@euro", "de_DE.ISO-8859-15@euro"] {
-            assert_eq!(Charset::of(locale), Charset::Ascii, "{locale}");
+            assert_eq!(Charset::of_locale(locale), Charset::Ascii, "{locale}");
         }
     }
 

@@ -82,7 +82,7 @@ impl TextRow {
     }
 
     /// Removes everything from a column on.
-    pub(super) fn cut(&mut self, column: usize) {
+    pub(super) fn truncate(&mut self, column: usize) {
         self.blank_half(column);
         self.cells.truncate(column);
     }
@@ -98,7 +98,7 @@ impl TextRow {
     }
 
     /// Blanks everything before a column.
-    pub(super) fn wipe(&mut self, columns: usize) {
+    pub(super) fn blank_before(&mut self, columns: usize) {
         self.blank_half(columns);
         for cell in self.cells.iter_mut().take(columns) {
             *cell = Cell { content: BLANK, style: Style::new() };
@@ -159,14 +159,14 @@ pub(super) fn push_style(out: &mut Vec<u8>, from: Style, to: Style) {
 }
 
 /// The style after a sequence `ESC [ parameters m`.
-pub(super) fn styled(style: Style, parameters: &[u8]) -> Style {
+pub(super) fn apply_sgr(style: Style, parameters: &[u8]) -> Style {
     let text = std::str::from_utf8(parameters).unwrap_or_default();
     let mut numbers = text.split([';', ':']).map(|number| number.parse::<u8>().unwrap_or(0));
     let mut style = style;
     while let Some(number) = numbers.next() {
         style = match number {
-            38 => style.fg_color(extended(&mut numbers)),
-            48 => style.bg_color(extended(&mut numbers)),
+            38 => style.fg_color(parse_extended_color(&mut numbers)),
+            48 => style.bg_color(parse_extended_color(&mut numbers)),
             _ => with_attribute(style, number),
         };
     }
@@ -193,15 +193,15 @@ fn with_attribute(style: Style, number: u8) -> Style {
         27 => off(Effects::INVERT),
         28 => off(Effects::HIDDEN),
         29 => off(Effects::STRIKETHROUGH),
-        30..=37 | 90..=97 => style.fg_color(Some(basic(number))),
-        40..=47 | 100..=107 => style.bg_color(Some(basic(number - 10))),
+        30..=37 | 90..=97 => style.fg_color(Some(basic_color(number))),
+        40..=47 | 100..=107 => style.bg_color(Some(basic_color(number - 10))),
         39 => style.fg_color(None),
         49 => style.bg_color(None),
         _ => style,
     }
 }
 
-fn basic(number: u8) -> Color {
+fn basic_color(number: u8) -> Color {
     const COLOURS: [AnsiColor; 8] = [
         AnsiColor::Black,
         AnsiColor::Red,
@@ -217,7 +217,7 @@ fn basic(number: u8) -> Color {
 }
 
 /// Parses `5;N` or `2;R;G;B`.
-fn extended(numbers: &mut impl Iterator<Item = u8>) -> Option<Color> {
+fn parse_extended_color(numbers: &mut impl Iterator<Item = u8>) -> Option<Color> {
     match numbers.next()? {
         5 => Some(anstyle::Ansi256Color(numbers.next()?).into()),
         2 => Some(RgbColor(numbers.next()?, numbers.next()?, numbers.next()?).into()),
@@ -253,8 +253,8 @@ mod tests {
         check(&row, " ab x\u{301}");
         row.put(7, 'y', plain);
         check(&row, " ab x\u{301}  y");
-        row.wipe(5);
-        row.cut(7);
+        row.blank_before(5);
+        row.truncate(7);
         assert!(row.is_blank() && !row.is_empty());
         row.trim();
         assert!(row.is_empty());
@@ -263,13 +263,13 @@ mod tests {
     #[test]
     fn row_keeps_colours() {
         let mut row = TextRow::default();
-        let red = styled(Style::new(), b"1;31");
+        let red = apply_sgr(Style::new(), b"1;31");
         row.put(0, 'r', red);
-        row.put(1, 'p', styled(red, b""));
-        row.put(2, 'c', styled(Style::new(), b"38;5;208"));
+        row.put(1, 'p', apply_sgr(red, b""));
+        row.put(2, 'c', apply_sgr(Style::new(), b"38;5;208"));
         check(&row, "\x1b[1m\x1b[31mr\x1b[0mp\x1b[38;5;208mc\x1b[0m");
-        assert_eq!(styled(red, b"22;39"), Style::new());
-        assert_eq!(styled(red, b"38;2;1;2;3;48;5;7;99"), {
+        assert_eq!(apply_sgr(red, b"22;39"), Style::new());
+        assert_eq!(apply_sgr(red, b"38;2;1;2;3;48;5;7;99"), {
             let colour = RgbColor(1, 2, 3);
             red.fg_color(Some(colour.into())).bg_color(Some(anstyle::Ansi256Color(7).into()))
         });

@@ -15,9 +15,9 @@ pub fn show_world(pool: &Pool) -> String {
     let mut rows = vec![["node", "host", "slots", "ranks"].map(str::to_owned)];
     let mut rank = 0;
     for (node, (host, slots)) in pool.nodes().iter().enumerate() {
-        let ranks = show_runs((rank..).take(slots.len()));
+        let ranks = show_ranges((rank..).take(slots.len()));
         rank += slots.len();
-        let slots = show_runs(slots.iter().map(|slot| slot.index()));
+        let slots = show_ranges(slots.iter().map(|slot| slot.index()));
         let with_user = pool.users().get(host).map(|user| format!("{user}@{host}"));
         let host = with_user.unwrap_or_else(|| host.to_string());
         rows.push([node.to_string(), host, slots, ranks]);
@@ -34,7 +34,7 @@ pub fn show_world(pool: &Pool) -> String {
 }
 
 /// Formats numbers as `0-3,5`.
-fn show_runs(numbers: impl Iterator<Item = usize>) -> String {
+fn show_ranges(numbers: impl Iterator<Item = usize>) -> String {
     let numbers: Vec<usize> = numbers.collect();
     let runs = numbers.chunk_by(|left, right| left + 1 == *right).map(|run| match run {
         [only] => only.to_string(),

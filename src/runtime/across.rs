@@ -15,7 +15,7 @@ use crate::base::{Rank, clock};
 use crate::runtime::cells::AbortRecord;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::error::{Cause, Fingerprint, Loss};
-use crate::runtime::net::{ABORT_KEY, Incoming, Mesh, Outgoing, STORE_PATIENCE};
+use crate::runtime::net::{ABORT_KEY, Incoming, Mesh, Outgoing, STORE_TIMEOUT};
 use crate::runtime::node::{Deadline, LocalNode, RankRoster};
 use crate::runtime::room::{BufferPool, PooledBuffer};
 use crate::runtime::schedule::blocks;
@@ -68,45 +68,45 @@ pub(crate) struct InterNode {
     /// Fold of the sums of all pieces into the total.
     combine: Fold,
     /// Folds of the windows of this node into its pieces.
-    ours: Vec<Fold>,
-    rooms: BufferPool,
+    local_folds: Vec<Fold>,
+    buffers: BufferPool,
     /// Transfers of the rounds in progress; empty between operations.
-    traffic: Traffic<Shared, Arrival>,
+    traffic: Traffic<SharedBytes, PostedRecv>,
     /// Received data that was not requested yet.
-    arrived: Vec<Arrival>,
+    received: Vec<PostedRecv>,
 }
 
 /// Bytes that are sent to several ranks.
-struct Shared(Arc<PooledBuffer<u8>>);
+struct SharedBytes(Arc<PooledBuffer<u8>>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// Buffer for data of another node, and the data that it is for.
-struct Arrival {
-    what: What,
+struct PostedRecv {
+    key: RecvKey,
     bytes: PooledBuffer<u8>,
 }
 
 /// Identity of data that this rank expects from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum RecvKey {
     /// Pieces of this rank's slice in a round, from a node.
     Pieces { seq: u64, node: usize },
     /// Result of a round in the slice of a rank that this one helps.
     Slice { seq: u64, owner: usize },
 }
 
-impl AsRef<[u8]> for Arrival {
+impl AsRef<[u8]> for PostedRecv {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl AsMut<[u8]> for Arrival {
+impl AsMut<[u8]> for PostedRecv {
     fn as_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -135,10 +135,10 @@ impl InterNode {
             nodes_of_pieces,
             pieces_of,
             combine,
-            ours: local_folds,
-            rooms: BufferPool::default(),
+            local_folds,
+            buffers: BufferPool::default(),
             traffic: Traffic::new(),
-            arrived: Vec::new(),
+            received: Vec::new(),
         }
     }
 
@@ -156,13 +156,13 @@ impl InterNode {
         node: &LocalNode,
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let ours = self.send_pieces(round, reduce, slice_of, workspace, node)?;
-        let sum = self.take_sum(round, reduce, ours, workspace, node)?;
-        self.settle(node, round.deadline)?;
+        let sum = self.receive_sum(round, reduce, ours, workspace, node)?;
+        self.flush(node, round.deadline)?;
         Ok(sum)
     }
 
     /// Sends this node's pieces to the owners that this rank helps, and returns those of
-    /// its own slice, for [`Self::take_sum`].
+    /// its own slice, for [`Self::receive_sum`].
     pub(crate) fn send_pieces<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -175,25 +175,25 @@ impl InterNode {
         let (placement, seq) = (&roster.placement, round.fingerprint.seq);
         let owned = slice_of(roster.rank);
         for (home, helper) in placement.helpers(roster.rank) {
-            let bytes = self.rooms.take::<T::Sum>(self.pieces_of[home] * owned.len()).cast();
-            self.expect(
+            let bytes = self.buffers.take::<T::Sum>(self.pieces_of[home] * owned.len()).cast();
+            self.post_recv(
                 round,
                 helper,
-                Arrival { what: What::Pieces { seq, node: home }, bytes },
+                PostedRecv { key: RecvKey::Pieces { seq, node: home }, bytes },
                 node,
             )?;
         }
         for owner in placement.helped_by(roster.rank) {
-            let sums = self.fold_ours(round, reduce, &slice_of(owner), workspace);
-            self.send(round, owner, Shared(Arc::new(sums.cast())), node)?;
+            let sums = self.fold_local_pieces(round, reduce, &slice_of(owner), workspace);
+            self.post_send(round, owner, SharedBytes(Arc::new(sums.cast())), node)?;
         }
-        self.work(&roster)?;
-        Ok(self.fold_ours(round, reduce, &owned, workspace))
+        self.progress(&roster)?;
+        Ok(self.fold_local_pieces(round, reduce, &owned, workspace))
     }
 
     /// Returns the reduction over all ranks of this rank's slice; `ours` are the pieces of this
     /// node.
-    pub(crate) fn take_sum<T: Element>(
+    pub(crate) fn receive_sum<T: Element>(
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
@@ -207,10 +207,10 @@ impl InterNode {
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         let mut ours = Some(ours);
         for node_of in 0..roster.placement.nodes() {
-            let key = What::Pieces { seq, node: node_of };
+            let key = RecvKey::Pieces { seq, node: node_of };
             sums.push(match ours.take_if(|_| node_of == home) {
                 Some(ours) => ours,
-                None => self.arrival(key, node, round.deadline)?.cast(),
+                None => self.receive(key, node, round.deadline)?.cast(),
             });
         }
         Ok(self.combine::<T::Sum>(sums, len, reduce, workspace))
@@ -234,7 +234,7 @@ impl InterNode {
         if roster.local_rank() != 0 {
             return Ok(None);
         }
-        let ours = self.fold_ours(round, reduce, &(0..round.len), workspace);
+        let ours = self.fold_local_pieces(round, reduce, &(0..round.len), workspace);
         let peers = roster.placement.helpers(roster.rank);
         let outgoing: Vec<_> =
             peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &ours)).collect();
@@ -256,7 +256,7 @@ impl InterNode {
         let mut sums = Vec::with_capacity(roster.placement.nodes());
         for home in 0..roster.placement.nodes() {
             let len = if home == roster.node() { 0 } else { self.pieces_of[home] * len };
-            sums.push(self.rooms.take(len));
+            sums.push(self.buffers.take(len));
         }
         // Helpers are in the order of nodes without this one, as the entries are.
         let buffers = sums.iter_mut().enumerate().filter(|(home, _)| *home != roster.node());
@@ -270,15 +270,15 @@ impl InterNode {
     }
 
     /// Folds the pieces of this node for a slice, one after the other.
-    fn fold_ours<T: Element>(
+    fn fold_local_pieces<T: Element>(
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
         slice: &Range<usize>,
         workspace: &mut Workspace,
     ) -> PooledBuffer<T::Sum> {
-        let mut sums = self.rooms.take(self.ours.len() * slice.len());
-        for (piece, fold) in self.ours.iter().enumerate() {
+        let mut sums = self.buffers.take(self.local_folds.len() * slice.len());
+        for (piece, fold) in self.local_folds.iter().enumerate() {
             let into = &mut sums[piece * slice.len()..][..slice.len()];
             fold_windows_into(workspace, fold, reduce, &round.windows, slice, into);
         }
@@ -293,7 +293,7 @@ impl InterNode {
         reduce: ReduceOp,
         workspace: &mut Workspace,
     ) -> PooledBuffer<T> {
-        let mut result = self.rooms.take(len);
+        let mut result = self.buffers.take(len);
         let mut next = vec![0; sums.len()];
         let pieces: Vec<&[T]> = self
             .nodes_of_pieces
@@ -310,29 +310,29 @@ impl InterNode {
             result[block.clone()].copy_from_slice(sum);
         }
         for sum in sums {
-            self.rooms.put(sum);
+            self.buffers.put(sum);
         }
         result
     }
 
     /// Sends this rank's slice to the other nodes, and returns the slices of owners that it helps:
     /// `(owner, data)`; the caller returns the buffers.
-    pub(crate) fn spread<T: Element>(
+    pub(crate) fn exchange_slices<T: Element>(
         &mut self,
         round: &Round<T>,
         ours: &[T],
         slice_of: &dyn Fn(usize) -> Range<usize>,
         node: &LocalNode,
     ) -> Result<Vec<(usize, PooledBuffer<T>)>, Cause> {
-        let mut copy = self.rooms.take(ours.len());
+        let mut copy = self.buffers.take(ours.len());
         copy.copy_from_slice(ours);
         self.send_slice(round, &Arc::new(copy.cast()), slice_of, node)?;
-        let slices = self.take_slices(round, node)?;
-        self.settle(node, round.deadline)?;
+        let slices = self.receive_slices(round, node)?;
+        self.flush(node, round.deadline)?;
         Ok(slices)
     }
 
-    /// Sends this rank's slice to the other nodes; [`Self::take_slices`] receives those of others.
+    /// Sends this rank's slice to the other nodes; [`Self::receive_slices`] receives those of others.
     pub(crate) fn send_slice<T: Element>(
         &mut self,
         round: &Round<T>,
@@ -343,18 +343,23 @@ impl InterNode {
         let roster = self.roster.clone();
         let (placement, seq) = (&roster.placement, round.fingerprint.seq);
         for owner in placement.helped_by(roster.rank) {
-            let bytes = self.rooms.take::<T>(slice_of(owner).len()).cast();
-            self.expect(round, owner, Arrival { what: What::Slice { seq, owner }, bytes }, node)?;
+            let bytes = self.buffers.take::<T>(slice_of(owner).len()).cast();
+            self.post_recv(
+                round,
+                owner,
+                PostedRecv { key: RecvKey::Slice { seq, owner }, bytes },
+                node,
+            )?;
         }
         for (_, helper) in placement.helpers(roster.rank) {
-            self.send(round, helper, Shared(ours.clone()), node)?;
+            self.post_send(round, helper, SharedBytes(ours.clone()), node)?;
         }
-        self.work(&roster).map(drop)
+        self.progress(&roster).map(drop)
     }
 
     /// Receives the slices of a round, of owners that this rank helps: `(owner, data)`; the caller
     /// returns the buffers.
-    pub(crate) fn take_slices<T: Element>(
+    pub(crate) fn receive_slices<T: Element>(
         &mut self,
         round: &Round<T>,
         node: &LocalNode,
@@ -363,18 +368,18 @@ impl InterNode {
         let owners = roster.placement.helped_by(roster.rank);
         owners
             .map(|owner| {
-                let bytes = self.arrival(What::Slice { seq, owner }, node, round.deadline)?;
+                let bytes = self.receive(RecvKey::Slice { seq, owner }, node, round.deadline)?;
                 Ok((owner, bytes.cast()))
             })
             .collect()
     }
 
     /// Posts data to send to a peer; connects to it first.
-    fn send<T>(
+    fn post_send<T>(
         &mut self,
         round: &Round<T>,
         peer: usize,
-        bytes: Shared,
+        bytes: SharedBytes,
         node: &LocalNode,
     ) -> Result<(), Cause> {
         self.net.connect(peer, node, round.deadline)?;
@@ -383,11 +388,11 @@ impl InterNode {
     }
 
     /// Posts a buffer for data from a peer; connects to it first.
-    fn expect<T>(
+    fn post_recv<T>(
         &mut self,
         round: &Round<T>,
         peer: usize,
-        arrival: Arrival,
+        arrival: PostedRecv,
         node: &LocalNode,
     ) -> Result<(), Cause> {
         self.net.connect(peer, node, round.deadline)?;
@@ -396,24 +401,24 @@ impl InterNode {
     }
 
     /// Waits for data whose buffer was posted before.
-    fn arrival(
+    fn receive(
         &mut self,
-        key: What,
+        key: RecvKey,
         node: &LocalNode,
         deadline: Deadline,
     ) -> Result<PooledBuffer<u8>, Cause> {
-        let Self { net, traffic, arrived, .. } = self;
+        let Self { net, traffic, received: arrived, .. } = self;
         loop {
-            arrived.extend(traffic.take_arrived());
-            if let Some(at) = arrived.iter().position(|arrival| arrival.what == key) {
+            arrived.extend(traffic.take_received());
+            if let Some(at) = arrived.iter().position(|arrival| arrival.key == key) {
                 return Ok(arrived.swap_remove(at).bytes);
             }
-            net.drive(traffic, Traffic::has_arrived, node, deadline)?;
+            net.drive(traffic, Traffic::has_received, node, deadline)?;
         }
     }
 
     /// Continues the current transfers without waiting; returns whether there are more.
-    pub(crate) fn work(&mut self, roster: &RankRoster) -> Result<bool, Cause> {
+    pub(crate) fn progress(&mut self, roster: &RankRoster) -> Result<bool, Cause> {
         if self.traffic.is_idle() {
             return Ok(false);
         }
@@ -422,23 +427,23 @@ impl InterNode {
     }
 
     /// Waits until all data is sent, at the end of an operation, and returns the buffers to the pool.
-    pub(crate) fn settle(&mut self, node: &LocalNode, deadline: Deadline) -> Result<(), Cause> {
+    pub(crate) fn flush(&mut self, node: &LocalNode, deadline: Deadline) -> Result<(), Cause> {
         self.net.drive(&mut self.traffic, Traffic::is_idle, node, deadline)?;
-        self.keep_sent();
+        self.recycle_sent();
         Ok(())
     }
 
     /// Returns the buffers that have been sent to the pool.
-    pub(crate) fn keep_sent(&mut self) {
-        let Self { traffic, rooms: buffers, .. } = self;
-        let bytes = traffic.take_sent().filter_map(|Shared(bytes)| Arc::into_inner(bytes));
+    pub(crate) fn recycle_sent(&mut self) {
+        let Self { traffic, buffers, .. } = self;
+        let bytes = traffic.take_sent().filter_map(|SharedBytes(bytes)| Arc::into_inner(bytes));
         bytes.for_each(|bytes| buffers.put(bytes));
     }
 
     /// Returns a buffer to the pool, unless a transfer still uses it.
-    pub(crate) fn let_go(&mut self, bytes: Arc<PooledBuffer<u8>>) {
+    pub(crate) fn recycle(&mut self, bytes: Arc<PooledBuffer<u8>>) {
         if let Some(bytes) = Arc::into_inner(bytes) {
-            self.rooms.put(bytes);
+            self.buffers.put(bytes);
         }
     }
 
@@ -447,15 +452,15 @@ impl InterNode {
         if T::DTYPE == <T::Sum as Element>::DTYPE {
             return sum.cast();
         }
-        let mut narrow = self.rooms.take::<T>(sum.len());
+        let mut narrow = self.buffers.take::<T>(sum.len());
         narrow.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
-        self.rooms.put(sum);
+        self.buffers.put(sum);
         narrow
     }
 
     /// Pool of buffers for data of an operation.
-    pub(crate) fn rooms(&mut self) -> &mut BufferPool {
-        &mut self.rooms
+    pub(crate) fn buffers(&mut self) -> &mut BufferPool {
+        &mut self.buffers
     }
 
     /// Sends the root's data to its helper on every other node.
@@ -466,7 +471,7 @@ impl InterNode {
         values: &mut [T],
         node: &LocalNode,
     ) -> Result<(), Cause> {
-        self.greet(round.fingerprint, node, round.deadline)?;
+        self.sync_nodes(round.fingerprint, node, round.deadline)?;
         let roster = self.roster.clone();
         let (placement, rank) = (&roster.placement, roster.rank);
         let (fingerprint, deadline) = (round.fingerprint, round.deadline);
@@ -486,7 +491,7 @@ impl InterNode {
     }
 
     /// Synchronizes the first ranks of all nodes, and compares the calls of their nodes.
-    pub(crate) fn greet(
+    pub(crate) fn sync_nodes(
         &mut self,
         fingerprint: Fingerprint,
         node: &LocalNode,
@@ -522,23 +527,23 @@ impl InterNode {
 
     /// Abort record in the store, if there is one: a peer may have closed its connection because
     /// another rank failed.
-    pub(crate) fn explain(&self) -> Option<AbortRecord> {
-        let deadline = clock::now() + STORE_PATIENCE;
+    pub(crate) fn find_abort(&self) -> Option<AbortRecord> {
+        let deadline = clock::now() + STORE_TIMEOUT;
         let mut store = self.net.store();
-        let mut notices = self.net.notices().iter();
+        let mut notices = self.net.abort_keys().iter();
         let notice = notices.find_map(|key| store.peek(key, deadline).ok()?)?;
         Some(postcard::from_bytes::<AbortNotice>(&notice).ok()?.into())
     }
 
     /// Notifies the other nodes of a failure: writes the abort record to the store first, then closes
     /// the connections, so that a rank that sees a closed connection finds the reason.
-    pub(crate) fn give_up(&mut self, record: &AbortRecord) {
+    pub(crate) fn abort(&mut self, record: &AbortRecord) {
         let AbortRecord { by, lost, reason } = record.clone();
         let notice = postcard::to_allocvec(&AbortNotice { by, lost, reason })
             .expect("texts and numbers serialize");
         // The store itself may be lost; peers then notice the failure by their connections.
-        let key = self.net.notices().first().map_or(ABORT_KEY, String::as_str);
-        let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_PATIENCE);
+        let key = self.net.abort_keys().first().map_or(ABORT_KEY, String::as_str);
+        let _ = self.net.store().set_once(key, &notice, clock::now() + STORE_TIMEOUT);
         self.net.close();
     }
 }

@@ -16,7 +16,7 @@ const REASON_WORDS: usize = 32;
 
 /// Position of a rank's data in the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferPlace {
+pub(crate) enum BufferLocation {
     /// A staged copy of this round's part begins at this offset.
     Staged(usize),
     /// The user's buffer lies in the segment: this round's part begins at this offset, and the
@@ -24,7 +24,7 @@ pub(crate) enum BufferPlace {
     Direct(usize),
 }
 
-impl BufferPlace {
+impl BufferLocation {
     pub(crate) fn offset(self) -> usize {
         match self {
             Self::Staged(offset) | Self::Direct(offset) => offset,
@@ -49,20 +49,20 @@ impl BufferPlace {
 #[repr(C)]
 pub(crate) struct Entry {
     fingerprint: [AtomicU64; 3],
-    place: AtomicU64,
+    location: AtomicU64,
 }
 
 impl Entry {
-    pub(crate) fn write(&self, fingerprint: [u64; 3], location: BufferPlace) {
+    pub(crate) fn write(&self, fingerprint: [u64; 3], location: BufferLocation) {
         for (cell, word) in self.fingerprint.iter().zip(fingerprint) {
             cell.store(word, Relaxed);
         }
-        self.place.store(location.encode(), Relaxed);
+        self.location.store(location.encode(), Relaxed);
     }
 
-    pub(crate) fn read(&self) -> ([u64; 3], BufferPlace) {
+    pub(crate) fn read(&self) -> ([u64; 3], BufferLocation) {
         let fingerprint = [0, 1, 2].map(|word: usize| self.fingerprint[word].load(Relaxed));
-        (fingerprint, BufferPlace::decode(self.place.load(Relaxed)))
+        (fingerprint, BufferLocation::decode(self.location.load(Relaxed)))
     }
 }
 
@@ -84,7 +84,7 @@ impl RankCell {
     }
 
     /// Marks the rank as taking part in no further operation, and how it left.
-    pub(crate) fn depart(&self, how: Departure) {
+    pub(crate) fn set_departure(&self, how: Departure) {
         match how {
             // A failed exchange means that a stronger departure is written already.
             Departure::Left => {
@@ -104,7 +104,7 @@ impl RankCell {
 /// Barrier of all ranks of the node; `check` is called from time to time and can end it with an error.
 /// `cells` are those of all ranks, including `own`; `number` is the number of the barrier. While other
 /// ranks are late, `work` is called as long as it returns true.
-pub(crate) fn meet<'l, E>(
+pub(crate) fn wait_barrier<'l, E>(
     own: &RankCell,
     mut cells: impl Iterator<Item = &'l RankCell>,
     number: u32,
@@ -113,7 +113,7 @@ pub(crate) fn meet<'l, E>(
     mut check: impl FnMut() -> Result<(), E>,
 ) -> Result<(), E> {
     own.flag.raise(number);
-    cells.try_for_each(|cell| cell.flag.wait_working(number, spin, &mut work, &mut check))
+    cells.try_for_each(|cell| cell.flag.wait_with_progress(number, spin, &mut work, &mut check))
 }
 
 /// Mailbox from one rank to another: counters of posted and of received messages.
@@ -122,7 +122,7 @@ pub(crate) fn meet<'l, E>(
 pub(crate) struct Mailbox {
     pub(crate) posted: Flag,
     entry: Entry,
-    pub(crate) taken: Flag,
+    pub(crate) received: Flag,
 }
 
 impl Mailbox {
@@ -150,7 +150,7 @@ pub(crate) struct AbortRecord {
 /// Cell in shared memory for the abort record of a group.
 #[derive(Default)]
 #[repr(C)]
-pub(crate) struct AlarmCell {
+pub(crate) struct AbortCell {
     state: AtomicU32,
     by: AtomicU32,
     lost: AtomicU32,
@@ -160,22 +160,22 @@ pub(crate) struct AlarmCell {
 }
 
 /// States of an abort cell: empty / being written / readable.
-const QUIET: u32 = 0;
+const EMPTY: u32 = 0;
 const WRITING: u32 = 1;
-const RAISED: u32 = 2;
+const READABLE: u32 = 2;
 
-impl AlarmCell {
+impl AbortCell {
     /// Stores the record, unless there is one already.
-    pub(crate) fn raise(&self, record: &AbortRecord) {
-        if self.state.compare_exchange(QUIET, WRITING, SeqCst, SeqCst).is_ok() {
+    pub(crate) fn set(&self, record: &AbortRecord) {
+        if self.state.compare_exchange(EMPTY, WRITING, SeqCst, SeqCst).is_ok() {
             self.write(record);
-            self.state.store(RAISED, SeqCst);
+            self.state.store(READABLE, SeqCst);
         }
     }
 
     /// Returns the record, if there is one.
-    pub(crate) fn look(&self) -> Option<AbortRecord> {
-        (self.state.load(Acquire) == RAISED).then(|| self.read())
+    pub(crate) fn get(&self) -> Option<AbortRecord> {
+        (self.state.load(Acquire) == READABLE).then(|| self.read())
     }
 
     fn write(&self, record: &AbortRecord) {

@@ -10,11 +10,11 @@
 use std::ops::Range;
 
 use crate::runtime::across::Round;
-use crate::runtime::cells::BufferPlace;
+use crate::runtime::cells::BufferLocation;
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
-use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::memory::{CallMemory, PostOp};
 use crate::runtime::node::Deadline;
 use crate::runtime::parts::part_len_max;
 use crate::runtime::schedule::{blocks, rounds, slice};
@@ -35,9 +35,9 @@ enum Algorithm {
 
 impl Engine {
     /// Selects the operation on the sums: the division of a mean, or else `default`.
-    fn finish(&self, reduce: ReduceOp, default: Finish) -> Finish {
+    fn post_op(&self, reduce: ReduceOp, default: PostOp) -> PostOp {
         match reduce {
-            ReduceOp::Avg => Finish::Divide(self.world() as u64),
+            ReduceOp::Avg => PostOp::Divide(self.world() as u64),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => default,
         }
     }
@@ -47,7 +47,7 @@ impl Engine {
         &mut self,
         memory: CallMemory<'_, T>,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
     ) -> Result<(), CollectiveError> {
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::AllReduce, memory.len()) };
@@ -62,7 +62,7 @@ impl Engine {
         root: usize,
     ) -> Result<(), CollectiveError> {
         let call = OperationCall::new(Operation::Reduce, memory.len());
-        self.reduce_any(OperationCall { reduce, root: Some(root), ..call }, memory, Finish::Keep)
+        self.reduce_any(OperationCall { reduce, root: Some(root), ..call }, memory, PostOp::Keep)
     }
 
     /// Reduces for the root of the call, or for all ranks.
@@ -70,12 +70,12 @@ impl Engine {
         &mut self,
         call: OperationCall,
         mut memory: CallMemory<'_, T>,
-        post_op: Finish,
+        post_op: PostOp,
     ) -> Result<(), CollectiveError> {
-        let post_op = self.finish(call.reduce, post_op);
+        let post_op = self.post_op(call.reduce, post_op);
         self.run::<T>(call, |engine, call, deadline| {
-            memory.check_home(&engine.node.segment)?;
-            match engine.way_of::<T>(call) {
+            memory.check_segment(&engine.node.segment)?;
+            match engine.select_algorithm::<T>(call) {
                 Algorithm::Eager => engine.reduce_eager(call, &mut memory, post_op, deadline),
                 Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, post_op, deadline),
                 Algorithm::Overlapping => {
@@ -88,7 +88,7 @@ impl Engine {
 
     /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
     /// placement.
-    fn way_of<T: Element>(&self, call: OperationCall) -> Algorithm {
+    fn select_algorithm<T: Element>(&self, call: OperationCall) -> Algorithm {
         match &self.inter_node {
             None if call.count * size_of::<T>() <= EAGER_BYTES => Algorithm::Eager,
             Some(inter_node) if call.root.is_none() => {
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     /// Whether this rank gets the result of the call.
-    fn is_for_us(&self, call: OperationCall) -> bool {
+    fn needs_result(&self, call: OperationCall) -> bool {
         call.root.is_none_or(|root| root == self.roster.rank)
     }
 
@@ -113,18 +113,18 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        post_op: Finish,
+        post_op: PostOp,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        let offset = self.node.segment.eager_offset(self.node.me(), self.rounds + 1);
+        let offset = self.node.segment.eager_offset(self.node.local_rank(), self.rounds + 1);
         let slot = Window::new(&self.node.segment, offset, call.count)
             .expect("the layout keeps eager slots aligned and inside");
         memory.copy_to(&(0..call.count), &slot);
-        let Round { windows, .. } = self.enter(call, &slot, deadline)?;
-        if !self.is_for_us(call) {
+        let Round { windows, .. } = self.begin_round(call, &slot, deadline)?;
+        if !self.needs_result(call) {
             return Ok(());
         }
-        self.fold_here(call.reduce, post_op, &windows, 0..call.count, |at, sums| {
+        self.fold_blocks(call.reduce, post_op, &windows, 0..call.count, |at, sums| {
             memory.write(at, sums);
         });
         Ok(())
@@ -132,10 +132,10 @@ impl Engine {
 
     /// Folds a slice of the windows of this node, block by block, and passes each result to `write`
     /// with its position.
-    fn fold_here<T: Element>(
+    fn fold_blocks<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
         windows: &[Window<T>],
         slice: Range<usize>,
         mut write: impl FnMut(usize, &[T]),
@@ -153,7 +153,7 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        post_op: Finish,
+        post_op: PostOp,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
@@ -165,18 +165,19 @@ impl Engine {
             let left = call.count - done;
             // If no rank has staged its data, a round has no limit. All ranks of the node see the
             // same locations, so they agree on it; other nodes do not see them.
-            let len = |locations: &[BufferPlace]| {
-                let is_direct = |location: &BufferPlace| matches!(location, BufferPlace::Direct(_));
+            let len = |locations: &[BufferLocation]| {
+                let is_direct =
+                    |location: &BufferLocation| matches!(location, BufferLocation::Direct(_));
                 if is_one_node && locations.iter().all(is_direct) { left } else { range.len() }
             };
-            let round = self.enter_at::<T>(call, location, len, deadline)?;
+            let round = self.begin_round_at::<T>(call, location, len, deadline)?;
             match call.root {
                 _ if is_one_node => self.reduce_slice(call, post_op, &round),
                 None => self.all_reduce_short(call.reduce, post_op, &round)?,
-                Some(root) => self.reduce_across(call.reduce, root, post_op, &round)?,
+                Some(root) => self.reduce_between_nodes(call.reduce, root, post_op, &round)?,
             }
-            self.meet(deadline)?;
-            if self.is_for_us(call) {
+            self.local_barrier(deadline)?;
+            if self.needs_result(call) {
                 memory.stage_out(&range, &staging);
             }
             done += round.len;
@@ -188,11 +189,11 @@ impl Engine {
 
     /// Folds this rank's slice over all windows and writes the result to the same positions of the
     /// root's window, or of all windows.
-    fn reduce_slice<T: Element>(&mut self, call: OperationCall, post_op: Finish, round: &Round<T>) {
+    fn reduce_slice<T: Element>(&mut self, call: OperationCall, post_op: PostOp, round: &Round<T>) {
         let slice = slice(round.len, self.world(), self.roster.rank);
         let windows = &round.windows;
         let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
-        self.fold_here(call.reduce, post_op, windows, slice, |at, sums| {
+        self.fold_blocks(call.reduce, post_op, windows, slice, |at, sums| {
             for target in targets {
                 target.write(at, sums);
             }
@@ -200,11 +201,11 @@ impl Engine {
     }
 
     /// Reduces with other nodes; for a reduction to a root, the ranks of its node share the work.
-    fn reduce_across<T: Element>(
+    fn reduce_between_nodes<T: Element>(
         &mut self,
         reduce: ReduceOp,
         root: usize,
-        post_op: Finish,
+        post_op: PostOp,
         round: &Round<T>,
     ) -> Result<(), Cause> {
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
@@ -222,7 +223,7 @@ impl Engine {
             let target = &round.windows[placement.local_of(root)];
             target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
         }
-        inter_node.rooms().put(sum);
+        inter_node.buffers().put(sum);
         Ok(())
     }
 
@@ -230,7 +231,7 @@ impl Engine {
     fn all_reduce_short<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
         round: &Round<T>,
     ) -> Result<(), Cause> {
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
@@ -240,7 +241,7 @@ impl Engine {
         let mut narrowed = Vec::new();
         let values = T::narrow(&sum, &mut narrowed);
         round.windows.iter().for_each(|window| window.write(0, values));
-        inter_node.rooms().put(sum);
+        inter_node.buffers().put(sum);
         Ok(())
     }
 
@@ -251,7 +252,7 @@ impl Engine {
         ours: &mut [T],
         reduce: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        let post_op = self.finish(reduce, Finish::Keep);
+        let post_op = self.post_op(reduce, PostOp::Keep);
         let (world, part) = (self.world(), ours.len());
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
@@ -263,9 +264,9 @@ impl Engine {
                     staging.write(rank * range.len(), &all[start..start + range.len()]);
                 }
                 let window = staging.part(&(0..world * range.len()));
-                let round = engine.enter(call, &window, deadline)?;
+                let round = engine.begin_round(call, &window, deadline)?;
                 engine.reduce_part(reduce, post_op, &round, &mut ours[range])?;
-                engine.meet(deadline)?;
+                engine.local_barrier(deadline)?;
             }
             Ok(())
         })
@@ -276,7 +277,7 @@ impl Engine {
     fn reduce_part<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
         round: &Round<T>,
         ours: &mut [T],
     ) -> Result<(), Cause> {
@@ -287,12 +288,12 @@ impl Engine {
             let mut sum = inter_node.reduce(round, reduce, &slice_of, workspace, &self.node)?;
             post_op.apply(&mut sum);
             ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
-            inter_node.rooms().put(sum);
+            inter_node.buffers().put(sum);
             return Ok(());
         }
         let slice = slice_of(self.roster.rank);
         let start = slice.start;
-        self.fold_here(reduce, post_op, &round.windows, slice, |at, sums| {
+        self.fold_blocks(reduce, post_op, &round.windows, slice, |at, sums| {
             ours[at - start..][..sums.len()].copy_from_slice(sums);
         });
         Ok(())
@@ -316,7 +317,7 @@ impl Engine {
             ..OperationCall::new(Operation::Broadcast, memory.len())
         };
         self.run::<T>(call, |engine, call, deadline| {
-            memory.check_home(&engine.node.segment)?;
+            memory.check_segment(&engine.node.segment)?;
             let staging = engine.staging::<T>();
             for range in rounds(call.count, staging.len()) {
                 engine.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
@@ -339,12 +340,12 @@ impl Engine {
         let location = if root == rank {
             memory.stage_in(range, staging)
         } else {
-            BufferPlace::Staged(staging.offset())
+            BufferLocation::Staged(staging.offset())
         };
-        let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
+        let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
         if let Some(inter_node) = &mut self.inter_node {
-            let ours = &round.windows[self.node.me()];
-            let mut values = inter_node.rooms().take(range.len());
+            let ours = &round.windows[self.node.local_rank()];
+            let mut values = inter_node.buffers().take(range.len());
             if root == rank {
                 ours.read(0, &mut values);
             }
@@ -352,28 +353,31 @@ impl Engine {
             if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
                 ours.write(0, &values);
             }
-            inter_node.rooms().put(values);
-            self.meet(deadline)?;
+            inter_node.buffers().put(values);
+            self.local_barrier(deadline)?;
         }
         if root != rank {
             memory.copy_from(range.start, self.window_of(&round, root));
         }
-        self.meet(deadline)
+        self.local_barrier(deadline)
     }
 
     /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.agree::<u8>(OperationCall::new(Operation::Barrier, 0))
+        self.sync_calls::<u8>(OperationCall::new(Operation::Barrier, 0))
     }
 
     /// Waits until all ranks have made this call; fails if a rank has made a different call.
-    pub(crate) fn agree<T: Element>(&mut self, call: OperationCall) -> Result<(), CollectiveError> {
+    pub(crate) fn sync_calls<T: Element>(
+        &mut self,
+        call: OperationCall,
+    ) -> Result<(), CollectiveError> {
         self.run::<T>(call, |engine, call, deadline| {
             let nothing = engine.staging::<T>().part(&(0..0));
-            let round = engine.enter(call, &nothing, deadline)?;
+            let round = engine.begin_round(call, &nothing, deadline)?;
             let Some(inter_node) = &mut engine.inter_node else { return Ok(()) };
-            inter_node.greet(round.fingerprint, &engine.node, deadline)?;
-            engine.meet(deadline)
+            inter_node.sync_nodes(round.fingerprint, &engine.node, deadline)?;
+            engine.local_barrier(deadline)
         })
     }
 }

@@ -29,7 +29,7 @@ pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
 /// Largest note in bytes.
 pub const NOTE_BYTES_MAX: usize = 4096;
 
-const HEAD_BYTES: usize = 5;
+const HEADER_BYTES: usize = 5;
 
 /// Message from the agent to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ pub fn create_rank_socket() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Encodes a message, a [`ToWorker`] or a [`Note`], as a frame.
 pub fn encode_frame<M: Serialize>(message: &M) -> Vec<u8> {
     let body = postcard::to_allocvec(message).expect("texts and numbers serialize");
-    let mut frame = Vec::with_capacity(HEAD_BYTES + body.len());
+    let mut frame = Vec::with_capacity(HEADER_BYTES + body.len());
     frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
     frame.push(VERSION);
     frame.extend_from_slice(&body);
@@ -201,7 +201,7 @@ impl FrameReader {
     /// Returns the next message, or `None` if more bytes are needed. After an error the stream is unusable.
     #[expect(clippy::should_implement_trait, reason = "the caller names the kind of message")]
     pub fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, ContractError> {
-        let Some(head) = self.received.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+        let Some(head) = self.received.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let [a, b, c, d, version] = *head;
         if version != VERSION {
             return Err(ContractError::Version(version));
@@ -210,8 +210,8 @@ impl FrameReader {
         if self.bytes_max < bytes {
             return Err(ContractError::TooLong { bytes, bytes_max: self.bytes_max });
         }
-        let end = HEAD_BYTES + bytes;
-        let Some(body) = self.received.get(HEAD_BYTES..end) else { return Ok(None) };
+        let end = HEADER_BYTES + bytes;
+        let Some(body) = self.received.get(HEADER_BYTES..end) else { return Ok(None) };
         let Ok((message, [])) = postcard::take_from_bytes(body) else {
             return Err(ContractError::Malformed);
         };

@@ -189,7 +189,7 @@ pub trait GradientElement: Element<Sum = Self> + PartialOrd {
     #[must_use]
     fn times(self, other: Self) -> Self;
 
-    /// Square root.
+    /// The non-negative square root.
     #[must_use]
     fn square_root(self) -> Self;
 }

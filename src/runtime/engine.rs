@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::{Rank, clock};
 use crate::runtime::across::{InterNode, Round};
-use crate::runtime::cells::{AbortRecord, BufferPlace};
+use crate::runtime::cells::{AbortRecord, BufferLocation};
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::error::{Cause, CollectiveError, Departure, Fingerprint, Loss, Operation};
 use crate::runtime::flag::Spin;
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
 struct Failed {
     cause: Cause,
     /// Operation that failed; `None` if the group was aborted.
-    at: Option<Operation>,
+    operation: Option<Operation>,
 }
 
 impl Engine {
@@ -93,8 +93,8 @@ impl Engine {
     /// Aborts the group: further operations fail on all ranks.
     pub(crate) fn abort(&mut self, record: AbortRecord) {
         if self.failed.is_none() {
-            self.tell(&record);
-            self.failed = Some(Failed { cause: self.roster.cause(record), at: None });
+            self.publish_abort(&record);
+            self.failed = Some(Failed { cause: self.roster.abort_cause(record), operation: None });
         }
     }
 
@@ -109,20 +109,20 @@ impl Engine {
         let since = clock::now();
         let until = clock::after(since, self.timeout);
         let deadline = Deadline { since, until, spin: self.spin };
-        let earlier = self.failed.as_ref().and_then(|failed| failed.at);
+        let earlier = self.failed.as_ref().and_then(|failed| failed.operation);
         let outcome = match &self.failed {
             Some(failed) => Err(failed.cause.clone()),
             None => self
-                .check_alarm()
+                .check_abort()
                 .and_then(|()| body(self, call, deadline))
                 .inspect(|()| self.node.end_wait())
-                .map_err(|cause| self.give_up(cause, call.op)),
+                .map_err(|cause| self.fail(cause, call.op)),
         };
         outcome.map_err(|cause| CollectiveError {
             op: call.op,
             seq: self.calls,
             bytes: (call.count * size_of::<T>()) as u64,
-            rank: self.roster.own_name(),
+            rank: self.roster.own_job_rank(),
             cause,
             earlier,
         })
@@ -130,19 +130,21 @@ impl Engine {
 
     /// Fails if the group was aborted. Every operation calls it once, because ranks that are never
     /// late do not wait long enough to check while they wait.
-    fn check_alarm(&self) -> Result<(), Cause> {
-        match self.node.segment.alarm() {
-            Some(record) => Err(self.roster.cause(record)),
+    fn check_abort(&self) -> Result<(), Cause> {
+        match self.node.segment.abort_record() {
+            Some(record) => Err(self.roster.abort_cause(record)),
             None => Ok(()),
         }
     }
 
     /// Ends the group after a failed operation, which leaves the ranks in different states.
-    fn give_up(&mut self, cause: Cause, op: Operation) -> Cause {
+    fn fail(&mut self, cause: Cause, op: Operation) -> Cause {
         let cause = match cause {
-            Cause::PeerLost { how: Departure::Gone, .. } => self.explain_loss().unwrap_or(cause),
+            Cause::PeerLost { how: Departure::Gone, .. } => {
+                self.find_abort_cause().unwrap_or(cause)
+            }
             Cause::Deadline { waiting_for } => {
-                Cause::Deadline { waiting_for: self.node.trace(waiting_for) }
+                Cause::Deadline { waiting_for: self.node.late_ranks(waiting_for) }
             }
             cause => cause,
         };
@@ -153,26 +155,26 @@ impl Engine {
         let (by, reason) = match &cause {
             // Forwarded unchanged.
             Cause::Aborted { by, reason } => (*by, reason.clone()),
-            cause => (self.roster.own_name(), cause.to_string()),
+            cause => (self.roster.own_job_rank(), cause.to_string()),
         };
-        self.tell(&AbortRecord { by, lost, reason });
-        self.failed = Some(Failed { cause: cause.clone(), at: Some(op) });
+        self.publish_abort(&AbortRecord { by, lost, reason });
+        self.failed = Some(Failed { cause: cause.clone(), operation: Some(op) });
         cause
     }
 
     /// The cause behind a closed connection, if there is one: the peer may have failed because of
     /// another rank.
-    fn explain_loss(&mut self) -> Option<Cause> {
-        let local = self.node.segment.alarm();
-        let record = local.or_else(|| self.inter_node.as_mut()?.explain())?;
-        Some(self.roster.cause(record))
+    fn find_abort_cause(&mut self) -> Option<Cause> {
+        let local = self.node.segment.abort_record();
+        let record = local.or_else(|| self.inter_node.as_mut()?.find_abort())?;
+        Some(self.roster.abort_cause(record))
     }
 
     /// Publishes an abort to the ranks of this node and of the other nodes.
-    fn tell(&mut self, record: &AbortRecord) {
-        self.node.segment.raise_alarm(record);
+    fn publish_abort(&mut self, record: &AbortRecord) {
+        self.node.segment.set_abort(record);
         if let Some(inter_node) = &mut self.inter_node {
-            inter_node.give_up(record);
+            inter_node.abort(record);
         }
     }
 
@@ -189,37 +191,38 @@ impl Engine {
             dtype: T::DTYPE,
             reduce: call.reduce,
             order: self.order_of(call.op),
-            root: call.root.map_or(Rank(0), |root| self.roster.name(root)),
+            root: call.root.map_or(Rank(0), |root| self.roster.job_rank(root)),
             count: call.count as u64,
             seq: self.rounds,
         }
     }
 
     /// Begins a round; returns the staged window of every rank, in local order.
-    pub(super) fn enter<T: Element>(
+    pub(super) fn begin_round<T: Element>(
         &mut self,
         call: OperationCall,
         ours: &Window<T>,
         deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
-        let location = BufferPlace::Staged(ours.offset());
-        self.enter_at(call, location, |_| ours.len(), deadline)
+        let location = BufferLocation::Staged(ours.offset());
+        self.begin_round_at(call, location, |_| ours.len(), deadline)
     }
 
     /// Begins a round; returns the window of every rank, in local order. `len` computes their
     /// length from the locations of all ranks' data.
-    pub(super) fn enter_at<T: Element>(
+    pub(super) fn begin_round_at<T: Element>(
         &mut self,
         call: OperationCall,
-        location: BufferPlace,
-        len: impl FnOnce(&[BufferPlace]) -> usize,
+        location: BufferLocation,
+        len: impl FnOnce(&[BufferLocation]) -> usize,
         deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
         let fingerprint = self.fingerprint::<T>(call);
         let segment = self.node.segment.clone();
         let Self { node, inter_node, roster, .. } = self;
-        let work = || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.work(roster));
-        let locations = node.enter(fingerprint, location, deadline, work)?;
+        let work =
+            || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.progress(roster));
+        let locations = node.begin_round(fingerprint, location, deadline, work)?;
         let len = len(locations);
         let windows =
             locations.iter().map(|location| Window::new(&segment, location.offset(), len));
@@ -230,15 +233,16 @@ impl Engine {
     }
 
     /// Barrier of the ranks of the node; transfers to other nodes continue meanwhile.
-    pub(super) fn meet(&mut self, deadline: Deadline) -> Result<(), Cause> {
+    pub(super) fn local_barrier(&mut self, deadline: Deadline) -> Result<(), Cause> {
         let Self { node, inter_node, roster, .. } = self;
-        let work = || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.work(roster));
-        node.meet(deadline, work)
+        let work =
+            || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.progress(roster));
+        node.barrier(deadline, work)
     }
 
     /// Window in which this rank stages data that lies outside the segment.
     pub(super) fn staging<T: Element>(&self) -> Window<T> {
-        let offset = self.node.segment.staging_offset(self.node.me());
+        let offset = self.node.segment.staging_offset(self.node.local_rank());
         let bytes = staging_bytes(self.inter_node.is_some());
         Window::new(&self.node.segment, offset, bytes / size_of::<T>())
             .expect("the layout keeps staging areas aligned and inside")

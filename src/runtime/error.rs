@@ -176,7 +176,7 @@ pub(crate) struct Loss {
 
 impl CollectiveError {
     /// Error of a call that did not become an operation of the group.
-    pub(crate) fn before(op: Operation, rank: Rank, cause: Cause) -> Self {
+    pub(crate) fn rejected(op: Operation, rank: Rank, cause: Cause) -> Self {
         Self { op, seq: 0, bytes: 0, rank, cause, earlier: None }
     }
 }
@@ -342,7 +342,7 @@ const ROOT_BITS: u32 = 32;
 
 impl Fingerprint {
     /// Returns the fingerprint as the receiver of a message sees it.
-    pub(crate) fn taken(self) -> Self {
+    pub(crate) fn to_recv(self) -> Self {
         let op = if self.op == Operation::Send { Operation::Recv } else { self.op };
         Self { op, ..self }
     }

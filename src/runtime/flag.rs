@@ -41,9 +41,9 @@ impl Spin {
 }
 
 /// Longest sleep; limits the delay of an abort that did not wake the sleeper.
-const SLEEP: Duration = Duration::from_millis(20);
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// Longest sleep of a thread that continues transfers while it waits.
-const NAP: Duration = Duration::from_micros(200);
+const BUSY_SLEEP_MAX: Duration = Duration::from_micros(200);
 
 impl Flag {
     /// Whether the counter has reached `target`.
@@ -69,11 +69,11 @@ impl Flag {
         spin: Spin,
         check: impl FnMut() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.wait_working(target, spin, || Ok(false), check)
+        self.wait_with_progress(target, spin, || Ok(false), check)
     }
 
     /// Waits like [`Self::wait`], and calls `work` as long as it returns true.
-    pub(crate) fn wait_working<E>(
+    pub(crate) fn wait_with_progress<E>(
         &self,
         target: u32,
         spin: Spin,
@@ -84,7 +84,7 @@ impl Flag {
             return Ok(());
         }
         loop {
-            let max = if work()? { NAP } else { SLEEP };
+            let max = if work()? { BUSY_SLEEP_MAX } else { SLEEP_MAX };
             self.sleep(target, max);
             if self.has_reached(target) {
                 return Ok(());

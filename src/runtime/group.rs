@@ -15,11 +15,11 @@ use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Departure, Error, Loss, Operation, Result};
 use crate::runtime::membership::{self, Links, Membership};
 use crate::runtime::node::RankRoster;
-use crate::runtime::runner::Runner;
+use crate::runtime::runner::Executor;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::{EAGER_BYTES, Segment, staging_bytes};
 use crate::runtime::shm_window::{Arena, Buffer, SegmentLease};
-use crate::runtime::split::{Part, SplitRequest};
+use crate::runtime::split::{SplitRequest, Subgroup};
 
 /// Default deadline of an operation: ten minutes, as in torch.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -59,29 +59,29 @@ pub(super) struct GroupInner {
     restart_count: u32,
     arena: Arc<Arena>,
     segment: Arc<Segment>,
-    pub(super) runner: Runner,
+    pub(super) executor: Executor,
     /// Lease of the segment; dropped after the runner, which reads the segment.
     #[expect(dead_code, reason = "its drop ends the lease")]
-    seat: Option<SegmentLease>,
+    lease: Option<SegmentLease>,
     /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "its drop sends the notice")]
-    leaving: Option<Leaving>,
+    departure_notice: Option<DepartureNotice>,
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
     /// Group from which this one was split. It owns the connections, so it must live as long.
-    whole: Option<Group>,
+    parent: Option<Group>,
 }
 
 /// Guard whose drop notifies the ranks of the node that this rank takes part in no further operation.
-struct Leaving {
+struct DepartureNotice {
     segment: Arc<Segment>,
     local: usize,
 }
 
-impl Drop for Leaving {
+impl Drop for DepartureNotice {
     fn drop(&mut self) {
-        self.segment.depart(self.local, Departure::Left);
+        self.segment.set_departure(self.local, Departure::Left);
     }
 }
 
@@ -152,7 +152,7 @@ impl Group {
 
     /// Joins the group like [`Self::from_env`], with options.
     pub fn init(options: &InitOptions) -> Result<Self> {
-        let group = Self::assemble(Membership::from_env(options)?, options);
+        let group = Self::from_membership(Membership::from_env(options)?, options);
         group.note(&Note::Ready);
         Ok(group)
     }
@@ -172,7 +172,7 @@ impl Group {
     /// [`Self::threads`] with options.
     pub fn threads_with(ranks: usize, options: &InitOptions) -> Result<Vec<Self>> {
         let members = membership::threads(ranks)?;
-        Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
+        Ok(members.into_iter().map(|member| Self::from_membership(member, options)).collect())
     }
 
     /// Returns the handles of a group of threads on simulated nodes: `ranks_of_nodes[n]` ranks share
@@ -184,7 +184,7 @@ impl Group {
     /// [`Self::threads_on`] with options.
     pub fn threads_on_with(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Self>> {
         let members = membership::simulate(ranks_of_nodes, options)?;
-        Ok(members.into_iter().map(|member| Self::assemble(member, options)).collect())
+        Ok(members.into_iter().map(|member| Self::from_membership(member, options)).collect())
     }
 
     /// Runs `worker` on every rank of a group of threads and returns the results in rank order. If one
@@ -228,33 +228,36 @@ impl Group {
         worker(self).inspect_err(|error| self.abort(&error.to_string()))
     }
 
-    fn assemble(member: Membership, options: &InitOptions) -> Self {
+    fn from_membership(member: Membership, options: &InitOptions) -> Self {
         let Membership { roster, segment, inter_node, local_rank, restart_count, links } = member;
         let between_nodes = between_nodes(inter_node.as_ref(), options);
         let settings = (options.timeout, options.order);
         let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             arena: Arena::new(&segment, roster.local_rank()),
-            leaving: Some(Leaving { segment: segment.clone(), local: roster.local_rank() }),
+            departure_notice: Some(DepartureNotice {
+                segment: segment.clone(),
+                local: roster.local_rank(),
+            }),
             roster,
             local_rank,
             restart_count,
             segment,
-            runner: Runner::new(engine),
-            seat: None,
+            executor: Executor::new(engine),
+            lease: None,
             links,
             options: options.clone(),
             between_nodes,
-            whole: None,
+            parent: None,
         };
         Self { inner: Arc::new(inner) }
     }
 
     /// Sends a note to the launcher, which shows it; does nothing without a launcher.
     pub fn note(&self, note: &Note) {
-        match (&self.inner.whole, &self.inner.links.agent) {
+        match (&self.inner.parent, &self.inner.links.agent) {
             (Some(parent), _) => parent.note(note),
-            (None, Some(agent)) => agent.note(note),
+            (None, Some(agent)) => agent.send_note(note),
             (None, None) => {}
         }
     }
@@ -292,11 +295,11 @@ impl Group {
         options: &InitOptions,
     ) -> Result<Option<Self>> {
         let request = SplitRequest { color: color.into(), key };
-        let outcome = self.inner.runner.run(|engine| engine.split(request, &self.inner.arena));
+        let outcome = self.inner.executor.run(|engine| engine.split(request, &self.inner.arena));
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
-        let Some(Part { roster, segment, inter_node, seat: lease }) = outcome? else {
+        let Some(Subgroup { roster, segment, inter_node, lease }) = outcome? else {
             return Ok(None);
         };
         let between_nodes = between_nodes(inter_node.as_ref(), options);
@@ -308,14 +311,14 @@ impl Group {
             restart_count: self.inner.restart_count,
             arena: self.inner.arena.clone(),
             segment,
-            runner: Runner::new(engine),
-            seat: Some(lease),
+            executor: Executor::new(engine),
+            lease: Some(lease),
             // A rank that leaves a subgroup has not left the parent group.
-            leaving: None,
+            departure_notice: None,
             links: Links::default(),
             options: options.clone(),
             between_nodes,
-            whole: Some(self.clone()),
+            parent: Some(self.clone()),
         };
         Ok(Some(Self { inner: Arc::new(inner) }))
     }
@@ -363,23 +366,23 @@ impl Group {
 
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].
     pub fn abort(&self, reason: &str) {
-        let by = self.inner.roster.own_name();
-        self.raise(AbortRecord { by, lost: None, reason: reason.to_owned() });
+        let by = self.inner.roster.own_job_rank();
+        self.raise_abort(AbortRecord { by, lost: None, reason: reason.to_owned() });
     }
 
-    fn raise(&self, record: AbortRecord) {
+    fn raise_abort(&self, record: AbortRecord) {
         // The record is written first, so that an operation that holds the engine's lock fails and
         // releases it.
-        self.inner.segment.raise_alarm(&record);
-        self.inner.runner.interrupt(|engine| engine.abort(record));
+        self.inner.segment.set_abort(&record);
+        self.inner.executor.run_after_current(|engine| engine.abort(record));
     }
 
     /// Runs an operation after all started ones are complete.
-    pub(super) fn blocking(
+    pub(super) fn run_blocking(
         &self,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        let outcome = self.inner.runner.run(operation);
+        let outcome = self.inner.executor.run(operation);
         if let Err(error) = &outcome {
             self.report(error);
         }
@@ -387,17 +390,17 @@ impl Group {
     }
 
     /// Fails if the group is known to have failed; does not wait for other ranks.
-    pub(crate) fn check_alarm(&self, op: Operation) -> Result<(), CollectiveError> {
-        let Some(cause) = self.alarm() else { return Ok(()) };
-        let rank = self.inner.roster.own_name();
-        let error = CollectiveError::before(op, rank, cause);
+    pub(crate) fn check_abort(&self, op: Operation) -> Result<(), CollectiveError> {
+        let Some(cause) = self.abort_cause() else { return Ok(()) };
+        let rank = self.inner.roster.own_job_rank();
+        let error = CollectiveError::rejected(op, rank, cause);
         self.report(&error);
         Err(error)
     }
 
     /// Returns why the group was aborted, if that is known; does not wait.
-    pub(super) fn alarm(&self) -> Option<Cause> {
-        self.inner.segment.alarm().map(|record| self.inner.roster.cause(record))
+    pub(super) fn abort_cause(&self) -> Option<Cause> {
+        self.inner.segment.abort_record().map(|record| self.inner.roster.abort_cause(record))
     }
 
     /// Time limit of every operation.
@@ -421,10 +424,10 @@ impl Group {
         if *how == Departure::Gone {
             let lost = Some(Loss { rank: *rank, how: *how });
             let record = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
-            let mut parent = &self.inner.whole;
+            let mut parent = &self.inner.parent;
             while let Some(group) = parent {
-                group.raise(record.clone());
-                parent = &group.inner.whole;
+                group.raise_abort(record.clone());
+                parent = &group.inner.parent;
             }
         }
     }
@@ -432,7 +435,7 @@ impl Group {
 
 fn between_nodes(inter_node: Option<&InterNode>, options: &InitOptions) -> Option<BetweenNodes> {
     let net = inter_node?.net();
-    let (streams, overlap) = (net.manner().streams.into(), net.overlaps());
+    let (streams, overlap) = (net.settings().streams.into(), net.overlaps());
     Some(BetweenNodes { streams, overlap, order: options.order })
 }
 

@@ -25,11 +25,11 @@ use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Server, ServerOptions, StoreIdentity};
 use crate::runtime::traffic::STREAMS_MAX;
-use crate::runtime::watch::{Sources, Watch};
+use crate::runtime::watch::{Sources, Watchdog};
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, Purpose, derive_rank_key};
 
 /// Time limit for the agent's welcome; the agent has started this process, so it is running.
-const WELCOME_MAX: Duration = Duration::from_secs(60);
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// State of a rank from which its group is created.
 pub(crate) struct Membership {
@@ -46,7 +46,7 @@ pub(crate) struct Membership {
 pub(crate) struct Links {
     pub(crate) agent: Option<AgentLink>,
     #[expect(dead_code, reason = "its drop stops the thread")]
-    pub(crate) watch: Option<Watch>,
+    pub(crate) watchdog: Option<Watchdog>,
     /// The store's server, if this rank serves the store. Dropped last, after this rank's own
     /// clients.
     pub(crate) server: Option<Arc<Server>>,
@@ -60,7 +60,7 @@ pub(crate) struct AgentLink {
 
 impl AgentLink {
     /// Sends a note, or drops it when the agent is slow to read.
-    pub(crate) fn note(&self, note: &Note) {
+    pub(crate) fn send_note(&self, note: &Note) {
         let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let (stream, unsent) = &mut *guard;
         if unsent.is_empty() {
@@ -77,7 +77,7 @@ impl AgentLink {
 impl Membership {
     /// Joins the job that the environment describes.
     pub(crate) fn from_env(options: &InitOptions) -> Result<Self> {
-        let options = &InitOptions { streams: streams_wanted(options)?, ..options.clone() };
+        let options = &InitOptions { streams: requested_streams(options)?, ..options.clone() };
         if let Some(fd) = env_vars::get(env_vars::REMUDA_RANK_FD) {
             return Self::from_agent(&fd, options);
         }
@@ -88,7 +88,7 @@ impl Membership {
         if [env_vars::RANK, env_vars::WORLD_SIZE].iter().all(|name| env_vars::get(name).is_some()) {
             let problem = "missing: set it to the path of a file with a secret of at least 16 bytes, \
                            the same on all ranks";
-            return Err(bad(env_vars::REMUDA_KEY_FILE, problem));
+            return Err(bad_environment(env_vars::REMUDA_KEY_FILE, problem));
         }
         let program = std::env::args_os().next().unwrap_or_else(|| OsString::from("./worker"));
         Err(Error::NoEnvironment { program: program.to_string_lossy().into_owned() })
@@ -98,32 +98,32 @@ impl Membership {
         static IN_USE: AtomicBool = AtomicBool::new(false);
         if IN_USE.swap(true, Ordering::SeqCst) {
             let problem = "already used by an earlier group of this process: clone that group";
-            return Err(bad(env_vars::REMUDA_RANK_FD, problem));
+            return Err(bad_environment(env_vars::REMUDA_RANK_FD, problem));
         }
         let shm_fd = env_vars::get(env_vars::REMUDA_SHM_FD)
-            .ok_or_else(|| bad(env_vars::REMUDA_SHM_FD, "missing"))?;
-        let mut stream = UnixStream::from(inherited(env_vars::REMUDA_RANK_FD, rank_fd)?);
-        let segment = Segment::attach(inherited(env_vars::REMUDA_SHM_FD, &shm_fd)?)?;
+            .ok_or_else(|| bad_environment(env_vars::REMUDA_SHM_FD, "missing"))?;
+        let mut stream = UnixStream::from(inherited_fd(env_vars::REMUDA_RANK_FD, rank_fd)?);
+        let segment = Segment::attach(inherited_fd(env_vars::REMUDA_SHM_FD, &shm_fd)?)?;
         let mut reader = FrameReader::from_agent();
-        let welcome = read_welcome(&mut stream, &mut reader, clock::now() + WELCOME_MAX)?;
+        let welcome = read_welcome(&mut stream, &mut reader, clock::now() + WELCOME_TIMEOUT)?;
         check_world(&welcome)?;
         stream.set_nonblocking(true).map_err(Error::os("set up the socket to the agent"))?;
         let notes = stream.try_clone().map_err(Error::os("duplicate the socket to the agent"))?;
         let sources = Sources { agent: Some((stream, reader)), store: None };
-        let mut membership = Self::welcomed(&welcome, segment, sources, options)?;
+        let mut membership = Self::from_welcome(&welcome, segment, sources, options)?;
         membership.links.agent = Some(AgentLink { stream: Mutex::new((notes, Vec::new())) });
         Ok(membership)
     }
 
     /// Joins the job that the agent's welcome describes.
-    pub(crate) fn welcomed(
+    pub(crate) fn from_welcome(
         welcome: &Welcome,
         segment: Arc<Segment>,
         mut sources: Sources,
         options: &InitOptions,
     ) -> Result<Self> {
         let mut roster = RankRoster::of_job(welcome.rank.index(), welcome.placement()?);
-        if segment.local_world() != roster.neighbours().len() {
+        if segment.local_world() != roster.local_ranks().len() {
             let problem = "the shared memory segment is for a different number of workers";
             return Err(ContractError::Impossible(problem).into());
         }
@@ -139,14 +139,14 @@ impl Membership {
                     epoch: welcome.epoch,
                     rank: welcome.rank,
                     key: welcome.key.clone(),
-                    at: local_address()?,
+                    advertised_ip: local_address()?,
                 };
-                Some(join(address, &identity, &mut roster, &mut sources, options)?)
+                Some(join_mesh(address, &identity, &mut roster, &mut sources, options)?)
             }
         };
         let roster = Arc::new(roster);
         let inter_node = net.map(|net| InterNode::new(net, roster.clone()));
-        let watchdog = Watch::start(sources, roster.clone(), segment.clone())
+        let watchdog = Watchdog::start(sources, roster.clone(), segment.clone())
             .map_err(Error::os("start the watchdog thread"))?;
         Ok(Self {
             local_rank: roster.local_rank(),
@@ -154,7 +154,7 @@ impl Membership {
             roster,
             segment,
             inter_node,
-            links: Links { watch: Some(watchdog), ..Links::default() },
+            links: Links { watchdog: Some(watchdog), ..Links::default() },
         })
     }
 
@@ -162,30 +162,30 @@ impl Membership {
     /// node of its own.
     fn from_key_file(path: &OsString, options: &InitOptions) -> Result<Self> {
         let key = read_key(path)?;
-        let rank = number(env_vars::RANK)?;
-        let world = number(env_vars::WORLD_SIZE)?;
-        let local_rank = number(env_vars::LOCAL_RANK).unwrap_or(0);
+        let rank = number_from_env(env_vars::RANK)?;
+        let world = number_from_env(env_vars::WORLD_SIZE)?;
+        let local_rank = number_from_env(env_vars::LOCAL_RANK).unwrap_or(0);
         if world <= rank {
-            return Err(bad(env_vars::RANK, "not less than `WORLD_SIZE`"));
+            return Err(bad_environment(env_vars::RANK, "not less than `WORLD_SIZE`"));
         }
         let address = master_address()?;
         let (job, epoch) = (JobId("keyfile".to_owned()), Epoch(0));
         let mut membership = match rank {
             0 => {
-                let server = serve(address, &job, epoch, key.clone(), world)?;
+                let server = serve_store(address, &job, epoch, key.clone(), world)?;
                 let mut first =
-                    Self::keyed(server.address(), &job, epoch, &key, 0, world, options)?;
+                    Self::from_key(server.address(), &job, epoch, &key, 0, world, options)?;
                 first.links.server = Some(Arc::new(server));
                 first
             }
-            _ => Self::keyed(address, &job, epoch, &key, rank, world, options)?,
+            _ => Self::from_key(address, &job, epoch, &key, rank, world, options)?,
         };
         membership.local_rank = local_rank;
         Ok(membership)
     }
 
     /// Joins as a node of one rank; all ranks derive their keys from the same secret.
-    fn keyed(
+    fn from_key(
         store: SocketAddr,
         job: &JobId,
         epoch: Epoch,
@@ -207,7 +207,7 @@ impl Membership {
             store: Some(store),
         };
         let segment = Segment::attach(Segment::create(1)?)?;
-        Self::welcomed(&welcome, segment, Sources::default(), options)
+        Self::from_welcome(&welcome, segment, Sources::default(), options)
     }
 }
 
@@ -222,7 +222,8 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Resul
     let (job, epoch) = (JobId("threads".to_owned()), Epoch(0));
     let key = JobKey::generate()
         .map_err(|_| Error::os("generate a key")(std::io::Error::last_os_error()))?;
-    let server = Arc::new(serve(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
+    let server =
+        Arc::new(serve_store(([127, 0, 0, 1], 0).into(), &job, epoch, key.clone(), world)?);
     let mut next = 0;
     let mut nodes = Vec::new();
     for (node, ranks) in ranks_of_nodes.iter().enumerate() {
@@ -245,7 +246,7 @@ pub(crate) fn simulate(ranks_of_nodes: &[usize], options: &InitOptions) -> Resul
                 };
                 let segment = segment.clone();
                 joining.push(scope.spawn(move || {
-                    Membership::welcomed(&welcome, segment, Sources::default(), options)
+                    Membership::from_welcome(&welcome, segment, Sources::default(), options)
                 }));
             }
         }
@@ -277,7 +278,7 @@ pub(crate) fn threads(ranks: usize) -> Result<Vec<Membership>> {
     Ok((0..ranks).map(member).collect())
 }
 
-fn join(
+fn join_mesh(
     address: SocketAddr,
     identity: &StoreIdentity,
     roster: &mut RankRoster,
@@ -302,14 +303,14 @@ fn store_error(address: SocketAddr, action: &'static str) -> impl Fn(ClientError
 }
 
 /// Number of streams that the options request, or else the environment.
-fn streams_wanted(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
+fn requested_streams(options: &InitOptions) -> Result<Option<NonZero<u8>>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_STREAMS) else {
         return Ok(options.streams);
     };
     let streams = text.parse::<NonZero<u8>>().ok();
     let streams = streams.filter(|streams| usize::from(streams.get()) <= STREAMS_MAX);
     let problem = || format!("`{text}`, which is not a number from 1 to {STREAMS_MAX}");
-    let streams = streams.ok_or_else(|| bad(env_vars::REMUDA_STREAMS, problem()))?;
+    let streams = streams.ok_or_else(|| bad_environment(env_vars::REMUDA_STREAMS, problem()))?;
     Ok(options.streams.or(Some(streams)))
 }
 
@@ -326,21 +327,24 @@ fn check_world(welcome: &Welcome) -> Result<()> {
                 "{world}, but only {connected} of these ranks are connected: nodes that are started \
                  one by one (`--no_ssh`) have no common store"
             );
-            Err(bad(env_vars::WORLD_SIZE, problem))
+            Err(bad_environment(env_vars::WORLD_SIZE, problem))
         }
         _ => Ok(()),
     }
 }
 
-fn bad(name: &'static str, problem: impl Into<String>) -> Error {
+fn bad_environment(name: &'static str, problem: impl Into<String>) -> Error {
     Error::BadEnvironment { name, problem: problem.into() }
 }
 
-fn inherited(name: &'static str, value: &OsString) -> Result<OwnedFd> {
+fn inherited_fd(name: &'static str, value: &OsString) -> Result<OwnedFd> {
     let number = value.to_str().and_then(|text| text.parse().ok());
     let fd = number.and_then(duplicate_inherited);
     fd.ok_or_else(|| {
-        bad(name, format!("`{}`, which is not an open file descriptor", value.to_string_lossy()))
+        bad_environment(
+            name,
+            format!("`{}`, which is not an open file descriptor", value.to_string_lossy()),
+        )
     })
 }
 
@@ -370,7 +374,7 @@ fn read_welcome(
     }
 }
 
-fn serve(
+fn serve_store(
     address: SocketAddr,
     job: &JobId,
     epoch: Epoch,
@@ -393,31 +397,35 @@ fn read_key(path: &OsString) -> Result<JobKey> {
     let mut text = Vec::new();
     let shown = path.to_string_lossy();
     let file = input_file::open(Path::new(path)).and_then(InputReader::new).map_err(|error| {
-        bad(env_vars::REMUDA_KEY_FILE, format!("`{shown}`, which cannot be opened: {error}"))
+        bad_environment(
+            env_vars::REMUDA_KEY_FILE,
+            format!("`{shown}`, which cannot be opened: {error}"),
+        )
     })?;
     let mut file = file.take(KEY_FILE_BYTES_MAX as u64 + 1);
     file.read_to_end(&mut text).map_err(Error::os("read the key file"))?;
     JobKey::from_text(&text)
-        .map_err(|error| bad(env_vars::REMUDA_KEY_FILE, format!("`{shown}`: {error}")))
+        .map_err(|error| bad_environment(env_vars::REMUDA_KEY_FILE, format!("`{shown}`: {error}")))
 }
 
-fn number(name: &'static str) -> Result<usize> {
-    let text = env_vars::get_text(name).ok_or_else(|| bad(name, "missing"))?;
-    text.parse().map_err(|_| bad(name, format!("`{text}`, which is not a number")))
+fn number_from_env(name: &'static str) -> Result<usize> {
+    let text = env_vars::get_text(name).ok_or_else(|| bad_environment(name, "missing"))?;
+    text.parse().map_err(|_| bad_environment(name, format!("`{text}`, which is not a number")))
 }
 
 fn master_address() -> Result<SocketAddr> {
     let host = env_vars::get_text(env_vars::MASTER_ADDR)
-        .ok_or_else(|| bad(env_vars::MASTER_ADDR, "missing"))?;
-    let port = number(env_vars::MASTER_PORT)?;
-    let port = u16::try_from(port)
-        .map_err(|_| bad(env_vars::MASTER_PORT, format!("`{port}`, which is not a port number")))?;
+        .ok_or_else(|| bad_environment(env_vars::MASTER_ADDR, "missing"))?;
+    let port = number_from_env(env_vars::MASTER_PORT)?;
+    let port = u16::try_from(port).map_err(|_| {
+        bad_environment(env_vars::MASTER_PORT, format!("`{port}`, which is not a port number"))
+    })?;
     let mut addresses = (host.as_str(), port)
         .to_socket_addrs()
-        .map_err(|error| bad(env_vars::MASTER_ADDR, format!("`{host}`: {error}")))?;
-    addresses
-        .next()
-        .ok_or_else(|| bad(env_vars::MASTER_ADDR, format!("`{host}`, which has no IP address")))
+        .map_err(|error| bad_environment(env_vars::MASTER_ADDR, format!("`{host}`: {error}")))?;
+    addresses.next().ok_or_else(|| {
+        bad_environment(env_vars::MASTER_ADDR, format!("`{host}`, which has no IP address"))
+    })
 }
 
 /// Returns the local address at which this rank listens for other ranks, if the environment sets it.
@@ -425,7 +433,10 @@ fn local_address() -> Result<Option<IpAddr>> {
     let Some(text) = env_vars::get_text(env_vars::REMUDA_LOCAL_ADDR) else { return Ok(None) };
     let address = text.parse();
     address.map(Some).map_err(|_| {
-        bad(env_vars::REMUDA_LOCAL_ADDR, format!("`{text}`, which is not an IP address"))
+        bad_environment(
+            env_vars::REMUDA_LOCAL_ADDR,
+            format!("`{text}`, which is not an IP address"),
+        )
     })
 }
 

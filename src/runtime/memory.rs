@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::cells::BufferPlace;
+use crate::runtime::cells::BufferLocation;
 use crate::runtime::element::Element;
 use crate::runtime::error::Cause;
 use crate::runtime::shm::Segment;
@@ -34,7 +34,7 @@ impl<T: Element> CallMemory<'_, T> {
     }
 
     /// Fails for a buffer of a group that shares no memory with the group of `segment`.
-    pub(crate) fn check_home(&self, segment: &Segment) -> Result<(), Cause> {
+    pub(crate) fn check_segment(&self, segment: &Segment) -> Result<(), Cause> {
         match self {
             Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
                 Err(Cause::Argument("the buffer belongs to another group".to_owned()))
@@ -45,12 +45,14 @@ impl<T: Element> CallMemory<'_, T> {
 
     /// Position of the data of a round: in the buffer itself, or in `staging`, to which it is
     /// copied.
-    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> BufferPlace {
+    pub(crate) fn stage_in(&self, range: &Range<usize>, staging: &Window<T>) -> BufferLocation {
         match self {
-            Self::Shared(SharedMemory(window)) => BufferPlace::Direct(window.part(range).offset()),
+            Self::Shared(SharedMemory(window)) => {
+                BufferLocation::Direct(window.part(range).offset())
+            }
             Self::Slice(_) | Self::Slices(_) => {
                 self.copy_to(range, staging);
-                BufferPlace::Staged(staging.offset())
+                BufferLocation::Staged(staging.offset())
             }
         }
     }
@@ -135,12 +137,12 @@ fn pieces<T>(slices: &[&mut [T]], range: &Range<usize>) -> Vec<Piece> {
 
 /// Operation on a sum before it is written to the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finish {
+pub(crate) enum PostOp {
     Keep,
     Divide(u64),
 }
 
-impl Finish {
+impl PostOp {
     pub(crate) fn apply<T: Element>(self, values: &mut [T]) {
         match self {
             Self::Keep => {}

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::base::Rank;
 use crate::runtime::across::{incoming, outgoing};
-use crate::runtime::cells::{BufferPlace, Mailbox};
+use crate::runtime::cells::{BufferLocation, Mailbox};
 use crate::runtime::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Fingerprint, Operation};
@@ -26,13 +26,13 @@ pub(crate) struct SendBuf<'a, T> {
 }
 
 /// Memory for data from a rank.
-pub(crate) struct MessageSlot<'a, T> {
+pub(crate) struct RecvBuf<'a, T> {
     pub(crate) from: usize,
     pub(crate) values: &'a mut [T],
 }
 
 /// State of a message that is sent to a rank of this node.
-struct Posting<'a, T> {
+struct LocalSend<'a, T> {
     to: usize,
     values: &'a [T],
     chunks: Vec<Range<usize>>,
@@ -43,12 +43,12 @@ struct Posting<'a, T> {
 }
 
 /// State of a message that is received from a rank of this node.
-struct Taking<'a, T> {
+struct LocalRecv<'a, T> {
     from: usize,
     values: &'a mut [T],
     fingerprint: Fingerprint,
     /// Location of the data and its chunks, which the first chunk announces.
-    source: Option<(BufferPlace, Vec<Range<usize>>)>,
+    source: Option<(BufferLocation, Vec<Range<usize>>)>,
     base: u32,
 }
 
@@ -62,48 +62,46 @@ impl Engine {
         &mut self,
         op: Operation,
         sends: &[SendBuf<'_, T>],
-        slots: &mut [MessageSlot<'_, T>],
+        slots: &mut [RecvBuf<'_, T>],
     ) -> Result<(), CollectiveError> {
         let lens = sends.iter().map(|send| send.values.len());
         let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
         let call = OperationCall::new(op, lens.sum());
         // The two sides may call different functions: `send` matches `send_recv`.
         self.run::<T>(call, |engine, _, deadline| {
-            engine.deliver(Operation::Send, sends, slots, deadline)
+            engine.transfer(Operation::Send, sends, slots, deadline)
         })
     }
 
     /// Transfers the messages of an operation.
-    pub(super) fn deliver<T: Element>(
+    pub(super) fn transfer<T: Element>(
         &mut self,
         op: Operation,
         sends: &[SendBuf<'_, T>],
-        slots: &mut [MessageSlot<'_, T>],
+        slots: &mut [RecvBuf<'_, T>],
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        self.deliver_to_ourselves(op, sends, slots)?;
+        self.copy_to_self(op, sends, slots)?;
         let rank = self.roster.rank;
-        let (local, remote): (Vec<_>, Vec<_>) = sends
-            .iter()
-            .filter(|send| send.to != rank)
-            .partition(|send| self.is_neighbour(send.to));
+        let (local, remote): (Vec<_>, Vec<_>) =
+            sends.iter().filter(|send| send.to != rank).partition(|send| self.is_local(send.to));
         let (local_slots, remote_slots): (Vec<_>, Vec<_>) = slots
             .iter_mut()
             .filter(|slot| slot.from != rank)
-            .partition(|slot| self.is_neighbour(slot.from));
-        let local_sends: Vec<_> = local.iter().map(|send| self.post(op, send)).collect();
+            .partition(|slot| self.is_local(slot.from));
+        let local_sends: Vec<_> = local.iter().map(|send| self.post_send(op, send)).collect();
         let mut local_recvs: Vec<_> =
-            local_slots.into_iter().map(|slot| self.begin_taking(op, slot)).collect();
-        self.deliver_far(op, &remote, remote_slots, deadline)?;
-        self.deliver_near(&local_sends, &mut local_recvs, deadline)
+            local_slots.into_iter().map(|slot| self.begin_recv(op, slot)).collect();
+        self.transfer_remote(op, &remote, remote_slots, deadline)?;
+        self.transfer_local(&local_sends, &mut local_recvs, deadline)
     }
 
     /// Copies the message of this rank to itself.
-    fn deliver_to_ourselves<T: Element>(
+    fn copy_to_self<T: Element>(
         &self,
         op: Operation,
         sends: &[SendBuf<'_, T>],
-        slots: &mut [MessageSlot<'_, T>],
+        slots: &mut [RecvBuf<'_, T>],
     ) -> Result<(), Cause> {
         let rank = self.roster.rank;
         let send = sends.iter().find(|send| send.to == rank);
@@ -125,41 +123,45 @@ impl Engine {
         }
     }
 
-    fn is_neighbour(&self, rank: usize) -> bool {
+    fn is_local(&self, rank: usize) -> bool {
         self.roster.placement.node_of(rank) == self.roster.node()
     }
 
     fn mailbox_to(&self, to: usize) -> &Mailbox {
-        self.node.segment.mailbox(self.node.me(), self.roster.placement.local_of(to))
+        self.node.segment.mailbox(self.node.local_rank(), self.roster.placement.local_of(to))
     }
 
     fn mailbox_from(&self, from: usize) -> &Mailbox {
-        self.node.segment.mailbox(self.roster.placement.local_of(from), self.node.me())
+        self.node.segment.mailbox(self.roster.placement.local_of(from), self.node.local_rank())
     }
 
     /// Announces a message, and posts its first chunk.
-    fn post<'a, T: Element>(&mut self, op: Operation, send: &SendBuf<'a, T>) -> Posting<'a, T> {
+    fn post_send<'a, T: Element>(
+        &mut self,
+        op: Operation,
+        send: &SendBuf<'a, T>,
+    ) -> LocalSend<'a, T> {
         let SendBuf { to, values } = *send;
         let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
         let segment = &self.node.segment;
         let (location, share, chunks) =
             if let Some(offset) = segment.offset_of(&values.as_ptr_range()) {
-                (BufferPlace::Direct(offset), None, Chunks::whole(values.len()))
+                (BufferLocation::Direct(offset), None, Chunks::whole(values.len()))
             } else {
                 let share = self.share_of(to);
                 let chunks = Chunks::staged(values.len(), share.len());
-                (BufferPlace::Staged(share.offset()), Some(share), chunks)
+                (BufferLocation::Staged(share.offset()), Some(share), chunks)
             };
         let base = self.sent[to];
         self.sent[to] = base.wrapping_add(chunks.len() as u32);
         self.mailbox_to(to).entry().write(fingerprint.encode(), location);
-        let send = Posting { to, values, chunks, share, base };
+        let send = LocalSend { to, values, chunks, share, base };
         self.post_chunk(&send, 0);
         send
     }
 
     /// Copies a chunk to its half of the share, which is free, and posts it.
-    fn post_chunk<T: Element>(&self, send: &Posting<'_, T>, chunk: usize) {
+    fn post_chunk<T: Element>(&self, send: &LocalSend<'_, T>, chunk: usize) {
         if let Some(share) = &send.share {
             let half = chunk % HALVES * (share.len() / HALVES);
             share.write(half, &send.values[send.chunks[chunk].clone()]);
@@ -175,65 +177,69 @@ impl Engine {
     }
 
     fn share_len<T: Element>(&self) -> usize {
-        self.staging::<T>().len() / self.roster.neighbours().len()
+        self.staging::<T>().len() / self.roster.local_ranks().len()
     }
 
-    fn begin_taking<'a, T: Element>(
+    fn begin_recv<'a, T: Element>(
         &mut self,
         op: Operation,
-        slot: &'a mut MessageSlot<'_, T>,
-    ) -> Taking<'a, T> {
+        slot: &'a mut RecvBuf<'_, T>,
+    ) -> LocalRecv<'a, T> {
         let base = self.received[slot.from];
         let fingerprint = message_fingerprint::<T>(op, slot.values.len(), base);
-        Taking { from: slot.from, values: slot.values, fingerprint, source: None, base }
+        LocalRecv { from: slot.from, values: slot.values, fingerprint, source: None, base }
     }
 
     /// Transfers messages to and from ranks of this node, chunk by chunk.
-    fn deliver_near<T: Element>(
+    fn transfer_local<T: Element>(
         &mut self,
-        local_sends: &[Posting<'_, T>],
-        local_recvs: &mut [Taking<'_, T>],
+        local_sends: &[LocalSend<'_, T>],
+        local_recvs: &mut [LocalRecv<'_, T>],
         deadline: Deadline,
     ) -> Result<(), Cause> {
         for recv in &mut *local_recvs {
-            self.open(recv, deadline)?;
+            self.read_announcement(recv, deadline)?;
         }
         let lens = local_sends.iter().map(|send| send.chunks.len());
-        let lens = lens.chain(local_recvs.iter().map(Taking::chunks));
+        let lens = lens.chain(local_recvs.iter().map(LocalRecv::chunk_count));
         for chunk in 0..lens.max().unwrap_or(0) {
             for send in local_sends.iter().filter(|send| chunk < send.chunks.len()) {
                 if 0 < chunk {
                     // This half of the share is free after the chunk before the previous one is
                     // received.
-                    self.await_taken(send, (chunk + 1).saturating_sub(HALVES), deadline)?;
+                    self.wait_received(send, (chunk + 1).saturating_sub(HALVES), deadline)?;
                     self.post_chunk(send, chunk);
                 }
             }
-            for recv in local_recvs.iter_mut().filter(|recv| chunk < recv.chunks()) {
-                self.take_chunk(recv, chunk, deadline)?;
+            for recv in local_recvs.iter_mut().filter(|recv| chunk < recv.chunk_count()) {
+                self.receive_chunk(recv, chunk, deadline)?;
             }
         }
         for send in local_sends {
-            self.await_taken(send, send.chunks.len(), deadline)?;
+            self.wait_received(send, send.chunks.len(), deadline)?;
         }
         Ok(())
     }
 
     /// Waits for the first chunk, and reads the announcement of the message.
-    fn open<T: Element>(
+    fn read_announcement<T: Element>(
         &mut self,
-        recv: &mut Taking<'_, T>,
+        recv: &mut LocalRecv<'_, T>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let mailbox = self.mailbox_from(recv.from);
-        self.await_flag(&mailbox.posted, recv.base.wrapping_add(1), recv.from, deadline)?;
+        self.wait_flag(&mailbox.posted, recv.base.wrapping_add(1), recv.from, deadline)?;
         let (words, location) = mailbox.entry().read();
         if words != recv.fingerprint.encode() {
-            return Err(mismatch(recv.fingerprint.taken(), self.roster.name(recv.from), words));
+            return Err(mismatch(
+                recv.fingerprint.to_recv(),
+                self.roster.job_rank(recv.from),
+                words,
+            ));
         }
         let chunks = match location {
-            BufferPlace::Direct(_) => Chunks::whole(recv.values.len()),
-            BufferPlace::Staged(_) => Chunks::staged(recv.values.len(), self.share_len::<T>()),
+            BufferLocation::Direct(_) => Chunks::whole(recv.values.len()),
+            BufferLocation::Staged(_) => Chunks::staged(recv.values.len(), self.share_len::<T>()),
         };
         self.received[recv.from] = recv.base.wrapping_add(chunks.len() as u32);
         recv.source = Some((location, chunks));
@@ -241,42 +247,42 @@ impl Engine {
     }
 
     /// Waits for a chunk and reads it.
-    fn take_chunk<T: Element>(
+    fn receive_chunk<T: Element>(
         &self,
-        recv: &mut Taking<'_, T>,
+        recv: &mut LocalRecv<'_, T>,
         chunk: usize,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let mailbox = self.mailbox_from(recv.from);
         let number = recv.base.wrapping_add(chunk as u32 + 1);
-        self.await_flag(&mailbox.posted, number, recv.from, deadline)?;
+        self.wait_flag(&mailbox.posted, number, recv.from, deadline)?;
         let Some((location, chunks)) = &recv.source else { return Ok(()) };
         let target = &mut recv.values[chunks[chunk].clone()];
         let half = self.share_len::<T>() / HALVES;
         let offset = match location {
-            BufferPlace::Direct(offset) => *offset,
-            BufferPlace::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
+            BufferLocation::Direct(offset) => *offset,
+            BufferLocation::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
         };
         let window = Window::new(&self.node.segment, offset, target.len()).ok_or_else(|| {
             Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
         })?;
         window.read(0, target);
-        mailbox.taken.raise(number);
+        mailbox.received.raise(number);
         Ok(())
     }
 
     /// Waits until the first `chunks` chunks of a message are received.
-    fn await_taken<T>(
+    fn wait_received<T>(
         &self,
-        send: &Posting<'_, T>,
+        send: &LocalSend<'_, T>,
         chunks: usize,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let number = send.base.wrapping_add(chunks as u32);
-        self.await_flag(&self.mailbox_to(send.to).taken, number, send.to, deadline)
+        self.wait_flag(&self.mailbox_to(send.to).received, number, send.to, deadline)
     }
 
-    fn await_flag(
+    fn wait_flag(
         &self,
         flag: &Flag,
         number: u32,
@@ -287,11 +293,11 @@ impl Engine {
     }
 
     /// Transfers messages to and from other nodes.
-    fn deliver_far<T: Element>(
+    fn transfer_remote<T: Element>(
         &mut self,
         op: Operation,
         sends: &[&SendBuf<'_, T>],
-        slots: Vec<&mut MessageSlot<'_, T>>,
+        slots: Vec<&mut RecvBuf<'_, T>>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let (sent, received) = (&mut self.sent, &mut self.received);
@@ -322,8 +328,8 @@ impl Engine {
     }
 }
 
-impl<T> Taking<'_, T> {
-    fn chunks(&self) -> usize {
+impl<T> LocalRecv<'_, T> {
+    fn chunk_count(&self) -> usize {
         self.source.as_ref().map_or(0, |(_, chunks)| chunks.len())
     }
 }

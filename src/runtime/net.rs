@@ -21,7 +21,7 @@ use crate::os::io_errors::{is_temporary, pause_before_reconnect};
 use crate::runtime::error::{Cause, Departure, Fingerprint};
 use crate::runtime::group::InitOptions;
 use crate::runtime::node::{Deadline, LocalNode};
-use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, gone_key};
+use crate::runtime::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
 use crate::runtime::traffic::{STREAMS_MAX, Streams, Traffic};
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
@@ -32,17 +32,17 @@ use crate::secure::{
 const TICK: Duration = Duration::from_millis(50);
 /// Number of ticks without a byte after which an abort takes effect: bytes that a rank sent before
 /// it exited may still be in transit.
-const QUIET_TICKS: u32 = 4;
+const IDLE_TICKS_MAX: u32 = 4;
 /// Key in the store for the abort record of a job: that of the first rank that fails.
 pub(crate) const ABORT_KEY: &str = "abort";
 /// Time limit of one request to the store while other ranks wait.
-pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit of one attempt to connect to a peer.
-const ATTEMPT: Duration = Duration::from_secs(5);
+const CONNECT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest number of accepted connections that are not authenticated yet.
-const GREETINGS_MAX: usize = 64;
+const HANDSHAKES_MAX: usize = 64;
 /// Time limit for the first message of an accepted connection.
-const GREETING_MAX: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Address and key that a rank publishes in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -50,22 +50,22 @@ pub(crate) struct PeerInfo {
     pub(crate) address: SocketAddr,
     pub(crate) key: PeerPublicKey,
     pub(crate) host: String,
-    pub(crate) manner: Manner,
+    pub(crate) settings: MeshSettings,
 }
 
 /// Settings of a rank for connections to other nodes. All ranks know all settings and choose the same.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Manner {
+pub(crate) struct MeshSettings {
     /// Largest number of streams of a connection.
     pub(crate) streams: u8,
     /// Whether rounds overlap.
     overlaps: bool,
 }
 
-impl Manner {
+impl MeshSettings {
     /// Settings from the options; defaults depend on the address: networks and clouds limit the
     /// bandwidth of one stream, and their latency can be overlapped; loopback has neither property.
-    fn of(options: &InitOptions, address: IpAddr) -> Self {
+    fn from_options(options: &InitOptions, address: IpAddr) -> Self {
         let is_near = address.is_loopback();
         let streams = options.streams.map(NonZero::get);
         Self {
@@ -80,29 +80,29 @@ pub(crate) struct Mesh {
     job: JobId,
     rank: usize,
     /// Listener; `None` once the group has failed.
-    door: Option<MeshListener>,
+    listener: Option<MeshListener>,
     store: SharedStore,
     peers: Vec<PeerInfo>,
     /// All streams to every connected peer.
     connections: BTreeMap<usize, Vec<TcpStream>>,
     /// Accepted streams of connections that are not complete.
-    called: BTreeMap<(usize, u8), TcpStream>,
-    greetings: Vec<Greeting>,
+    accepted: BTreeMap<(usize, u8), TcpStream>,
+    handshakes: Vec<PendingHandshake>,
     /// Keys in the store for abort records: that of this group first, then those of its parents.
-    notices: Vec<String>,
+    abort_keys: Vec<String>,
 }
 
 /// Connection to the store that all groups of a rank share.
 pub(crate) type SharedStore = Arc<Mutex<Client>>;
 
 /// Locks the connection to the store, also after a panic of another thread.
-pub(crate) fn lock(store: &SharedStore) -> MutexGuard<'_, Client> {
+pub(crate) fn lock_store(store: &SharedStore) -> MutexGuard<'_, Client> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Listener of a rank, with its key.
 pub(crate) struct MeshListener {
-    listener: TcpListener,
+    socket: TcpListener,
     key: PeerKey,
     address: SocketAddr,
 }
@@ -113,18 +113,18 @@ impl MeshListener {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, key: PeerKey::generate()?, address })
+        Ok(Self { socket: listener, key: PeerKey::generate()?, address })
     }
 
     /// Address, key and settings of this listener, for the other ranks.
-    pub(crate) fn info(&self, host: &str, settings: Manner) -> PeerInfo {
+    pub(crate) fn info(&self, host: &str, settings: MeshSettings) -> PeerInfo {
         let Self { key, address, .. } = self;
-        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), manner: settings }
+        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), settings }
     }
 }
 
 /// Accepted connection whose first message is not complete.
-struct Greeting {
+struct PendingHandshake {
     stream: TcpStream,
     received: Vec<u8>,
     since: Instant,
@@ -144,7 +144,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) bytes: &'a mut [u8],
 }
 
-fn backend(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
+fn backend_error(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
     move |error| Cause::Backend(format!("cannot {action}: {error}"))
 }
 
@@ -161,7 +161,7 @@ impl Mesh {
         deadline: Instant,
     ) -> Result<Self, ClientError> {
         let listener = MeshListener::open(store.local_address()?)?;
-        let info = listener.info(host, Manner::of(options, listener.address.ip()));
+        let info = listener.info(host, MeshSettings::from_options(options, listener.address.ip()));
         let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
         store.set(&format!("peer/{rank}"), &value, deadline)?;
         let mut peers = Vec::with_capacity(world);
@@ -169,7 +169,7 @@ impl Mesh {
             let end = world.min(start + WAITED_KEYS_MAX);
             let keys = (start..end).map(|rank| format!("peer/{rank}")).collect();
             for value in store.wait(keys, deadline)? {
-                peers.push(postcard::from_bytes(&value).map_err(|_| ClientError::Nonsense)?);
+                peers.push(postcard::from_bytes(&value).map_err(|_| ClientError::UnexpectedReply)?);
             }
         }
         let store = Arc::new(Mutex::new(store));
@@ -187,33 +187,34 @@ impl Mesh {
         Self {
             job,
             rank,
-            door: Some(listener),
+            listener: Some(listener),
             store,
             peers,
             connections: BTreeMap::new(),
-            called: BTreeMap::new(),
-            greetings: Vec::new(),
-            notices: abort_keys,
+            accepted: BTreeMap::new(),
+            handshakes: Vec::new(),
+            abort_keys,
         }
     }
 
     /// Opens a listener for a subgroup.
-    pub(crate) fn open_door(&self) -> Result<MeshListener, ClientError> {
+    pub(crate) fn open_listener(&self) -> Result<MeshListener, ClientError> {
         let listener =
-            self.door.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+            self.listener.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         MeshListener::open(listener.address)
     }
 
     /// Creates the mesh of a subgroup, with connections of its own. `abort_key` is the key in the
     /// store for its abort record.
-    pub(crate) fn part(
+    pub(crate) fn subgroup(
         &self,
         rank: usize,
         listener: MeshListener,
         peers: Vec<PeerInfo>,
         abort_key: String,
     ) -> Self {
-        let abort_keys = std::iter::once(abort_key).chain(self.notices.iter().cloned()).collect();
+        let abort_keys =
+            std::iter::once(abort_key).chain(self.abort_keys.iter().cloned()).collect();
         Self::new(self.job.clone(), rank, listener, self.store.clone(), peers, abort_keys)
     }
 
@@ -222,7 +223,7 @@ impl Mesh {
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
-        lock(&self.store)
+        lock_store(&self.store)
     }
 
     pub(crate) fn peers(&self) -> &[PeerInfo] {
@@ -230,25 +231,25 @@ impl Mesh {
     }
 
     /// Settings of this rank, which apply to subgroups too.
-    pub(crate) fn manner(&self) -> Manner {
-        self.peers[self.rank].manner
+    pub(crate) fn settings(&self) -> MeshSettings {
+        self.peers[self.rank].settings
     }
 
     /// Whether rounds overlap: if the settings of all ranks allow it.
     pub(crate) fn overlaps(&self) -> bool {
-        self.peers.iter().all(|peer| peer.manner.overlaps)
+        self.peers.iter().all(|peer| peer.settings.overlaps)
     }
 
     /// Closes every connection and the listener, so that waiting peers notice it.
     pub(crate) fn close(&mut self) {
         self.connections.clear();
-        self.called.clear();
-        self.greetings.clear();
-        self.door = None;
+        self.accepted.clear();
+        self.handshakes.clear();
+        self.listener = None;
     }
 
-    fn door(&self) -> Result<&MeshListener, Cause> {
-        self.door.as_ref().ok_or_else(|| Cause::Backend("the group has failed".to_owned()))
+    fn listener(&self) -> Result<&MeshListener, Cause> {
+        self.listener.as_ref().ok_or_else(|| Cause::Backend("the group has failed".to_owned()))
     }
 
     /// Sends and receives at once, at most one message in each direction with every peer; a message
@@ -285,11 +286,11 @@ impl Mesh {
         let mut idle = Idle::new(deadline);
         while !is_over(traffic) {
             let moved = traffic.pump(self, &node.roster)?;
-            if idle.should_look_again(moved) {
+            if idle.should_poll_again(moved) {
                 continue;
             }
             let timed_out = self.poll(traffic)?;
-            idle.after_poll(timed_out, || node.check(deadline, || traffic.waited_for()))?;
+            idle.after_poll(timed_out, || node.check(deadline, || traffic.missing_peers()))?;
         }
         Ok(())
     }
@@ -300,7 +301,7 @@ impl Mesh {
         traffic: &Traffic<S, R>,
     ) -> Result<bool, Cause> {
         let mut fds = Vec::new();
-        traffic.wanted(self, |stream, sends, receives| {
+        traffic.visit_pending(self, |stream, sends, receives| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, sends);
             flags.set(PollFlags::IN, receives);
@@ -320,44 +321,44 @@ impl Mesh {
             return Ok(());
         }
         if peer < self.rank {
-            return self.await_call(peer, node, deadline);
+            return self.wait_accepted(peer, node, deadline);
         }
-        let connect_stream = |stream| self.dial(peer, stream, node, deadline);
-        let streams = (0..self.streams_to(peer)).map(connect_stream).collect::<Result<_, _>>()?;
+        let connect_stream = |stream| self.connect_stream(peer, stream, node, deadline);
+        let streams = (0..self.stream_count(peer)).map(connect_stream).collect::<Result<_, _>>()?;
         self.connections.insert(peer, streams);
         Ok(())
     }
 
     /// Number of streams to a peer, which is the minimum of both sides and so equal on both.
-    fn streams_to(&self, peer: usize) -> u8 {
-        let streams = [self.rank, peer].map(|rank| self.peers[rank].manner.streams);
+    fn stream_count(&self, peer: usize) -> u8 {
+        let streams = [self.rank, peer].map(|rank| self.peers[rank].settings.streams);
         streams[0].min(streams[1]).clamp(1, STREAMS_MAX as u8)
     }
 
     /// Opens one stream to a peer and authenticates both sides.
-    fn dial(
+    fn connect_stream(
         &self,
         peer: usize,
         stream: u8,
         node: &LocalNode,
         deadline: Deadline,
     ) -> Result<TcpStream, Cause> {
-        let failed = backend("connect to a peer");
+        let failed = backend_error("connect to a peer");
         let info = &self.peers[peer];
-        let lost = || node.roster.lost(peer, Departure::Gone);
+        let lost = || node.roster.peer_lost(peer, Departure::Gone);
         let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32), stream };
         let preamble = Preamble { job: self.job.clone(), role };
         let mut stream = connect(peer, info.address, node, deadline)?;
-        let (dialed, flight) =
-            dial_peer(&preamble, &self.door()?.key, info.key).map_err(|error| failed(&error))?;
-        stream.write_all(&flight).and_then(|()| prepare(&stream)).map_err(|_| lost())?;
-        let message = await_reply(&mut stream, peer, node, deadline)?;
+        let (dialed, flight) = dial_peer(&preamble, &self.listener()?.key, info.key)
+            .map_err(|error| failed(&error))?;
+        stream.write_all(&flight).and_then(|()| set_stream_options(&stream)).map_err(|_| lost())?;
+        let message = wait_reply(&mut stream, peer, node, deadline)?;
         dialed.finish(&message).map_err(|error| failed(&error))?;
         Ok(stream)
     }
 
     /// Waits until a peer has connected; accepts all ranks meanwhile.
-    fn await_call(
+    fn wait_accepted(
         &mut self,
         peer: usize,
         node: &LocalNode,
@@ -365,85 +366,85 @@ impl Mesh {
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(deadline);
         while !self.connections.contains_key(&peer) {
-            let mut fds = vec![PollFd::new(&self.door()?.listener, PollFlags::IN)];
-            let handshakes = self.greetings.iter();
+            let mut fds = vec![PollFd::new(&self.listener()?.socket, PollFlags::IN)];
+            let handshakes = self.handshakes.iter();
             fds.extend(handshakes.map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
             let timed_out = poll(&mut fds)?;
             idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
-            if idle.is_time_to_ask() && self.is_pointless(node.roster.name(peer)) {
-                return Err(node.roster.lost(peer, Departure::Gone));
+            if idle.is_check_due() && self.is_peer_lost(node.roster.job_rank(peer)) {
+                return Err(node.roster.peer_lost(peer, Departure::Gone));
             }
             self.accept();
-            self.hear_greetings();
+            self.read_handshakes();
         }
         Ok(())
     }
 
     /// Whether a rank without a connection to this one is lost: it has left the store, or the group
     /// has failed.
-    fn is_pointless(&self, rank: Rank) -> bool {
-        let gone_key = gone_key(rank);
-        let keys = self.notices.iter().chain([&gone_key]);
-        let deadline = clock::now() + STORE_PATIENCE;
+    fn is_peer_lost(&self, rank: Rank) -> bool {
+        let gone_key = departed_key(rank);
+        let keys = self.abort_keys.iter().chain([&gone_key]);
+        let deadline = clock::now() + STORE_TIMEOUT;
         let mut store = self.store();
         keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
     }
 
     /// Keys in the store for abort records: that of this group, then those of its parent groups.
-    pub(crate) fn notices(&self) -> &[String] {
-        &self.notices
+    pub(crate) fn abort_keys(&self) -> &[String] {
+        &self.abort_keys
     }
 
     /// Accepts all waiting connections, and closes those that did not authenticate in time.
     fn accept(&mut self) {
         let now = clock::now();
-        self.greetings.retain(|handshake| now < handshake.since + GREETING_MAX);
-        while self.greetings.len() < GREETINGS_MAX {
+        self.handshakes.retain(|handshake| now < handshake.since + HANDSHAKE_TIMEOUT);
+        while self.handshakes.len() < HANDSHAKES_MAX {
             // An error concerns a peer that is not authenticated, so it is ignored.
             let Some(Ok((stream, _))) =
-                self.door.as_ref().map(|listener| listener.listener.accept())
+                self.listener.as_ref().map(|listener| listener.socket.accept())
             else {
                 return;
             };
-            if prepare(&stream).is_ok() {
-                self.greetings.push(Greeting { stream, received: Vec::new(), since: now });
+            if set_stream_options(&stream).is_ok() {
+                self.handshakes.push(PendingHandshake { stream, received: Vec::new(), since: now });
             }
         }
     }
 
     /// Reads from all connections that are not authenticated.
-    fn hear_greetings(&mut self) {
-        for mut handshake in std::mem::take(&mut self.greetings) {
-            match handshake.hear() {
-                Heard::Nothing => self.greetings.push(handshake),
-                Heard::Whole => self.admit(handshake),
-                Heard::End => {}
+    fn read_handshakes(&mut self) {
+        for mut handshake in std::mem::take(&mut self.handshakes) {
+            match handshake.read() {
+                HandshakeState::Incomplete => self.handshakes.push(handshake),
+                HandshakeState::Complete => self.authenticate(handshake),
+                HandshakeState::Closed => {}
             }
         }
     }
 
     /// Authenticates a peer and sends the reply; a connection with a different key is closed without a
     /// reply.
-    fn admit(&mut self, handshake: Greeting) {
+    fn authenticate(&mut self, handshake: PendingHandshake) {
         let Ok(Some(flight)) = parse_flight(&handshake.received) else { return };
         let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
         let is_addressed = flight.preamble.job == self.job && to.index() == self.rank;
         let Some(info) = self.peers.get(from.index()).filter(|_| is_addressed) else { return };
-        let Ok(listener) = self.door() else { return };
+        let Ok(listener) = self.listener() else { return };
         let Ok(accepted) = accept_peer(&flight, &listener.key, info.key) else { return };
         let mut stream = handshake.stream;
         // A reply of about 50 bytes always fits the buffer of a new socket.
         if stream.write_all(&accepted.reply).is_ok() {
-            self.called.insert((from.index(), number), stream);
-            self.complete(from.index());
+            self.accepted.insert((from.index(), number), stream);
+            self.complete_connection(from.index());
         }
     }
 
     /// Completes the connection of a peer, once all of its streams are accepted.
-    fn complete(&mut self, peer: usize) {
-        let streams = 0..self.streams_to(peer);
-        if streams.clone().all(|stream| self.called.contains_key(&(peer, stream))) {
-            let streams = streams.filter_map(|stream| self.called.remove(&(peer, stream)));
+    fn complete_connection(&mut self, peer: usize) {
+        let streams = 0..self.stream_count(peer);
+        if streams.clone().all(|stream| self.accepted.contains_key(&(peer, stream))) {
+            let streams = streams.filter_map(|stream| self.accepted.remove(&(peer, stream)));
             let streams = streams.collect();
             self.connections.insert(peer, streams);
         }
@@ -468,20 +469,21 @@ fn connect(
     let start = clock::now();
     loop {
         let left = deadline.until.saturating_duration_since(clock::now());
-        let error = match TcpStream::connect_timeout(&address, left.clamp(TICK, ATTEMPT)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => error,
-        };
+        let error =
+            match TcpStream::connect_timeout(&address, left.clamp(TICK, CONNECT_ATTEMPT_TIMEOUT)) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
         match error.kind() {
             // The listener is open as long as the rank runs; if the rank exits, the kernel resets the
             // connections in the listener's queue.
             ConnectionRefused | ConnectionReset | ConnectionAborted => {
-                return Err(node.roster.lost(peer, Departure::Gone));
+                return Err(node.roster.peer_lost(peer, Departure::Gone));
             }
             _ => {
                 let elapsed = clock::now().saturating_duration_since(start);
                 let pause = pause_before_reconnect(&error, elapsed)
-                    .ok_or_else(|| backend("connect to a peer")(&error))?;
+                    .ok_or_else(|| backend_error("connect to a peer")(&error))?;
                 node.check(deadline, || vec![peer])?;
                 std::thread::sleep(pause);
             }
@@ -490,7 +492,7 @@ fn connect(
 }
 
 /// Sets the options of a new stream.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+fn set_stream_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)
 }
@@ -501,23 +503,23 @@ fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
     match rustix::event::poll(fds, Some(&tick)) {
         Ok(ready) => Ok(ready == 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(backend("poll sockets")(&error)),
+        Err(error) => Err(backend_error("poll sockets")(&error)),
     }
 }
 
 /// Waits for the reply of a peer to the first message of a handshake.
-fn await_reply(
+fn wait_reply(
     stream: &mut TcpStream,
     peer: usize,
     node: &LocalNode,
     deadline: Deadline,
 ) -> Result<Vec<u8>, Cause> {
-    let lost = || node.roster.lost(peer, Departure::Gone);
+    let lost = || node.roster.peer_lost(peer, Departure::Gone);
     let mut received = Vec::new();
     let mut idle = Idle::new(deadline);
     loop {
         let reply =
-            parse_reply(&received).map_err(|error| backend("authenticate a peer")(&error))?;
+            parse_reply(&received).map_err(|error| backend_error("authenticate a peer")(&error))?;
         if let Some((message, bytes)) = reply {
             // The peer sends nothing more until it has received a message from this rank.
             return if bytes == received.len() {
@@ -547,29 +549,29 @@ fn await_reply(
 }
 
 /// State of an accepted connection after a read.
-enum Heard {
+enum HandshakeState {
     /// More bytes of the first message are needed.
-    Nothing,
+    Incomplete,
     /// The first message is complete.
-    Whole,
+    Complete,
     /// The connection was closed, or the message is invalid.
-    End,
+    Closed,
 }
 
-impl Greeting {
-    fn hear(&mut self) -> Heard {
+impl PendingHandshake {
+    fn read(&mut self) -> HandshakeState {
         let mut bytes = [0; FIRST_FLIGHT_BYTES_MAX];
         let free = FIRST_FLIGHT_BYTES_MAX - self.received.len();
         match self.stream.read(&mut bytes[..free]) {
-            Ok(0) => return Heard::End,
+            Ok(0) => return HandshakeState::Closed,
             Ok(count) => self.received.extend_from_slice(&bytes[..count]),
-            Err(error) if is_temporary(&error) => return Heard::Nothing,
-            Err(_) => return Heard::End,
+            Err(error) if is_temporary(&error) => return HandshakeState::Incomplete,
+            Err(_) => return HandshakeState::Closed,
         }
         match parse_flight(&self.received) {
-            Ok(None) => Heard::Nothing,
-            Ok(Some(flight)) if flight.bytes == self.received.len() => Heard::Whole,
-            Ok(Some(_)) | Err(_) => Heard::End,
+            Ok(None) => HandshakeState::Incomplete,
+            Ok(Some(flight)) if flight.bytes == self.received.len() => HandshakeState::Complete,
+            Ok(Some(_)) | Err(_) => HandshakeState::Closed,
         }
     }
 }
@@ -577,33 +579,33 @@ impl Greeting {
 /// Idle strategy of a wait: decides when to poll again at once, when to sleep, and when to check
 /// for failures.
 struct Idle {
-    looks: u32,
-    looks_max: u32,
-    quiet_ticks: u32,
+    polls: u32,
+    polls_max: u32,
+    idle_ticks: u32,
 }
 
 impl Idle {
     fn new(deadline: Deadline) -> Self {
-        Self { looks: 0, looks_max: deadline.spin.yields, quiet_ticks: 0 }
+        Self { polls: 0, polls_max: deadline.spin.yields, idle_ticks: 0 }
     }
 
     /// Whether to poll again at once, after a poll that has `moved` bytes or not.
-    fn should_look_again(&mut self, moved: bool) -> bool {
+    fn should_poll_again(&mut self, moved: bool) -> bool {
         if moved {
-            self.looks = 0;
-            self.quiet_ticks = 0;
+            self.polls = 0;
+            self.idle_ticks = 0;
             return true;
         }
-        self.looks += 1;
-        if self.looks <= self.looks_max {
+        self.polls += 1;
+        if self.polls <= self.polls_max {
             std::thread::yield_now();
         }
-        self.looks <= self.looks_max
+        self.polls <= self.polls_max
     }
 
     /// Whether it is time to check for failures.
-    fn is_time_to_ask(&self) -> bool {
-        0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(QUIET_TICKS)
+    fn is_check_due(&self) -> bool {
+        0 < self.idle_ticks && self.idle_ticks.is_multiple_of(IDLE_TICKS_MAX)
     }
 
     /// Counts a poll of the sockets; calls `check` after a tick without an event.
@@ -613,13 +615,13 @@ impl Idle {
         check: impl FnOnce() -> Result<(), Cause>,
     ) -> Result<(), Cause> {
         if !timed_out {
-            self.quiet_ticks = 0;
+            self.idle_ticks = 0;
             return Ok(());
         }
-        self.quiet_ticks += 1;
+        self.idle_ticks += 1;
         match check() {
             Err(cause @ Cause::Deadline { .. }) => Err(cause),
-            Err(cause) if QUIET_TICKS <= self.quiet_ticks => Err(cause),
+            Err(cause) if IDLE_TICKS_MAX <= self.idle_ticks => Err(cause),
             _ => Ok(()),
         }
     }

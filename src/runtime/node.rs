@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::{Rank, clock};
-use crate::runtime::cells::{self, AbortRecord, BufferPlace};
+use crate::runtime::cells::{self, AbortRecord, BufferLocation};
 use crate::runtime::error::{Cause, Departure, Fingerprint, Loss};
 use crate::runtime::flag::Spin;
 use crate::runtime::net::SharedStore;
 use crate::runtime::schedule::Placement;
 use crate::runtime::shm::Segment;
-use crate::runtime::waits::Waits;
+use crate::runtime::waits::WaitReporter;
 
 /// This rank and the other ranks of a group.
 #[derive(Clone, Debug)]
@@ -23,12 +23,12 @@ pub(crate) struct RankRoster {
     pub(crate) rank: usize,
     pub(crate) placement: Placement,
     /// Ranks in the job, for a group that was split from another.
-    part: Option<Part>,
+    subgroup: Option<SubgroupRanks>,
 }
 
 /// Ranks of the job that form a group.
 #[derive(Clone, Debug)]
-struct Part {
+struct SubgroupRanks {
     job: Arc<RankRoster>,
     /// Rank in the job of each rank of the group.
     members: Vec<usize>,
@@ -37,34 +37,34 @@ struct Part {
 impl RankRoster {
     /// Roster of a group of all ranks of a job.
     pub(crate) fn of_job(rank: usize, placement: Placement) -> Self {
-        Self { rank, placement, part: None }
+        Self { rank, placement, subgroup: None }
     }
 
     /// Roster of a group of some ranks of `parent`, in this order; this process is at position `rank`.
-    pub(crate) fn part_of(parent: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
-        let job = parent.part.as_ref().map_or(parent, |part| &part.job).clone();
+    pub(crate) fn of_subgroup(parent: &Arc<Self>, rank: usize, members: &[usize]) -> Self {
+        let job = parent.subgroup.as_ref().map_or(parent, |part| &part.job).clone();
         let placement = parent.placement.part(members);
-        let members = members.iter().map(|member| parent.name(*member).index()).collect();
-        Self { rank, placement, part: Some(Part { job, members }) }
+        let members = members.iter().map(|member| parent.job_rank(*member).index()).collect();
+        Self { rank, placement, subgroup: Some(SubgroupRanks { job, members }) }
     }
 
     /// Rank in the job of a rank of the group, for messages.
-    pub(crate) fn name(&self, rank: usize) -> Rank {
-        Rank(self.part.as_ref().map_or(rank, |part| part.members[rank]) as u32)
+    pub(crate) fn job_rank(&self, rank: usize) -> Rank {
+        Rank(self.subgroup.as_ref().map_or(rank, |part| part.members[rank]) as u32)
     }
 
     /// Rank of this process in the job, for messages.
-    pub(crate) fn own_name(&self) -> Rank {
-        self.name(self.rank)
+    pub(crate) fn own_job_rank(&self) -> Rank {
+        self.job_rank(self.rank)
     }
 
-    fn names(&self, ranks: &[usize]) -> Vec<Rank> {
-        ranks.iter().map(|rank| self.name(*rank)).collect()
+    fn job_ranks(&self, ranks: &[usize]) -> Vec<Rank> {
+        ranks.iter().map(|rank| self.job_rank(*rank)).collect()
     }
 
     /// Roster of the whole job.
     fn job(&self) -> &Self {
-        self.part.as_ref().map_or(self, |part| &part.job)
+        self.subgroup.as_ref().map_or(self, |part| &part.job)
     }
 
     /// Node of this rank.
@@ -78,30 +78,30 @@ impl RankRoster {
     }
 
     /// Ranks of this node, including this one, in the order of their cells in the segment.
-    pub(crate) fn neighbours(&self) -> &[usize] {
+    pub(crate) fn local_ranks(&self) -> &[usize] {
         self.placement.ranks_of(self.node())
     }
 
     /// Position of a rank on this node; `None` if it is on another node.
-    pub(crate) fn neighbour(&self, rank: usize) -> Option<usize> {
-        self.neighbours().iter().position(|other| *other == rank)
+    pub(crate) fn local_index(&self, rank: usize) -> Option<usize> {
+        self.local_ranks().iter().position(|other| *other == rank)
     }
 
     /// Cause of a failure because a rank of the group was lost.
-    pub(crate) fn lost(&self, rank: usize, how: Departure) -> Cause {
-        self.job_lost(self.name(rank), how)
+    pub(crate) fn peer_lost(&self, rank: usize, how: Departure) -> Cause {
+        self.job_peer_lost(self.job_rank(rank), how)
     }
 
-    fn job_lost(&self, rank: Rank, how: Departure) -> Cause {
+    fn job_peer_lost(&self, rank: Rank, how: Departure) -> Cause {
         let host = self.job().placement.host_of(rank.index()).to_owned();
         Cause::PeerLost { rank, host, how }
     }
 
     /// Converts an abort record to a cause.
-    pub(crate) fn cause(&self, record: AbortRecord) -> Cause {
+    pub(crate) fn abort_cause(&self, record: AbortRecord) -> Cause {
         match record.lost {
             Some(Loss { rank, how }) if rank.index() < self.job().placement.world_size() => {
-                self.job_lost(rank, how)
+                self.job_peer_lost(rank, how)
             }
             _ => Cause::Aborted { by: record.by, reason: record.reason },
         }
@@ -121,18 +121,18 @@ pub(crate) struct Deadline {
 
 /// Time for which a rank that has dropped its group is not reported: if it exits within it, the exit
 /// is reported as the cause instead.
-const LEFT_PATIENCE: Duration = Duration::from_millis(500);
+const EXIT_GRACE: Duration = Duration::from_millis(500);
 
 /// The ranks of a group on this node, from the view of one of them: barriers and failure checks.
 pub(crate) struct LocalNode {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
-    meetings: u32,
-    places: Vec<BufferPlace>,
+    barriers: u32,
+    locations: Vec<BufferLocation>,
     /// Time at which this rank first noticed another one that has dropped its group.
     left_since: Cell<Option<Instant>>,
     /// Reporter of long waits to other nodes.
-    waits: Option<Waits>,
+    wait_reporter: Option<WaitReporter>,
 }
 
 impl LocalNode {
@@ -141,73 +141,66 @@ impl LocalNode {
         segment: Arc<Segment>,
         store: Option<SharedStore>,
     ) -> Self {
-        let locations = vec![BufferPlace::Staged(0); roster.neighbours().len()];
-        let wait_reporter = store.map(|store| Waits::new(roster.own_name(), store));
-        Self {
-            roster,
-            segment,
-            meetings: 0,
-            places: locations,
-            left_since: Cell::new(None),
-            waits: wait_reporter,
-        }
+        let locations = vec![BufferLocation::Staged(0); roster.local_ranks().len()];
+        let wait_reporter = store.map(|store| WaitReporter::new(roster.own_job_rank(), store));
+        Self { roster, segment, barriers: 0, locations, left_since: Cell::new(None), wait_reporter }
     }
 
     /// Removes the report of a long wait after an operation has succeeded.
     pub(crate) fn end_wait(&self) {
-        if let Some(waits) = &self.waits {
-            waits.end();
+        if let Some(waits) = &self.wait_reporter {
+            waits.clear();
         }
     }
 
     /// Returns the late ranks at the end of the wait chains: ranks in `waiting_for` may themselves wait
     /// for other ranks.
-    pub(crate) fn trace(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
-        match &self.waits {
+    pub(crate) fn late_ranks(&self, waiting_for: Vec<Rank>) -> Vec<Rank> {
+        match &self.wait_reporter {
             Some(waits) => waits.trace(&waiting_for),
             None => waiting_for,
         }
     }
 
-    pub(crate) fn me(&self) -> usize {
+    pub(crate) fn local_rank(&self) -> usize {
         self.roster.local_rank()
     }
 
     /// Begins a round: publishes this rank's call and the location of its data, waits for all ranks,
     /// compares the calls, and returns the locations of all ranks' data.
-    pub(crate) fn enter(
+    pub(crate) fn begin_round(
         &mut self,
         ours: Fingerprint,
-        location: BufferPlace,
+        location: BufferLocation,
         deadline: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
-    ) -> Result<&[BufferPlace], Cause> {
-        self.segment.line(self.me()).entry(ours.seq).write(ours.encode(), location);
-        self.meet(deadline, work)?;
-        for local in 0..self.places.len() {
-            let (words, location) = self.segment.line(local).entry(ours.seq).read();
+    ) -> Result<&[BufferLocation], Cause> {
+        self.segment.rank_cell(self.local_rank()).entry(ours.seq).write(ours.encode(), location);
+        self.barrier(deadline, work)?;
+        for local in 0..self.locations.len() {
+            let (words, location) = self.segment.rank_cell(local).entry(ours.seq).read();
             if words != ours.encode() {
-                let peer = self.roster.neighbours()[local];
-                return Err(mismatch(ours, self.roster.name(peer), words));
+                let peer = self.roster.local_ranks()[local];
+                return Err(mismatch(ours, self.roster.job_rank(peer), words));
             }
-            self.places[local] = location;
+            self.locations[local] = location;
         }
-        Ok(&self.places)
+        Ok(&self.locations)
     }
 
     /// Barrier of the ranks of the node. While other ranks are late, this rank continues its transfers
     /// to other nodes with `work`, because the late rank may wait for a rank that waits for this data;
     /// `work` returns whether there is more to do.
-    pub(crate) fn meet(
+    pub(crate) fn barrier(
         &mut self,
         deadline: Deadline,
         work: impl FnMut() -> Result<bool, Cause>,
     ) -> Result<(), Cause> {
-        self.meetings = self.meetings.wrapping_add(1);
-        let cells = (0..self.roster.neighbours().len()).map(|local| self.segment.line(local));
+        self.barriers = self.barriers.wrapping_add(1);
+        let cells = (0..self.roster.local_ranks().len()).map(|local| self.segment.rank_cell(local));
         let check = || self.check(deadline, || self.missing());
-        let own = self.segment.line(self.me());
-        cells::meet(own, cells, self.meetings, deadline.spin, work, check)
+        let own = self.segment.rank_cell(self.local_rank());
+        cells::wait_barrier(own, cells, self.barriers, deadline.spin, work, check)
     }
 
     /// Fails if a wait must end: after an abort, after the exit of a rank that is waited for, or after the
@@ -217,32 +210,32 @@ impl LocalNode {
         deadline: Deadline,
         waiting_for: impl Fn() -> Vec<usize>,
     ) -> Result<(), Cause> {
-        if let Some(record) = self.segment.alarm() {
-            return Err(self.roster.cause(record));
+        if let Some(record) = self.segment.abort_record() {
+            return Err(self.roster.abort_cause(record));
         }
         // Departed ranks are read before missing ones, so that the last action of a rank before its
         // departure is visible.
-        let departed = self.left();
+        let departed = self.departed_ranks();
         if !departed.is_empty()
             && let missing = waiting_for()
             && let Some((rank, how)) = departed.into_iter().find(|(rank, _)| missing.contains(rank))
-            && self.is_said(how)
+            && self.is_reportable(how)
         {
-            return Err(self.roster.lost(rank, how));
+            return Err(self.roster.peer_lost(rank, how));
         }
         if clock::now() < deadline.until {
-            if let Some(waits) = &self.waits {
-                waits.tell(deadline, || self.roster.names(&waiting_for()));
+            if let Some(waits) = &self.wait_reporter {
+                waits.publish(deadline, || self.roster.job_ranks(&waiting_for()));
             }
             Ok(())
         } else {
-            Err(Cause::Deadline { waiting_for: self.roster.names(&waiting_for()) })
+            Err(Cause::Deadline { waiting_for: self.roster.job_ranks(&waiting_for()) })
         }
     }
 
     /// Ranks of this node that have exited or dropped the group without an error.
-    fn left(&self) -> Vec<(usize, Departure)> {
-        let neighbours = self.roster.neighbours().iter().enumerate();
+    fn departed_ranks(&self) -> Vec<(usize, Departure)> {
+        let neighbours = self.roster.local_ranks().iter().enumerate();
         neighbours
             .filter_map(|(local, rank)| Some((*rank, self.segment.departure(local)?)))
             .collect()
@@ -250,16 +243,17 @@ impl LocalNode {
 
     /// Whether a departure can be reported: a rank that drops its group as its last action exits a
     /// moment later, and then the exit is reported.
-    fn is_said(&self, how: Departure) -> bool {
+    fn is_reportable(&self, how: Departure) -> bool {
         let since = self.left_since.get().unwrap_or_else(clock::now);
         self.left_since.set(Some(since));
-        how != Departure::Left || since + LEFT_PATIENCE <= clock::now()
+        how != Departure::Left || since + EXIT_GRACE <= clock::now()
     }
 
     /// Ranks of this node that have not reached the current barrier.
     fn missing(&self) -> Vec<usize> {
-        let missing = |local: &usize| !self.segment.line(*local).flag.has_reached(self.meetings);
-        let neighbours = self.roster.neighbours();
+        let missing =
+            |local: &usize| !self.segment.rank_cell(*local).flag.has_reached(self.barriers);
+        let neighbours = self.roster.local_ranks();
         (0..neighbours.len()).filter(missing).map(|local| neighbours[local]).collect()
     }
 }

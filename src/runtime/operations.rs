@@ -4,8 +4,8 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::group::Group;
-use crate::runtime::memory::{Finish, Region};
-use crate::runtime::message::{MessageSlot, SendBuf};
+use crate::runtime::memory::{PostOp, Region};
+use crate::runtime::message::{RecvBuf, SendBuf};
 use crate::runtime::parts::Counts;
 
 impl Group {
@@ -43,7 +43,7 @@ impl Group {
         data: &mut R,
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
-        self.blocking(|engine| engine.all_reduce(data.memory(), op, Finish::Keep))
+        self.run_blocking(|engine| engine.all_reduce(data.memory(), op, PostOp::Keep))
     }
 
     /// Replaces the data of rank `root` by the reduction over all ranks; other ranks keep their data.
@@ -65,7 +65,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::Reduce, root)?;
-        self.blocking(|engine| engine.reduce(data.memory(), op, root))
+        self.run_blocking(|engine| engine.reduce(data.memory(), op, root))
     }
 
     /// Replaces the data of every rank by that of rank `root`.
@@ -86,7 +86,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::Broadcast, root)?;
-        self.blocking(|engine| engine.broadcast(data.memory(), root))
+        self.run_blocking(|engine| engine.broadcast(data.memory(), root))
     }
 
     /// Fills `output` with the `input` of every rank, in rank order; `output` is `world_size` times as
@@ -108,7 +108,7 @@ impl Group {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::AllGather, output.len(), input.len())?;
-        self.blocking(|engine| engine.all_gather(input, output))
+        self.run_blocking(|engine| engine.all_gather(input, output))
     }
 
     /// Fills `output` with part `rank` of the reduction of `input` over all ranks; `input` is `world_size`
@@ -131,7 +131,7 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
-        self.blocking(|engine| engine.reduce_scatter(input, output, op))
+        self.run_blocking(|engine| engine.reduce_scatter(input, output, op))
     }
 
     /// Fills `output` on rank `root` with the `input` of every rank, in rank order. There, `output` is
@@ -154,7 +154,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_root_parts(Operation::Gather, output.len(), input.len(), root)?;
-        self.blocking(|engine| engine.gather(input, output, root))
+        self.run_blocking(|engine| engine.gather(input, output, root))
     }
 
     /// Fills `output` on every rank with part `rank` of the `input` of rank `root`. There, `input` is
@@ -178,7 +178,7 @@ impl Group {
         root: usize,
     ) -> Result<(), CollectiveError> {
         self.check_root_parts(Operation::Scatter, input.len(), output.len(), root)?;
-        self.blocking(|engine| engine.scatter(input, output, root))
+        self.run_blocking(|engine| engine.scatter(input, output, root))
     }
 
     /// Sends part `r` of `input` to rank `r` and fills part `r` of `output` with the part that rank `r`
@@ -203,7 +203,7 @@ impl Group {
         let part = input.len() / self.world_size();
         self.check_parts(Operation::AllToAll, input.len(), part)?;
         self.check_parts(Operation::AllToAll, output.len(), part)?;
-        self.blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
+        self.run_blocking(|engine| engine.all_to_all(input, output, Counts::Equal(part)))
     }
 
     /// Exchanges parts of any length: `send_counts[r]` elements are sent to rank `r`, `recv_counts[r]` are
@@ -233,7 +233,7 @@ impl Group {
         self.check_counts(input.len(), send_counts)?;
         self.check_counts(output.len(), recv_counts)?;
         let counts = Counts::Given { send: send_counts, recv: recv_counts };
-        self.blocking(|engine| engine.all_to_all(input, output, counts))
+        self.run_blocking(|engine| engine.all_to_all(input, output, counts))
     }
 
     /// Waits until every rank has called it.
@@ -244,7 +244,7 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        self.blocking(Engine::barrier)
+        self.run_blocking(Engine::barrier)
     }
 
     /// Sends `values` to rank `to`, which calls [`Self::recv`]; returns when `values` can be changed: a
@@ -270,14 +270,14 @@ impl Group {
     pub fn send<T: Element>(&self, values: &[T], to: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Send, to)?;
         let send = SendBuf { to, values };
-        self.blocking(|engine| engine.exchange(Operation::Send, &[send], &mut []))
+        self.run_blocking(|engine| engine.exchange(Operation::Send, &[send], &mut []))
     }
 
     /// Receives `values` from rank `from`, which calls [`Self::send`] with the same number of elements.
     pub fn recv<T: Element>(&self, values: &mut [T], from: usize) -> Result<(), CollectiveError> {
         self.check_peer(Operation::Recv, from)?;
-        let slot = MessageSlot { from, values };
-        self.blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
+        let slot = RecvBuf { from, values };
+        self.run_blocking(|engine| engine.exchange(Operation::Recv, &[], &mut [slot]))
     }
 
     /// Sends `values` to rank `to` and receives `buffer` from rank `from` at the same time, so ranks cannot
@@ -303,8 +303,8 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         self.check_rank(Operation::SendRecv, to)?;
         self.check_rank(Operation::SendRecv, from)?;
-        let (send, slot) = (SendBuf { to, values }, MessageSlot { from, values: buffer });
-        self.blocking(|engine| engine.exchange(Operation::SendRecv, &[send], &mut [slot]))
+        let (send, slot) = (SendBuf { to, values }, RecvBuf { from, values: buffer });
+        self.run_blocking(|engine| engine.exchange(Operation::SendRecv, &[send], &mut [slot]))
     }
 
     /// Sends and receives several messages at the same time, at most one in each direction for every
@@ -333,12 +333,12 @@ impl Group {
         sends: &[(usize, &[T])],
         recvs: Vec<(usize, &mut [T])>,
     ) -> Result<(), CollectiveError> {
-        self.check_once(sends.iter().map(|(to, _)| *to))?;
-        self.check_once(recvs.iter().map(|(from, _)| *from))?;
+        self.check_distinct(sends.iter().map(|(to, _)| *to))?;
+        self.check_distinct(recvs.iter().map(|(from, _)| *from))?;
         let sends: Vec<_> = sends.iter().map(|(to, values)| SendBuf { to: *to, values }).collect();
-        let slots = recvs.into_iter().map(|(from, values)| MessageSlot { from, values });
+        let slots = recvs.into_iter().map(|(from, values)| RecvBuf { from, values });
         let mut slots: Vec<_> = slots.collect();
-        self.blocking(|engine| engine.exchange(Operation::Exchange, &sends, &mut slots))
+        self.run_blocking(|engine| engine.exchange(Operation::Exchange, &sends, &mut slots))
     }
 
     pub(super) fn check_rank(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
@@ -361,7 +361,7 @@ impl Group {
     }
 
     /// Checks that no rank occurs twice.
-    fn check_once(&self, peers: impl Iterator<Item = usize>) -> Result<(), CollectiveError> {
+    fn check_distinct(&self, peers: impl Iterator<Item = usize>) -> Result<(), CollectiveError> {
         let mut seen = vec![false; self.world_size()];
         for peer in peers {
             self.check_rank(Operation::Exchange, peer)?;
@@ -415,8 +415,8 @@ impl Group {
     }
 
     pub(super) fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
-        let rank = self.inner.roster.own_name();
+        let rank = self.inner.roster.own_job_rank();
         let cause = Cause::Argument(problem);
-        CollectiveError::before(op, rank, cause)
+        CollectiveError::rejected(op, rank, cause)
     }
 }

@@ -12,7 +12,7 @@ use crate::runtime::across::Round;
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::Cause;
-use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::memory::{CallMemory, PostOp};
 use crate::runtime::node::Deadline;
 use crate::runtime::room::PooledBuffer;
 use crate::runtime::schedule::{rounds, slice};
@@ -21,12 +21,12 @@ use crate::runtime::shm_window::Window;
 /// Number of rounds in progress at once between machines: one is folded, one summed, one received.
 /// Together they use as much memory as a single round does otherwise, so that data in transit is
 /// still in a cache when it is needed.
-const ROUNDS_UNDER_WAY: usize = 3;
+const ROUNDS_IN_FLIGHT: usize = 3;
 /// Alignment of the shares of the staging area, in elements; a cache line for every type.
 const SHARE_UNIT: usize = 64;
 
 /// A round in progress, with its range in the memory of the call.
-struct UnderWay<T> {
+struct InFlightRound<T> {
     round: Round<T>,
     range: Range<usize>,
     /// Share of the staging area that the round uses.
@@ -34,14 +34,14 @@ struct UnderWay<T> {
 }
 
 /// A round with its pieces in transit, and this node's pieces of this rank's slice.
-type Folded<T> = (UnderWay<T>, PooledBuffer<<T as Element>::Sum>);
+type FoldedRound<T> = (InFlightRound<T>, PooledBuffer<<T as Element>::Sum>);
 
 /// Pipeline of the rounds in progress.
-struct Line<T: Element> {
+struct RoundPipeline<T: Element> {
     /// The round with its pieces in transit.
-    folded: Option<Folded<T>>,
+    folded: Option<FoldedRound<T>>,
     /// The round with its result in transit.
-    summed: Option<UnderWay<T>>,
+    summed: Option<InFlightRound<T>>,
 }
 
 impl Engine {
@@ -50,32 +50,32 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        post_op: Finish,
+        post_op: PostOp,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let shares = self.shares();
-        let mut pipeline = Line { folded: None, summed: None };
+        let mut pipeline = RoundPipeline { folded: None, summed: None };
         for (number, range) in rounds(call.count, shares[0].len()).enumerate() {
             let share = shares[number % shares.len()].clone();
             let next = self.fold_round(call, memory, range, share, deadline)?;
-            self.step(&mut pipeline, Some(next), memory, call.reduce, post_op)?;
+            self.advance(&mut pipeline, Some(next), memory, call.reduce, post_op)?;
             if shares.len() == 1 {
-                self.clear(&mut pipeline, memory, call.reduce, post_op)?;
+                self.drain(&mut pipeline, memory, call.reduce, post_op)?;
             }
         }
-        self.clear(&mut pipeline, memory, call.reduce, post_op)?;
+        self.drain(&mut pipeline, memory, call.reduce, post_op)?;
         let Self { inter_node, node, .. } = self;
-        inter_node.as_mut().map_or(Ok(()), |inter_node| inter_node.settle(node, deadline))
+        inter_node.as_mut().map_or(Ok(()), |inter_node| inter_node.flush(node, deadline))
     }
 
     /// Advances every round by one step, and adds `next`.
-    fn step<T: Element>(
+    fn advance<T: Element>(
         &mut self,
-        pipeline: &mut Line<T>,
-        next: Option<Folded<T>>,
+        pipeline: &mut RoundPipeline<T>,
+        next: Option<FoldedRound<T>>,
         memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
     ) -> Result<(), Cause> {
         let folded = std::mem::replace(&mut pipeline.folded, next);
         let summed = folded.map(|folded| self.sum_round(reduce, post_op, folded)).transpose()?;
@@ -86,14 +86,15 @@ impl Engine {
     }
 
     /// Advances all rounds until they are complete.
-    fn clear<T: Element>(
+    fn drain<T: Element>(
         &mut self,
-        pipeline: &mut Line<T>,
+        pipeline: &mut RoundPipeline<T>,
         memory: &mut CallMemory<'_, T>,
         reduce: ReduceOp,
-        post_op: Finish,
+        post_op: PostOp,
     ) -> Result<(), Cause> {
-        (1..ROUNDS_UNDER_WAY).try_for_each(|_| self.step(pipeline, None, memory, reduce, post_op))
+        (1..ROUNDS_IN_FLIGHT)
+            .try_for_each(|_| self.advance(pipeline, None, memory, reduce, post_op))
     }
 
     /// Begins a round, and sends the pieces of this node.
@@ -104,30 +105,30 @@ impl Engine {
         range: Range<usize>,
         share: Window<T>,
         deadline: Deadline,
-    ) -> Result<Folded<T>, Cause> {
+    ) -> Result<FoldedRound<T>, Cause> {
         let location = memory.stage_in(&range, &share);
-        let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
+        let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
         let world = self.world();
         let slice_of = |rank: usize| slice(range.len(), world, rank);
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
         let ours = inter_node.send_pieces(&round, call.reduce, &slice_of, workspace, node)?;
-        Ok((UnderWay { round, range, share }, ours))
+        Ok((InFlightRound { round, range, share }, ours))
     }
 
     /// Computes the result of this rank's slice, writes it on this node and sends it to the others.
     fn sum_round<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: Finish,
-        (in_flight, ours): Folded<T>,
-    ) -> Result<UnderWay<T>, Cause> {
+        post_op: PostOp,
+        (in_flight, ours): FoldedRound<T>,
+    ) -> Result<InFlightRound<T>, Cause> {
         let (world, rank) = (self.world(), self.roster.rank);
         let round = &in_flight.round;
         let slice_of = |rank: usize| slice(round.len, world, rank);
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let mut sum = inter_node.take_sum(round, reduce, ours, workspace, node)?;
+        let mut sum = inter_node.receive_sum(round, reduce, ours, workspace, node)?;
         post_op.apply(&mut sum);
         let values = inter_node.narrow::<T>(sum);
         let bytes = Arc::new(values.cast::<u8>());
@@ -135,7 +136,7 @@ impl Engine {
         for window in &round.windows {
             window.write(slice_of(rank).start, bytemuck::cast_slice(&bytes));
         }
-        inter_node.let_go(bytes);
+        inter_node.recycle(bytes);
         Ok(in_flight)
     }
 
@@ -143,20 +144,20 @@ impl Engine {
     fn end_round<T: Element>(
         &mut self,
         memory: &mut CallMemory<'_, T>,
-        in_flight: &UnderWay<T>,
+        in_flight: &InFlightRound<T>,
     ) -> Result<(), Cause> {
-        let UnderWay { round, range, share } = in_flight;
+        let InFlightRound { round, range, share } = in_flight;
         let world = self.world();
         let Self { inter_node, node, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        for (owner, values) in inter_node.take_slices::<T>(round, node)? {
+        for (owner, values) in inter_node.receive_slices::<T>(round, node)? {
             for window in &round.windows {
                 window.write(slice(round.len, world, owner).start, &values);
             }
-            inter_node.rooms().put(values);
+            inter_node.buffers().put(values);
         }
-        inter_node.keep_sent();
-        self.meet(round.deadline)?;
+        inter_node.recycle_sent();
+        self.local_barrier(round.deadline)?;
         memory.stage_out(range, share);
         Ok(())
     }
@@ -168,8 +169,8 @@ impl Engine {
         if !self.inter_node.as_ref().is_some_and(|inter_node| inter_node.net().overlaps()) {
             return vec![staging];
         }
-        let len = staging.len() / ROUNDS_UNDER_WAY / SHARE_UNIT * SHARE_UNIT;
+        let len = staging.len() / ROUNDS_IN_FLIGHT / SHARE_UNIT * SHARE_UNIT;
         let share = |number| staging.part(&(number * len..(number + 1) * len));
-        (0..ROUNDS_UNDER_WAY).map(share).collect()
+        (0..ROUNDS_IN_FLIGHT).map(share).collect()
     }
 }

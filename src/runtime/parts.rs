@@ -4,7 +4,7 @@ use crate::runtime::across::Round;
 use crate::runtime::element::Element;
 use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::{Cause, CollectiveError, Operation};
-use crate::runtime::message::{MessageSlot, SendBuf};
+use crate::runtime::message::{RecvBuf, SendBuf};
 use crate::runtime::node::Deadline;
 use crate::runtime::schedule::rounds;
 use crate::runtime::shm_window::Window;
@@ -33,21 +33,21 @@ impl Engine {
             for range in rounds(part, part_len_max(&staging, world)?) {
                 staging.write(rank * range.len(), &ours[range.clone()]);
                 let window = staging.part(&(0..world * range.len()));
-                let round = engine.enter(call, &window, deadline)?;
-                engine.gather_across(&round, &ours[range.clone()], &window)?;
+                let round = engine.begin_round(call, &window, deadline)?;
+                engine.gather_between_nodes(&round, &ours[range.clone()], &window)?;
                 for other in 0..world {
                     let start = other * part + range.start;
                     let target = &mut all[start..start + range.len()];
                     engine.window_of(&round, other).read(other * range.len(), target);
                 }
-                engine.meet(deadline)?;
+                engine.local_barrier(deadline)?;
             }
             Ok(())
         })
     }
 
     /// Copies the parts of the ranks that this one helps into its window.
-    fn gather_across<T: Element>(
+    fn gather_between_nodes<T: Element>(
         &mut self,
         round: &Round<T>,
         ours: &[T],
@@ -55,11 +55,11 @@ impl Engine {
     ) -> Result<(), Cause> {
         let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
-        for (owner, values) in inter_node.spread(round, ours, &slice_of, &self.node)? {
+        for (owner, values) in inter_node.exchange_slices(round, ours, &slice_of, &self.node)? {
             window.write(slice_of(owner).start, &values);
-            inter_node.rooms().put(values);
+            inter_node.buffers().put(values);
         }
-        self.meet(round.deadline)
+        self.local_barrier(round.deadline)
     }
 
     /// The root gets all ranks' data, in rank order; `all` is used on the root only.
@@ -72,13 +72,13 @@ impl Engine {
         let call =
             OperationCall { root: Some(root), ..OperationCall::new(Operation::Gather, ours.len()) };
         self.run::<T>(call, |engine, call, deadline| {
-            engine.assemble::<T>(call, deadline)?;
+            engine.compare_calls::<T>(call, deadline)?;
             let send = SendBuf { to: root, values: ours };
             let mut slots = Vec::new();
             if engine.roster.rank == root {
                 slots = slots_of(all, vec![ours.len(); engine.world()]);
             }
-            engine.deliver(call.op, &[send], &mut slots, deadline)
+            engine.transfer(call.op, &[send], &mut slots, deadline)
         })
     }
 
@@ -94,13 +94,13 @@ impl Engine {
             ..OperationCall::new(Operation::Scatter, ours.len())
         };
         self.run::<T>(call, |engine, call, deadline| {
-            engine.assemble::<T>(call, deadline)?;
+            engine.compare_calls::<T>(call, deadline)?;
             let mut sends = Vec::new();
             if engine.roster.rank == root {
-                sends = parcels_of(all, &vec![ours.len(); engine.world()]);
+                sends = sends_of(all, &vec![ours.len(); engine.world()]);
             }
-            let slot = MessageSlot { from: root, values: ours };
-            engine.deliver(call.op, &sends, &mut [slot], deadline)
+            let slot = RecvBuf { from: root, values: ours };
+            engine.transfer(call.op, &sends, &mut [slot], deadline)
         })
     }
 
@@ -120,22 +120,22 @@ impl Engine {
         let call = OperationCall::new(Operation::AllToAll, count);
         self.run::<T>(call, |engine, call, deadline| {
             let nothing = engine.staging::<T>().part(&(0..0));
-            engine.enter(call, &nothing, deadline)?;
-            let sends = parcels_of(input, &send_counts);
-            engine.deliver(call.op, &sends, &mut slots_of(output, recv_counts), deadline)
+            engine.begin_round(call, &nothing, deadline)?;
+            let sends = sends_of(input, &send_counts);
+            engine.transfer(call.op, &sends, &mut slots_of(output, recv_counts), deadline)
         })
     }
 
     /// Barrier that compares the calls of all ranks, so that a mismatch is reported.
-    fn assemble<T: Element>(
+    fn compare_calls<T: Element>(
         &mut self,
         call: OperationCall,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let nothing = self.staging::<T>().part(&(0..0));
-        let round = self.enter(call, &nothing, deadline)?;
+        let round = self.begin_round(call, &nothing, deadline)?;
         let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
-        inter_node.greet(round.fingerprint, &self.node, deadline)
+        inter_node.sync_nodes(round.fingerprint, &self.node, deadline)
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) enum Counts<'a> {
 }
 
 /// Division of `all` into consecutive parts, one to send to each rank.
-fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> {
+fn sends_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> {
     let parts = counts.iter().enumerate().map(|(to, count)| {
         let (values, rest) = all.split_at(*count);
         all = rest;
@@ -159,11 +159,11 @@ fn parcels_of<'a, T>(mut all: &'a [T], counts: &[usize]) -> Vec<SendBuf<'a, T>> 
 }
 
 /// Division of `all` into consecutive parts, one to receive from each rank.
-fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<MessageSlot<'_, T>> {
+fn slots_of<T>(mut all: &mut [T], counts: Vec<usize>) -> Vec<RecvBuf<'_, T>> {
     let parts = counts.into_iter().enumerate().map(|(from, count)| {
         let (values, rest) = std::mem::take(&mut all).split_at_mut(count);
         all = rest;
-        MessageSlot { from, values }
+        RecvBuf { from, values }
     });
     parts.collect()
 }

@@ -10,7 +10,7 @@ use crate::runtime::across::{InterNode, Round, incoming, outgoing};
 use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::{Engine, OperationCall};
 use crate::runtime::error::Cause;
-use crate::runtime::memory::{CallMemory, Finish};
+use crate::runtime::memory::{CallMemory, PostOp};
 use crate::runtime::node::{Deadline, LocalNode};
 use crate::runtime::schedule::{Placement, RingStep, ring, rounds, slice};
 use crate::runtime::shm_window::{Workspace, fold_windows_into};
@@ -18,7 +18,7 @@ use crate::runtime::tree::Fold;
 
 /// Position of this rank in the ring of one column of the data, to which one rank of every node
 /// belongs.
-struct Place {
+struct RingPosition {
     columns: usize,
     column: usize,
     /// Rank of the next node, to which this rank sends.
@@ -27,7 +27,7 @@ struct Place {
     previous: usize,
 }
 
-impl Place {
+impl RingPosition {
     /// Position of a rank; `None` for ranks beyond the number that every node has.
     fn of(rank: usize, placement: &Placement) -> Option<Self> {
         let nodes = placement.nodes();
@@ -46,22 +46,22 @@ impl Engine {
         &mut self,
         call: OperationCall,
         memory: &mut CallMemory<'_, T>,
-        post_op: Finish,
+        post_op: PostOp,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let staging = self.staging::<T>();
-        let position = Place::of(self.roster.rank, &self.roster.placement);
-        let fold = Fold::of(self.roster.neighbours().len());
+        let position = RingPosition::of(self.roster.rank, &self.roster.placement);
+        let fold = Fold::of(self.roster.local_ranks().len());
         for range in rounds(call.count, staging.len()) {
             let location = memory.stage_in(&range, &staging);
-            let round = self.enter_at::<T>(call, location, |_| range.len(), deadline)?;
+            let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
             if let (Some(position), Some(inter_node)) = (&position, &mut self.inter_node) {
                 let column = slice(round.len, position.columns, position.column);
                 let ring_round =
-                    Turn { round: &round, reduce: call.reduce, finish: post_op, place: position };
+                    RingRound { round: &round, reduce: call.reduce, post_op, position };
                 ring_round.run(inter_node, &mut self.workspace, &self.node, &fold, column)?;
             }
-            self.meet(deadline)?;
+            self.local_barrier(deadline)?;
             memory.stage_out(&range, &staging);
         }
         Ok(())
@@ -69,14 +69,14 @@ impl Engine {
 }
 
 /// Parameters of one round of one column.
-struct Turn<'a, T> {
+struct RingRound<'a, T> {
     round: &'a Round<T>,
     reduce: ReduceOp,
-    finish: Finish,
-    place: &'a Place,
+    post_op: PostOp,
+    position: &'a RingPosition,
 }
 
-impl<T: Element> Turn<'_, T> {
+impl<T: Element> RingRound<'_, T> {
     /// Reduces the column around the ring, and distributes the result.
     fn run(
         &self,
@@ -88,36 +88,36 @@ impl<T: Element> Turn<'_, T> {
     ) -> Result<(), Cause> {
         let (nodes, home) = (node.roster.placement.nodes(), node.roster.node());
         let chunk = |chunk: usize| slice(column.len(), nodes, chunk);
-        let mut sums = inter_node.rooms().take::<T::Sum>(column.len());
+        let mut sums = inter_node.buffers().take::<T::Sum>(column.len());
         let windows = &self.round.windows;
         fold_windows_into(workspace, fold, self.reduce, windows, &column, &mut sums);
         let longest = (0..nodes).map(|part| chunk(part).len()).max().unwrap_or(0);
-        let mut received = inter_node.rooms().take::<T::Sum>(longest);
-        for RingStep { give: send, take: recv } in ring(nodes, home) {
+        let mut received = inter_node.buffers().take::<T::Sum>(longest);
+        for RingStep { send, recv } in ring(nodes, home) {
             let received = &mut received[..chunk(recv).len()];
-            self.pass::<T::Sum>(inter_node, node, &sums[chunk(send)], received)?;
+            self.exchange::<T::Sum>(inter_node, node, &sums[chunk(send)], received)?;
             T::Sum::combine_left(self.reduce, &mut sums[chunk(recv)], received);
         }
         // The chunk that this rank has reduced completely after one step for each other node.
         let ours = chunk((home + 1) % nodes);
-        self.finish.apply(&mut sums[ours]);
+        self.post_op.apply(&mut sums[ours]);
         let mut result = inter_node.narrow::<T>(sums);
         let mut received = received.cast::<T>();
-        for RingStep { give: send, take: recv } in ring(nodes, home + 1) {
+        for RingStep { send, recv } in ring(nodes, home + 1) {
             let received = &mut received[..chunk(recv).len()];
-            self.pass::<T>(inter_node, node, &result[chunk(send)], received)?;
+            self.exchange::<T>(inter_node, node, &result[chunk(send)], received)?;
             result[chunk(recv)].copy_from_slice(received);
         }
         for window in &self.round.windows {
             window.write(column.start, &result);
         }
-        inter_node.rooms().put(result);
-        inter_node.rooms().put(received);
+        inter_node.buffers().put(result);
+        inter_node.buffers().put(received);
         Ok(())
     }
 
     /// Sends data to the next node, and receives data from the previous one.
-    fn pass<E: Element>(
+    fn exchange<E: Element>(
         &self,
         inter_node: &mut InterNode,
         node: &LocalNode,
@@ -125,8 +125,8 @@ impl<T: Element> Turn<'_, T> {
         received: &mut [E],
     ) -> Result<(), Cause> {
         let Round { fingerprint, deadline, .. } = *self.round;
-        let send = outgoing(fingerprint, self.place.next, values);
-        let recv = incoming(fingerprint, self.place.previous, received);
+        let send = outgoing(fingerprint, self.position.next, values);
+        let recv = incoming(fingerprint, self.position.previous, received);
         inter_node.exchange(&[send], &mut [recv], node, deadline)
     }
 }

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use crate::runtime::element::Element;
 
 /// Largest number of unused buffers; an operation has a few for each node at once.
-const KEPT_MAX: usize = 256;
+const FREE_BUFFERS_MAX: usize = 256;
 
 /// Pool of buffers that are not in use.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl BufferPool {
 
     /// Returns a buffer to the pool.
     pub(crate) fn put<T>(&mut self, buffer: PooledBuffer<T>) {
-        if self.free.len() < KEPT_MAX {
+        if self.free.len() < FREE_BUFFERS_MAX {
             self.free.push(buffer.words);
         }
     }

@@ -13,14 +13,14 @@ use crate::runtime::flag::Spin;
 
 /// Engine of a group and its communication thread, which is created with the first started
 /// operation.
-pub(crate) struct Runner {
+pub(crate) struct Executor {
     /// Communication thread; it ends before the engine that it uses.
-    comm: OnceLock<Comm>,
-    core: Arc<Core>,
+    comm: OnceLock<CommThread>,
+    core: Arc<ExecutorCore>,
 }
 
 /// State that the callers and the communication thread share.
-struct Core {
+struct ExecutorCore {
     engine: Mutex<Engine>,
     /// Number of started operations that are not complete; blocking ones wait for them, so that all
     /// ranks have the same order.
@@ -29,21 +29,24 @@ struct Core {
 }
 
 /// Capacity of the queue of started operations; if it is full, starting another one blocks.
-const STARTED_MAX: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 
 type Outcome = Result<(), CollectiveError>;
 type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// Thread that runs started operations, in order.
-struct Comm {
+struct CommThread {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Runner {
+impl Executor {
     pub(crate) fn new(engine: Engine) -> Self {
-        let core =
-            Core { engine: Mutex::new(engine), pending: Mutex::new(0), idle: Condvar::new() };
+        let core = ExecutorCore {
+            engine: Mutex::new(engine),
+            pending: Mutex::new(0),
+            idle: Condvar::new(),
+        };
         Self { comm: OnceLock::new(), core: Arc::new(core) }
     }
 
@@ -57,15 +60,15 @@ impl Runner {
     pub(crate) fn start(
         &self,
         operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
-        on_event: impl Fn(Moment) + Send + 'static,
-    ) -> io::Result<Pending> {
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> io::Result<PendingOutcome> {
         let comm = self.comm()?;
         let (sender, receiver) = mpsc::channel();
         let job: Job = Box::new(move |engine| {
-            on_event(Moment::Started);
+            on_event(OperationEvent::Started);
             let result = operation(engine);
             if result.is_ok() {
-                on_event(Moment::Done);
+                on_event(OperationEvent::Done);
             }
             // Sending fails if the owner has dropped the handle.
             let _ = sender.send(result);
@@ -73,27 +76,27 @@ impl Runner {
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
         jobs.send(job).expect("the communication thread runs until jobs are closed");
-        Ok(Pending { outcome: receiver, ended: None })
+        Ok(PendingOutcome { receiver, outcome: None })
     }
 
     /// Returns the communication thread, which is started at its first use.
-    fn comm(&self) -> io::Result<&Comm> {
+    fn comm(&self) -> io::Result<&CommThread> {
         if let Some(comm) = self.comm.get() {
             return Ok(comm);
         }
-        let comm = Comm::start(self.core.clone())?;
+        let comm = CommThread::start(self.core.clone())?;
         // If two callers create a thread at the same time, the second thread has no operation and is
         // dropped.
         Ok(self.comm.get_or_init(|| comm))
     }
 
     /// Runs `action` on the engine as soon as the current operation is complete.
-    pub(crate) fn interrupt(&self, action: impl FnOnce(&mut Engine)) {
+    pub(crate) fn run_after_current(&self, action: impl FnOnce(&mut Engine)) {
         action(&mut self.core.lock());
     }
 }
 
-impl Core {
+impl ExecutorCore {
     fn lock(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,9 +113,9 @@ impl Core {
     }
 }
 
-impl Comm {
-    fn start(core: Arc<Core>) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::sync_channel::<Job>(STARTED_MAX);
+impl CommThread {
+    fn start(core: Arc<ExecutorCore>) -> io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
         let body = move || {
             for job in queue {
                 let mut engine = core.lock();
@@ -129,7 +132,7 @@ impl Comm {
     }
 }
 
-impl Drop for Comm {
+impl Drop for CommThread {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
@@ -141,7 +144,7 @@ impl Drop for Comm {
 
 /// Event of a started operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum OperationEvent {
     /// It begins to run.
     Started,
     /// It has succeeded.
@@ -149,46 +152,46 @@ pub(crate) enum Moment {
 }
 
 /// Future outcome of a started operation.
-pub(crate) struct Pending {
-    outcome: Receiver<Outcome>,
+pub(crate) struct PendingOutcome {
+    receiver: Receiver<Outcome>,
     /// Outcome that was received and not yet taken.
-    ended: Option<Outcome>,
+    outcome: Option<Outcome>,
 }
 
-impl Pending {
+impl PendingOutcome {
     /// Outcome of an operation that could not be started.
     pub(crate) fn failed(error: CollectiveError) -> Self {
         let (sender, receiver) = mpsc::channel();
         // Sending cannot fail: the receiver exists.
         let _ = sender.send(Err(error));
-        Self { outcome: receiver, ended: None }
+        Self { receiver, outcome: None }
     }
 
     /// Waits until the operation has ended.
     pub(crate) fn wait(mut self) -> Outcome {
-        match self.ended.take() {
+        match self.outcome.take() {
             Some(outcome) => outcome,
-            None => self.outcome.recv().expect("the communication thread reports every outcome"),
+            None => self.receiver.recv().expect("the communication thread reports every outcome"),
         }
     }
 
     /// Takes the outcome of an operation that has ended.
     pub(crate) fn take(&mut self) -> Option<Outcome> {
-        self.ended.take()
+        self.outcome.take()
     }
 
     /// Waits for the end, unless the outcome was taken.
-    pub(crate) fn poll_ended(&mut self) {
-        if self.ended.is_none() {
+    pub(crate) fn wait_outcome(&mut self) {
+        if self.outcome.is_none() {
             // If the outcome was taken already, the channel is closed.
-            self.ended = self.outcome.recv().ok();
+            self.outcome = self.receiver.recv().ok();
         }
     }
 
     /// Waits for at most `limit`; returns whether the operation has ended.
     pub(crate) fn poll(&mut self, limit: Duration) -> bool {
-        if self.ended.is_none() {
-            self.ended = match self.outcome.recv_timeout(limit) {
+        if self.outcome.is_none() {
+            self.outcome = match self.receiver.recv_timeout(limit) {
                 Ok(outcome) => Some(outcome),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -196,6 +199,6 @@ impl Pending {
                 }
             };
         }
-        self.ended.is_some()
+        self.outcome.is_some()
     }
 }

@@ -118,29 +118,29 @@ pub fn randperm(n: usize, seed: u64) -> Vec<usize> {
 }
 
 /// Constants `n` (words of state) and `m` (middle word) of the generator.
-const STATE: usize = 624;
-const MIDDLE: usize = 397;
+const STATE_WORDS: usize = 624;
+const MIDDLE_WORD: usize = 397;
 
 /// The Mersenne twister of 1998 by Matsumoto and Nishimura, 32-bit.
 #[derive(Clone, Debug)]
 struct Mt19937 {
-    state: [u32; STATE],
+    state: [u32; STATE_WORDS],
     next: usize,
 }
 
 impl Mt19937 {
     fn new(seed: u32) -> Self {
-        let mut state = [seed; STATE];
-        for i in 1..STATE {
+        let mut state = [seed; STATE_WORDS];
+        for i in 1..STATE_WORDS {
             let previous = state[i - 1];
             state[i] =
                 (previous ^ (previous >> 30)).wrapping_mul(1_812_433_253).wrapping_add(i as u32);
         }
-        Self { state, next: STATE }
+        Self { state, next: STATE_WORDS }
     }
 
     fn next_u32(&mut self) -> u32 {
-        if self.next == STATE {
+        if self.next == STATE_WORDS {
             self.twist();
         }
         let mut word = self.state[self.next];
@@ -157,12 +157,12 @@ impl Mt19937 {
     }
 
     fn twist(&mut self) {
-        for i in 0..STATE {
+        for i in 0..STATE_WORDS {
             let upper = self.state[i] & 0x8000_0000;
-            let lower = self.state[(i + 1) % STATE] & 0x7fff_ffff;
+            let lower = self.state[(i + 1) % STATE_WORDS] & 0x7fff_ffff;
             let word = upper | lower;
             let mask = if word & 1 == 0 { 0 } else { 0x9908_b0df };
-            self.state[i] = self.state[(i + MIDDLE) % STATE] ^ (word >> 1) ^ mask;
+            self.state[i] = self.state[(i + MIDDLE_WORD) % STATE_WORDS] ^ (word >> 1) ^ mask;
         }
         self.next = 0;
     }

@@ -143,16 +143,16 @@ pub fn blocks(range: Range<usize>, each: usize) -> impl Iterator<Item = Range<us
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingStep {
     /// Part that is sent to the next member.
-    pub give: usize,
+    pub send: usize,
     /// Part that is received from the previous member.
-    pub take: usize,
+    pub recv: usize,
 }
 
 /// Returns the steps of one of `members` members that first sends part `first` and then forwards the
 /// part that it has received: after these steps, every member has had every part.
 pub fn ring(members: usize, first: usize) -> impl Iterator<Item = RingStep> {
     let part = move |step: usize| (first + members - step) % members;
-    (1..members).map(move |step| RingStep { give: part(step - 1), take: part(step) })
+    (1..members).map(move |step| RingStep { send: part(step - 1), recv: part(step) })
 }
 
 #[cfg(test)]
@@ -198,8 +198,8 @@ mod tests {
                     for (member, sums) in sums.iter_mut().enumerate() {
                         let previous = (member + count - 1) % count;
                         let steps = |member| ring(count, first(member)).nth(step).unwrap();
-                        let RingStep { take: recv, .. } = steps(member);
-                        assert_eq!(recv, steps(previous).give, "both sides name one part");
+                        let RingStep { recv, .. } = steps(member);
+                        assert_eq!(recv, steps(previous).send, "both sides name one part");
                         let received = &before[previous][recv];
                         let sum = &mut sums[recv];
                         if adds { sum.extend(received) } else { sum.clone_from(received) }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::os::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::os::atomic::{AtomicU32, AtomicU64};
 use crate::os::memory::{self, Mapping};
-use crate::runtime::cells::{AbortRecord, AlarmCell, Mailbox, RankCell};
+use crate::runtime::cells::{AbortCell, AbortRecord, Mailbox, RankCell};
 use crate::runtime::error::Departure;
 
 /// Largest payload in bytes that is stored beside the flags and needs one barrier only.
@@ -43,7 +43,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"remudash");
 const VERSION: u32 = 4;
 const PAGE: usize = 4096;
 /// Offset of the cells: the header has a page of its own.
-const LINES: usize = PAGE;
+const CELLS_OFFSET: usize = PAGE;
 const ARENA_BYTES_MIN: usize = 1 << 30;
 /// Largest total size of all arenas, which fits a 47-bit address space with room to spare.
 const ARENAS_BYTES_MAX: usize = 1 << 45;
@@ -85,17 +85,17 @@ struct Header {
     arena_bytes: AtomicU64,
     /// Number of ranks that have left this segment; counted in segments of subgroups only.
     left: AtomicU32,
-    alarm: AlarmCell,
+    abort: AbortCell,
 }
 
 /// Offsets of the regions of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct SegmentLayout {
     local_world: usize,
     arena_bytes: usize,
 }
 
-impl Plan {
+impl SegmentLayout {
     fn for_ranks(local_world: usize) -> Result<Self, SegmentError> {
         if local_world == 0 || LOCAL_WORLD_MAX < local_world {
             return Err(SegmentError::TooManyRanks(local_world));
@@ -130,7 +130,7 @@ impl Plan {
     }
 
     fn mailboxes(&self) -> usize {
-        LINES + self.local_world * size_of::<RankCell>()
+        CELLS_OFFSET + self.local_world * size_of::<RankCell>()
     }
 
     fn eager(&self) -> usize {
@@ -157,23 +157,23 @@ pub(crate) struct Segment {
     mapping: Arc<Mapping>,
     /// Offset of the segment in the mapping.
     start: usize,
-    plan: Plan,
-    outer: Option<Outer>,
+    layout: SegmentLayout,
+    parent: Option<ParentSegment>,
 }
 
 /// Segment of the parent group.
 #[derive(Debug)]
-struct Outer {
+struct ParentSegment {
     segment: Arc<Segment>,
     /// Index of the cell of each rank in the parent's segment.
-    locals: Vec<usize>,
+    cells: Vec<usize>,
 }
 
 impl Segment {
     /// Creates the file for `local_world` ranks and writes its header.
     pub(crate) fn create(local_world: usize) -> Result<OwnedFd, SegmentError> {
         let os = |action| move |source| SegmentError::Os { action, source };
-        let layout = Plan::for_ranks(local_world)?;
+        let layout = SegmentLayout::for_ranks(local_world)?;
         let fd = memory::create_shared("remuda", layout.bytes() as u64).map_err(os("create"))?;
         let mapping = Mapping::new(fd.try_clone().map_err(os("duplicate"))?).map_err(os("map"))?;
         layout.write(header(&mapping, 0));
@@ -181,31 +181,32 @@ impl Segment {
     }
 
     /// Size in bytes of the segment of a subgroup with `local_world` ranks on this node.
-    pub(crate) fn part_bytes(local_world: usize) -> usize {
-        Plan { local_world, arena_bytes: 0 }.bytes()
+    pub(crate) fn subgroup_bytes(local_world: usize) -> usize {
+        SegmentLayout { local_world, arena_bytes: 0 }.bytes()
     }
 
     /// Writes the header of a subgroup's segment, whose memory is zero.
-    pub(crate) fn create_part(&self, start: usize, local_world: usize) {
-        Plan { local_world, arena_bytes: 0 }.write(header(&self.mapping, start));
+    pub(crate) fn create_subgroup(&self, start: usize, local_world: usize) {
+        SegmentLayout { local_world, arena_bytes: 0 }.write(header(&self.mapping, start));
     }
 
     /// Opens the segment of a subgroup at offset `start` of `parent`, for the ranks with these cells
     /// in `parent`. `None` if there is no such segment.
-    pub(crate) fn part_of(
+    pub(crate) fn open_subgroup(
         parent: &Arc<Self>,
         start: usize,
         cells: Vec<usize>,
     ) -> Option<Arc<Self>> {
-        let layout = Plan { local_world: cells.len(), arena_bytes: 0 };
+        let layout = SegmentLayout { local_world: cells.len(), arena_bytes: 0 };
         let mapping = parent.mapping.clone();
         let end = start.checked_add(layout.bytes())?;
         if !start.is_multiple_of(PAGE) || mapping.bytes() < end {
             return None;
         }
-        let is_written = Plan::read(header(&mapping, start)).is_ok_and(|written| written == layout);
-        let parent = Some(Outer { segment: parent.clone(), locals: cells });
-        is_written.then(|| Arc::new(Self { mapping, start, plan: layout, outer: parent }))
+        let is_written =
+            SegmentLayout::read(header(&mapping, start)).is_ok_and(|written| written == layout);
+        let parent = Some(ParentSegment { segment: parent.clone(), cells });
+        is_written.then(|| Arc::new(Self { mapping, start, layout, parent }))
     }
 
     /// Counts a rank that has left this subgroup.
@@ -215,7 +216,7 @@ impl Segment {
 
     /// Whether all ranks of this node have left this subgroup.
     pub(crate) fn is_left_by_all(&self) -> bool {
-        self.header().left.load(SeqCst) as usize == self.plan.local_world
+        self.header().left.load(SeqCst) as usize == self.layout.local_world
     }
 
     /// Maps a segment that another process created.
@@ -228,11 +229,11 @@ impl Segment {
         if mapping.bytes() < PAGE {
             return Err(SegmentError::Foreign);
         }
-        let layout = Plan::read(header(&mapping, 0))?;
+        let layout = SegmentLayout::read(header(&mapping, 0))?;
         if layout.bytes() != mapping.bytes() {
             return Err(SegmentError::Foreign);
         }
-        Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, plan: layout, outer: None }))
+        Ok(Arc::new(Self { mapping: Arc::new(mapping), start: 0, layout, parent: None }))
     }
 
     fn header(&self) -> &Header {
@@ -241,7 +242,7 @@ impl Segment {
 
     /// Number of ranks of the job on this node, in the group or not.
     pub(crate) fn node_world(&self) -> usize {
-        self.outer.as_ref().map_or(self.plan.local_world, |parent| parent.segment.node_world())
+        self.parent.as_ref().map_or(self.layout.local_world, |parent| parent.segment.node_world())
     }
 
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -257,13 +258,13 @@ impl Segment {
 
     /// Number of ranks of the group on this node.
     pub(crate) fn local_world(&self) -> usize {
-        self.plan.local_world
+        self.layout.local_world
     }
 
     /// Cell of a rank of this node.
-    pub(crate) fn line(&self, local: usize) -> &RankCell {
-        assert!(local < self.plan.local_world, "a segment has a cell for each rank");
-        let offset = self.start + LINES + local * size_of::<RankCell>();
+    pub(crate) fn rank_cell(&self, local: usize) -> &RankCell {
+        assert!(local < self.layout.local_world, "a segment has a cell for each rank");
+        let offset = self.start + CELLS_OFFSET + local * size_of::<RankCell>();
         // SAFETY: the layout keeps cells inside the mapping, aligned to their size, and apart from
         // all other regions; a cell consists of atomics, for which all bits are valid.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
@@ -272,62 +273,62 @@ impl Segment {
     /// Mailbox from one rank of this node to another.
     pub(crate) fn mailbox(&self, from: usize, to: usize) -> &Mailbox {
         assert!(
-            from.max(to) < self.plan.local_world,
+            from.max(to) < self.layout.local_world,
             "a segment has a mailbox for each pair of ranks"
         );
-        let index = from * self.plan.local_world + to;
-        let offset = self.start + self.plan.mailboxes() + index * size_of::<Mailbox>();
+        let index = from * self.layout.local_world + to;
+        let offset = self.start + self.layout.mailboxes() + index * size_of::<Mailbox>();
         // SAFETY: as for the cell of a rank.
         unsafe { self.mapping.base().add(offset).cast().as_ref() }
     }
 
     /// Offset of a rank's eager payload of a round.
     pub(crate) fn eager_offset(&self, local: usize, round: u64) -> usize {
-        self.start + self.plan.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
+        self.start + self.layout.eager() + (2 * local + (round & 1) as usize) * EAGER_BYTES
     }
 
     /// Offset of a rank's staging area.
     pub(crate) fn staging_offset(&self, local: usize) -> usize {
-        self.start + self.plan.staging() + local * STAGING_ACROSS_BYTES
+        self.start + self.layout.staging() + local * STAGING_ACROSS_BYTES
     }
 
     /// Offset and size of a rank's arena.
     pub(crate) fn arena(&self, local: usize) -> (usize, usize) {
-        (self.plan.arenas() + local * self.plan.arena_bytes, self.plan.arena_bytes)
+        (self.layout.arenas() + local * self.layout.arena_bytes, self.layout.arena_bytes)
     }
 
     /// Reports to all ranks of this node that the group was aborted, and wakes them.
-    pub(crate) fn raise_alarm(&self, record: &AbortRecord) {
-        self.header().alarm.raise(record);
+    pub(crate) fn set_abort(&self, record: &AbortRecord) {
+        self.header().abort.set(record);
         self.wake_all();
     }
 
     fn wake_all(&self) {
         // A rank that sleeps on another flag wakes by itself and checks for an abort.
         for local in 0..self.local_world() {
-            self.line(local).flag.wake();
+            self.rank_cell(local).flag.wake();
         }
     }
 
     /// Reports to all ranks of this node how a rank has ended, and wakes them.
-    pub(crate) fn depart(&self, local: usize, how: Departure) {
-        self.line(local).depart(how);
+    pub(crate) fn set_departure(&self, local: usize, how: Departure) {
+        self.rank_cell(local).set_departure(how);
         self.wake_all();
     }
 
     /// Returns how a rank has ended, if it ended without an error. A reader of this also sees earlier
     /// writes of the rank.
     pub(crate) fn departure(&self, local: usize) -> Option<Departure> {
-        match &self.outer {
-            Some(Outer { segment, locals }) => segment.departure(locals[local]),
-            None => self.line(local).departure(),
+        match &self.parent {
+            Some(ParentSegment { segment, cells: locals }) => segment.departure(locals[local]),
+            None => self.rank_cell(local).departure(),
         }
     }
 
     /// Abort record of this group or of one of its parents, if there is one.
-    pub(crate) fn alarm(&self) -> Option<AbortRecord> {
-        let own = self.header().alarm.look();
-        own.or_else(|| self.outer.as_ref()?.segment.alarm())
+    pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
+        let own = self.header().abort.get();
+        own.or_else(|| self.parent.as_ref()?.segment.abort_record())
     }
 }
 
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn flag_wakes_a_sleeper_and_wraps() {
         let (segment, start) = (segment(1), u32::MAX - 1);
-        let flag = &segment.line(0).flag;
+        let flag = &segment.rank_cell(0).flag;
         flag.raise(start);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn flag_wait_ends_when_the_check_fails() {
         let segment = segment(1);
-        let flag = &segment.line(0).flag;
+        let flag = &segment.rank_cell(0).flag;
         assert_eq!(flag.wait(1, Spin::BRIEF, || Err("aborted")), Err("aborted"));
         assert_eq!(flag.wait(0, Spin::BRIEF, || Err("not called")), Ok(()));
     }
@@ -378,9 +379,9 @@ mod tests {
     #[test]
     fn segment_regions_do_not_overlap() {
         for local_world in [1, 2, 9, 64, 1000] {
-            let layout = Plan::for_ranks(local_world).unwrap();
-            assert!(size_of::<Header>() <= LINES);
-            assert!(LINES < layout.mailboxes() && layout.mailboxes() < layout.eager());
+            let layout = SegmentLayout::for_ranks(local_world).unwrap();
+            assert!(size_of::<Header>() <= CELLS_OFFSET);
+            assert!(CELLS_OFFSET < layout.mailboxes() && layout.mailboxes() < layout.eager());
             assert!(layout.eager() < layout.staging() && layout.staging() < layout.arenas());
             assert!(layout.bytes() < 1 << 46, "{local_world} ranks need {} bytes", layout.bytes());
         }
@@ -401,12 +402,12 @@ mod tests {
     #[test]
     fn segment_keeps_the_first_abort_record() {
         let segment = segment(2);
-        assert_eq!(segment.alarm(), None);
+        assert_eq!(segment.abort_record(), None);
         let lost = Some(Loss { rank: Rank(0), how: Departure::Exited });
         let first = AbortRecord { by: Rank(1), lost, reason: "rank 0 is gone".into() };
-        segment.raise_alarm(&first);
-        segment.raise_alarm(&AbortRecord { by: Rank(0), lost: None, reason: "x".repeat(1000) });
-        assert_eq!(segment.alarm(), Some(first));
+        segment.set_abort(&first);
+        segment.set_abort(&AbortRecord { by: Rank(0), lost: None, reason: "x".repeat(1000) });
+        assert_eq!(segment.abort_record(), Some(first));
     }
 
     #[test]

@@ -105,11 +105,11 @@ impl<T: Element> Window<T> {
 
     /// Copies all of `source`, which has the same length.
     pub(crate) fn copy_from(&self, source: &Self) {
-        self.write(0, source.peek(&(0..self.len)));
+        self.write(0, source.as_slice(&(0..self.len)));
     }
 
     /// Elements at some positions; the slice must not be used after the round.
-    fn peek(&self, range: &Range<usize>) -> &[T] {
+    fn as_slice(&self, range: &Range<usize>) -> &[T] {
         // SAFETY: in bounds and aligned; by the rule no other rank writes these positions, and the
         // caller writes them only after the last use of the slice.
         unsafe { std::slice::from_raw_parts(self.address(range), range.len()) }
@@ -189,7 +189,7 @@ pub(crate) fn fold_windows<'w, T: Element>(
     windows: &[Window<T>],
     block: &Range<usize>,
 ) -> &'w mut [T::Sum] {
-    workspace.fold(fold, op, block.len(), &|index| windows[index].peek(block))
+    workspace.fold(fold, op, block.len(), &|index| windows[index].as_slice(block))
 }
 
 /// Folds a range of the windows into a target, block by block. The data of a single rank is copied
@@ -203,7 +203,7 @@ pub(crate) fn fold_windows_into<T: Element>(
     into: &mut [T::Sum],
 ) {
     if let Operand::Source(index) = fold.result {
-        return T::widen(windows[index].peek(range), into);
+        return T::widen(windows[index].as_slice(range), into);
     }
     for block in blocks(range.clone(), Workspace::block::<T>()) {
         let at = block.start - range.start;
@@ -219,14 +219,14 @@ pub(crate) struct Arena {
     segment: Arc<Segment>,
     free: Mutex<Vec<Range<usize>>>,
     /// Segments of subgroups of the arena's group.
-    parts: Mutex<Vec<PartSegment>>,
+    subgroups: Mutex<Vec<SubgroupSegment>>,
     /// Whether a subgroup that no longer exists has failed.
-    tainted: AtomicBool,
+    has_failed_subgroup: AtomicBool,
 }
 
 /// Segment of a subgroup, as long as its memory is needed.
 #[derive(Debug)]
-struct PartSegment {
+struct SubgroupSegment {
     segment: Arc<Segment>,
     /// Its range, if it is in this rank's arena.
     range: Option<Range<usize>>,
@@ -244,12 +244,12 @@ pub(crate) struct SegmentLease {
 impl Drop for SegmentLease {
     fn drop(&mut self) {
         self.segment.leave();
-        let mut parts = self.arena.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.arena.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
         for part in parts.iter_mut().filter(|part| Arc::ptr_eq(&part.segment, &self.segment)) {
             part.is_left = true;
         }
         drop(parts);
-        self.arena.sweep();
+        self.arena.free_unused_subgroups();
     }
 }
 
@@ -267,76 +267,76 @@ impl Arena {
         Arc::new(Self {
             segment: segment.clone(),
             free,
-            parts: Mutex::default(),
-            tainted: AtomicBool::new(false),
+            subgroups: Mutex::default(),
+            has_failed_subgroup: AtomicBool::new(false),
         })
     }
 
     /// Allocates memory for the segment of a subgroup, and writes its header.
-    pub(crate) fn take_part(&self, local_world: usize) -> Result<Range<usize>, Error> {
-        self.sweep();
-        let range = self.take(Segment::part_bytes(local_world))?;
-        self.segment.create_part(range.start, local_world);
+    pub(crate) fn allocate_subgroup(&self, local_world: usize) -> Result<Range<usize>, Error> {
+        self.free_unused_subgroups();
+        let range = self.allocate_range(Segment::subgroup_bytes(local_world))?;
+        self.segment.create_subgroup(range.start, local_world);
         Ok(range)
     }
 
     /// Leases the segment of a subgroup; its memory is freed when all ranks have left it. If there is
     /// no segment, there is no lease, and the memory is freed at once.
-    pub(crate) fn sit(
+    pub(crate) fn lease(
         self: &Arc<Self>,
         segment: Option<&Arc<Segment>>,
         range: Option<Range<usize>>,
     ) -> Option<SegmentLease> {
         let Some(segment) = segment.cloned() else {
             if let Some(range) = range {
-                self.give_back(range);
+                self.zero_and_free(range);
             }
             return None;
         };
-        let part = PartSegment { segment: segment.clone(), range, is_left: false };
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        let part = SubgroupSegment { segment: segment.clone(), range, is_left: false };
+        self.subgroups.lock().unwrap_or_else(PoisonError::into_inner).push(part);
         Some(SegmentLease { arena: self.clone(), segment })
     }
 
     /// Frees the segments of subgroups that all ranks have left.
-    fn sweep(&self) {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+    fn free_unused_subgroups(&self) {
+        let mut parts = self.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
         parts.retain(|part| {
-            if part.is_left && part.segment.alarm().is_some() {
+            if part.is_left && part.segment.abort_record().is_some() {
                 // A late peer may still access the segment, so its memory is not freed.
-                self.tainted.store(true, Relaxed);
+                self.has_failed_subgroup.store(true, Relaxed);
                 return false;
             }
             let is_unused = part.is_left && (part.range.is_none() || part.segment.is_left_by_all());
             if let Some(range) = part.range.clone().filter(|_| is_unused) {
-                self.give_back(range);
+                self.zero_and_free(range);
             }
             !is_unused
         });
     }
 
     /// Whether a late peer of a failed group may still write to memory of this arena.
-    fn is_haunted(&self) -> bool {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tainted.load(Relaxed)
-            || self.segment.alarm().is_some()
-            || parts.iter().any(|part| part.segment.alarm().is_some())
+    fn may_be_written(&self) -> bool {
+        let parts = self.subgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_failed_subgroup.load(Relaxed)
+            || self.segment.abort_record().is_some()
+            || parts.iter().any(|part| part.segment.abort_record().is_some())
     }
 
     /// Zeroes a range and frees it.
-    fn give_back(&self, range: Range<usize>) {
+    fn zero_and_free(&self, range: Range<usize>) {
         let (offset, bytes) = (range.start, range.len());
         let mapping = self.segment.mapping();
         if mapping.discard(offset as u64, bytes as u64).is_err() {
             // SAFETY: the range belonged to this rank alone and there is no reference to it any more.
             unsafe { mapping.base().as_ptr().add(offset).write_bytes(0, bytes) };
         }
-        self.put(range);
+        self.add_free_range(range);
     }
 
     /// Allocates a buffer of zeros.
     pub(crate) fn alloc<T: Element>(self: &Arc<Self>, len: usize) -> Result<Buffer<T>, Error> {
-        let range = self.take(len.saturating_mul(size_of::<T>()))?;
+        let range = self.allocate_range(len.saturating_mul(size_of::<T>()))?;
         let allocation = Allocation { arena: self.clone(), range: range.clone() };
         let window = Window {
             segment: self.segment.clone(),
@@ -349,7 +349,7 @@ impl Arena {
     }
 
     /// Allocates a range of at least `bytes`, in whole pages.
-    fn take(&self, bytes: usize) -> Result<Range<usize>, Error> {
+    fn allocate_range(&self, bytes: usize) -> Result<Range<usize>, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let out_of_memory = Error::OutOfMemory { bytes, available };
@@ -367,7 +367,7 @@ impl Arena {
     }
 
     /// Adds a range to the free ones, and merges it with adjacent ones.
-    fn put(&self, range: Range<usize>) {
+    fn add_free_range(&self, range: Range<usize>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let at = free.partition_point(|other| other.start < range.start);
         free.insert(at, range);
@@ -384,8 +384,8 @@ impl Arena {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // After a failure this memory must not be reused.
-        if !self.arena.is_haunted() {
-            self.arena.give_back(self.range.clone());
+        if !self.arena.may_be_written() {
+            self.arena.zero_and_free(self.range.clone());
         }
     }
 }
@@ -418,7 +418,7 @@ impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        self.window.peek(&(0..self.window.len))
+        self.window.as_slice(&(0..self.window.len))
     }
 }
 

@@ -26,11 +26,11 @@ pub(crate) struct SplitRequest {
 }
 
 /// Resources of a member of a subgroup.
-pub(crate) struct Part {
+pub(crate) struct Subgroup {
     pub(crate) roster: Arc<RankRoster>,
     pub(crate) segment: Arc<Segment>,
     pub(crate) inter_node: Option<InterNode>,
-    pub(crate) seat: SegmentLease,
+    pub(crate) lease: SegmentLease,
 }
 
 /// Resources that a member provides to the others: memory and a listener.
@@ -46,9 +46,9 @@ struct Offer {
 
 /// Resources of this rank that its offer describes.
 #[derive(Default)]
-struct Means {
+struct OfferedResources {
     range: Option<Range<usize>>,
-    door: Option<MeshListener>,
+    listener: Option<MeshListener>,
 }
 
 /// Size in bytes of every encoded offer.
@@ -61,32 +61,33 @@ impl Engine {
         &mut self,
         request: SplitRequest,
         arena: &Arc<Arena>,
-    ) -> Result<Option<Part>> {
+    ) -> Result<Option<Subgroup>> {
         self.splits += 1;
-        let requests = self.exchange_wishes(request)?;
+        let requests = self.exchange_requests(request)?;
         let members = members(&requests, request);
         let ours = members.iter().position(|member| *member == self.roster.rank);
-        let roster = ours.map(|rank| Arc::new(RankRoster::part_of(&self.roster, rank, &members)));
+        let roster =
+            ours.map(|rank| Arc::new(RankRoster::of_subgroup(&self.roster, rank, &members)));
         let (resources, offer) = match &roster {
-            Some(roster) => self.prepare(roster, arena),
-            None => (Means::default(), Offer { start: None, peer: None, problem: None }),
+            Some(roster) => self.allocate_resources(roster, arena),
+            None => (OfferedResources::default(), Offer { start: None, peer: None, problem: None }),
         };
         let offers = self.exchange_offers(&offer);
         let (Some(roster), Some(color)) = (roster, request.color) else {
             return offers.map(|_| None);
         };
-        let Means { range, door: listener } = resources;
-        let outcome =
-            offers.and_then(|offers| self.join_part(&roster, &members, offers, listener, color));
+        let OfferedResources { range, listener } = resources;
+        let outcome = offers
+            .and_then(|offers| self.join_subgroup(&roster, &members, offers, listener, color));
         let segment = outcome.as_ref().ok().map(|(segment, _)| segment);
-        let lease = arena.sit(segment, range);
+        let lease = arena.lease(segment, range);
         let (segment, inter_node) = outcome?;
         let lease = lease.expect("a segment has a lease");
-        Ok(Some(Part { roster, segment, inter_node, seat: lease }))
+        Ok(Some(Subgroup { roster, segment, inter_node, lease }))
     }
 
     /// Returns the requests of all ranks.
-    fn exchange_wishes(&mut self, request: SplitRequest) -> Result<Vec<SplitRequest>> {
+    fn exchange_requests(&mut self, request: SplitRequest) -> Result<Vec<SplitRequest>> {
         let SplitRequest { color, key } = request;
         let ours = [i64::from(color.is_some()), color.unwrap_or(0) as i64, key as i64];
         let mut all = vec![0; ours.len() * self.world()];
@@ -99,11 +100,11 @@ impl Engine {
     }
 
     /// Allocates the resources of this rank, and describes them in an offer.
-    fn prepare(&self, roster: &RankRoster, arena: &Arena) -> (Means, Offer) {
-        let mut resources = Means::default();
+    fn allocate_resources(&self, roster: &RankRoster, arena: &Arena) -> (OfferedResources, Offer) {
+        let mut resources = OfferedResources::default();
         let mut problem = None;
         if roster.local_rank() == 0 {
-            match arena.take_part(roster.neighbours().len()) {
+            match arena.allocate_subgroup(roster.local_ranks().len()) {
                 Ok(range) => resources.range = Some(range),
                 Err(error) => problem = Some(error.to_string()),
             }
@@ -111,17 +112,17 @@ impl Engine {
         let mut peer = None;
         if let Some(inter_node) = self.inter_node.as_ref().filter(|_| 1 < roster.placement.nodes())
         {
-            match inter_node.net().open_door() {
+            match inter_node.net().open_listener() {
                 Ok(listener) => {
                     // All ranks already know the placement.
-                    peer = Some(listener.info("", inter_node.net().manner()));
-                    resources.door = Some(listener);
+                    peer = Some(listener.info("", inter_node.net().settings()));
+                    resources.listener = Some(listener);
                 }
                 Err(error) => problem = Some(format!("cannot listen: {error}")),
             }
         }
         let start = resources.range.as_ref().map(|range| range.start as u64);
-        let problem = problem.map(|problem| cut(problem, PROBLEM_BYTES_MAX));
+        let problem = problem.map(|problem| truncate(problem, PROBLEM_BYTES_MAX));
         (resources, Offer { start, peer, problem })
     }
 
@@ -133,17 +134,17 @@ impl Engine {
         self.gather_all(Operation::Split, &ours, &mut all)?;
         let offers = all.chunks(OFFER_BYTES).enumerate().map(|(rank, bytes)| {
             let offer = postcard::take_from_bytes(bytes).map(|(offer, _)| offer);
-            offer.map_err(|_| self.refusal(rank, "protocol error: malformed offer"))
+            offer.map_err(|_| self.split_error(rank, "protocol error: malformed offer"))
         });
         offers.collect()
     }
 
-    fn refusal(&self, rank: usize, problem: &str) -> Error {
-        Error::Split { rank: self.roster.name(rank), problem: problem.to_owned() }
+    fn split_error(&self, rank: usize, problem: &str) -> Error {
+        Error::Split { rank: self.roster.job_rank(rank), problem: problem.to_owned() }
     }
 
     /// Opens the segment and the connections that the members offer.
-    fn join_part(
+    fn join_subgroup(
         &self,
         roster: &Arc<RankRoster>,
         members: &[usize],
@@ -153,34 +154,34 @@ impl Engine {
     ) -> Result<(Arc<Segment>, Option<InterNode>)> {
         for member in members {
             if let Some(problem) = &offers[*member].problem {
-                return Err(self.refusal(*member, problem));
+                return Err(self.split_error(*member, problem));
             }
         }
-        let first = members[roster.neighbours()[0]];
-        let neighbours = roster.neighbours().iter();
+        let first = members[roster.local_ranks()[0]];
+        let neighbours = roster.local_ranks().iter();
         let local_of = |rank: &usize| self.roster.placement.local_of(members[*rank]);
         let locals = neighbours.map(local_of).collect();
         let segment = offers[first]
             .start
-            .and_then(|start| Segment::part_of(&self.node.segment, start as usize, locals))
-            .ok_or_else(|| self.refusal(first, "its shared memory segment does not exist"))?;
+            .and_then(|start| Segment::open_subgroup(&self.node.segment, start as usize, locals))
+            .ok_or_else(|| self.split_error(first, "its shared memory segment does not exist"))?;
         let (Some(inter_node), Some(listener)) = (&self.inter_node, listener) else {
             return Ok((segment, None));
         };
         let peers = members.iter().map(|member| {
             let peer = offers[*member].peer.take();
-            peer.ok_or_else(|| self.refusal(*member, "it has no listener"))
+            peer.ok_or_else(|| self.split_error(*member, "it has no listener"))
         });
         let peers = peers.collect::<Result<_>>()?;
-        let abort_key = self.notice_of_part(inter_node.net(), color);
-        let net = inter_node.net().part(roster.rank, listener, peers, abort_key);
+        let abort_key = self.subgroup_abort_key(inter_node.net(), color);
+        let net = inter_node.net().subgroup(roster.rank, listener, peers, abort_key);
         Ok((segment, Some(InterNode::new(net, roster.clone()))))
     }
 
     /// Key in the store for the abort record of the subgroup: a name of fixed length that differs from
     /// those of all other groups.
-    fn notice_of_part(&self, net: &Mesh, color: usize) -> String {
-        let parent = net.notices().first().map_or("", String::as_str);
+    fn subgroup_abort_key(&self, net: &Mesh, color: usize) -> String {
+        let parent = net.abort_keys().first().map_or("", String::as_str);
         let digest = Sha256::digest(format!("{parent}/{}/{color}", self.splits));
         let number = digest.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
         format!("abort/{number:032x}")
@@ -196,7 +197,7 @@ fn members(requests: &[SplitRequest], own: SplitRequest) -> Vec<usize> {
 }
 
 /// Truncates a text at a character boundary.
-fn cut(mut text: String, bytes_max: usize) -> String {
+fn truncate(mut text: String, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));
     text

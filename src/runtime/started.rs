@@ -10,10 +10,10 @@ use crate::runtime::element::{Element, ReduceOp};
 use crate::runtime::engine::Engine;
 use crate::runtime::error::{Cause, CollectiveError, Operation};
 use crate::runtime::group::Group;
-use crate::runtime::memory::{CallMemory, Finish, Region, SharedMemory};
-use crate::runtime::message::{MessageSlot, SendBuf};
+use crate::runtime::memory::{CallMemory, PostOp, Region, SharedMemory};
+use crate::runtime::message::{RecvBuf, SendBuf};
 use crate::runtime::parts::Counts;
-use crate::runtime::runner::{Moment, Pending};
+use crate::runtime::runner::{OperationEvent, PendingOutcome};
 use crate::runtime::shm_window::{Buffer, Window};
 use crate::runtime::work::Work;
 
@@ -44,11 +44,11 @@ impl Group {
         op: ReduceOp,
     ) -> Work<Buffer<T>> {
         let pending = if range.start <= range.end && range.end <= buffer.len() {
-            self.start_window(buffer.window().part(&range), op, Finish::Keep, |_| {})
+            self.start_window(buffer.window().part(&range), op, PostOp::Keep, |_| {})
         } else {
             let problem =
                 format!("range {range:?} is outside a buffer of {} elements", buffer.len());
-            Pending::failed(self.bad_argument(Operation::AllReduce, problem))
+            PendingOutcome::failed(self.bad_argument(Operation::AllReduce, problem))
         };
         Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
     }
@@ -168,7 +168,7 @@ impl Group {
         let op = Operation::SendRecv;
         let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
         self.start(op, checked, (values, buffer), move |engine, (values, buffer)| {
-            let slot = MessageSlot { from, values: buffer };
+            let slot = RecvBuf { from, values: buffer };
             engine.exchange(op, &[SendBuf { to, values }], &mut [slot])
         })
     }
@@ -195,7 +195,7 @@ impl Group {
         };
         let pending = match checked {
             Ok(()) => self.start_on_thread(op, on_memory, |_| {}),
-            Err(error) => Pending::failed(error),
+            Err(error) => PendingOutcome::failed(error),
         };
         Work::new(pending, memory, self.clone())
     }
@@ -206,9 +206,9 @@ impl Group {
         &self,
         window: Window<T>,
         op: ReduceOp,
-        post_op: Finish,
-        on_event: impl Fn(Moment) + Send + 'static,
-    ) -> Pending {
+        post_op: PostOp,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> PendingOutcome {
         let memory = CallMemory::Shared(SharedMemory(window));
         let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, post_op);
         self.start_on_thread(Operation::AllReduce, operation, on_event)
@@ -219,14 +219,14 @@ impl Group {
         &self,
         op: Operation,
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
-        on_event: impl Fn(Moment) + Send + 'static,
-    ) -> Pending {
-        self.inner.runner.start(operation, on_event).unwrap_or_else(|error| {
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> PendingOutcome {
+        self.inner.executor.start(operation, on_event).unwrap_or_else(|error| {
             let reason = format!("cannot start the communication thread: {error}");
             self.abort(&reason);
-            let rank = self.inner.roster.own_name();
+            let rank = self.inner.roster.own_job_rank();
             let cause = Cause::System(reason);
-            Pending::failed(CollectiveError::before(op, rank, cause))
+            PendingOutcome::failed(CollectiveError::rejected(op, rank, cause))
         })
     }
 }

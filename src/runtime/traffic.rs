@@ -32,7 +32,7 @@ fn stripes(bytes: usize, streams: usize) -> impl Iterator<Item = Range<usize>> {
 /// Header of every stripe: magic, length, fingerprint.
 type Header = [u8; HEADER_BYTES];
 
-fn show_header(fingerprint: Fingerprint, bytes: usize) -> Header {
+fn encode_header(fingerprint: Fingerprint, bytes: usize) -> Header {
     let [kinds, count, seq] = fingerprint.encode();
     let words = [HEADER_MAGIC, bytes as u64, kinds, count, seq].map(u64::to_le_bytes);
     let mut header = [0; HEADER_BYTES];
@@ -45,27 +45,27 @@ struct Stripe {
     range: Range<usize>,
     header: Header,
     /// Number of bytes of header and data that have been transferred.
-    moved: usize,
+    transferred: usize,
 }
 
 impl Stripe {
     fn is_done(&self) -> bool {
-        self.moved == HEADER_BYTES + self.range.len()
+        self.transferred == HEADER_BYTES + self.range.len()
     }
 
     /// Range of the message that has not been transferred.
     fn rest(&self) -> Range<usize> {
-        self.range.start + self.moved.saturating_sub(HEADER_BYTES)..self.range.end
+        self.range.start + self.transferred.saturating_sub(HEADER_BYTES)..self.range.end
     }
 
     /// Sends as many bytes as possible without blocking.
     fn send(&mut self, bytes: &[u8], mut stream: &TcpStream) -> io::Result<()> {
         while !self.is_done() {
-            let header = &self.header[self.moved.min(HEADER_BYTES)..];
+            let header = &self.header[self.transferred.min(HEADER_BYTES)..];
             match stream.write_vectored(&[IoSlice::new(header), IoSlice::new(&bytes[self.rest()])])
             {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.moved += count,
+                Ok(count) => self.transferred += count,
                 Err(error) if is_temporary(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -83,17 +83,17 @@ impl Stripe {
         lost: impl Fn() -> Cause,
     ) -> Result<(), Cause> {
         while !self.is_done() {
-            let had_header = HEADER_BYTES <= self.moved;
+            let had_header = HEADER_BYTES <= self.transferred;
             // A short message is received completely in one system call.
-            let (rest, moved) = (self.rest(), self.moved.min(HEADER_BYTES));
+            let (rest, moved) = (self.rest(), self.transferred.min(HEADER_BYTES));
             let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
             match stream.read_vectored(&mut targets) {
                 Ok(0) => return Err(lost()),
-                Ok(count) => self.moved += count,
+                Ok(count) => self.transferred += count,
                 Err(error) if is_temporary(&error) => return Ok(()),
                 Err(_) => return Err(lost()),
             }
-            if !had_header && HEADER_BYTES <= self.moved {
+            if !had_header && HEADER_BYTES <= self.transferred {
                 check(&self.header)?;
             }
         }
@@ -112,8 +112,8 @@ struct Message<B> {
 impl<B: AsRef<[u8]>> Message<B> {
     fn new(fingerprint: Fingerprint, bytes: B, streams: usize) -> Self {
         let len = bytes.as_ref().len();
-        let header = show_header(fingerprint, len);
-        let stripe = |range| Stripe { range, header, moved: 0 };
+        let header = encode_header(fingerprint, len);
+        let stripe = |range| Stripe { range, header, transferred: 0 };
         let stripes = stripes(len, streams).map(stripe).collect();
         Self { fingerprint, bytes, stripes }
     }
@@ -124,7 +124,7 @@ impl<B: AsRef<[u8]>> Message<B> {
 }
 
 /// Transfers to and from one peer.
-struct Lane<S, R> {
+struct PeerQueue<S, R> {
     peer: usize,
     sends: VecDeque<Message<S>>,
     recvs: VecDeque<Message<R>>,
@@ -132,9 +132,9 @@ struct Lane<S, R> {
 
 /// Transfers to and from all peers. `S` and `R` contain the bytes that are sent and received.
 pub(crate) struct Traffic<S, R> {
-    lanes: Vec<Lane<S, R>>,
+    queues: Vec<PeerQueue<S, R>>,
     sent: Vec<S>,
-    arrived: Vec<R>,
+    received: Vec<R>,
 }
 
 /// Access to the streams of each peer.
@@ -144,39 +144,39 @@ pub(crate) trait Streams {
 
 impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     pub(crate) fn new() -> Self {
-        Self { lanes: Vec::new(), sent: Vec::new(), arrived: Vec::new() }
+        Self { queues: Vec::new(), sent: Vec::new(), received: Vec::new() }
     }
 
     /// Queue of a peer, which is created at its first use.
-    fn lane(&mut self, peer: usize) -> &mut Lane<S, R> {
-        let at = self.lanes.iter().position(|queue| queue.peer == peer).unwrap_or_else(|| {
-            self.lanes.push(Lane { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
-            self.lanes.len() - 1
+    fn queue(&mut self, peer: usize) -> &mut PeerQueue<S, R> {
+        let at = self.queues.iter().position(|queue| queue.peer == peer).unwrap_or_else(|| {
+            self.queues.push(PeerQueue { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
+            self.queues.len() - 1
         });
-        &mut self.lanes[at]
+        &mut self.queues[at]
     }
 
     pub(crate) fn post_send(&mut self, fp: Fingerprint, peer: usize, bytes: S, net: &impl Streams) {
         let message = Message::new(fp, bytes, net.streams(peer).len());
-        self.lane(peer).sends.push_back(message);
+        self.queue(peer).sends.push_back(message);
     }
 
     pub(crate) fn post_recv(&mut self, fp: Fingerprint, peer: usize, bytes: R, net: &impl Streams) {
         let message = Message::new(fp, bytes, net.streams(peer).len());
-        self.lane(peer).recvs.push_back(message);
+        self.queue(peer).recvs.push_back(message);
     }
 
     /// Transfers as many bytes as possible without blocking; returns whether any byte was transferred.
     pub(crate) fn pump(&mut self, net: &impl Streams, roster: &RankRoster) -> Result<bool, Cause> {
         let mut has_moved = false;
-        for Lane { peer, sends, recvs } in &mut self.lanes {
+        for PeerQueue { peer, sends, recvs } in &mut self.queues {
             let streams = net.streams(*peer);
-            let lost = || roster.lost(*peer, Departure::Gone);
-            has_moved |= pump_lane(sends, streams, |message, at, stream| {
+            let lost = || roster.peer_lost(*peer, Departure::Gone);
+            has_moved |= pump_queue(sends, streams, |message, at, stream| {
                 let bytes = message.bytes.as_ref();
                 message.stripes[at].send(bytes, stream).map_err(|_| lost())
             })?;
-            has_moved |= pump_lane(recvs, streams, |message, at, stream| {
+            has_moved |= pump_queue(recvs, streams, |message, at, stream| {
                 let Message { fingerprint, bytes, stripes } = message;
                 let bytes = bytes.as_mut();
                 let len = bytes.len();
@@ -185,7 +185,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
                 stripes[at].receive(bytes, stream, check, lost)
             })?;
             self.sent.extend(take_done(sends));
-            self.arrived.extend(take_done(recvs));
+            self.received.extend(take_done(recvs));
         }
         Ok(has_moved)
     }
@@ -196,25 +196,25 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     }
 
     /// Takes the messages that have been received.
-    pub(crate) fn take_arrived(&mut self) -> impl Iterator<Item = R> {
-        self.arrived.drain(..)
+    pub(crate) fn take_received(&mut self) -> impl Iterator<Item = R> {
+        self.received.drain(..)
     }
 
     /// Whether a message was received and not yet taken.
-    pub(crate) fn has_arrived(&self) -> bool {
-        !self.arrived.is_empty()
+    pub(crate) fn has_received(&self) -> bool {
+        !self.received.is_empty()
     }
 
     /// Whether there are no transfers.
     pub(crate) fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|queue| queue.sends.is_empty() && queue.recvs.is_empty())
+        self.queues.iter().all(|queue| queue.sends.is_empty() && queue.recvs.is_empty())
     }
 
     /// Peers whose messages are missing; if there are none, peers that have not received the messages
     /// of this rank.
-    pub(crate) fn waited_for(&self) -> Vec<usize> {
-        let peers_with = |has: fn(&Lane<S, R>) -> bool| {
-            self.lanes.iter().filter(move |queue| has(queue)).map(|queue| queue.peer)
+    pub(crate) fn missing_peers(&self) -> Vec<usize> {
+        let peers_with = |has: fn(&PeerQueue<S, R>) -> bool| {
+            self.queues.iter().filter(move |queue| has(queue)).map(|queue| queue.peer)
         };
         let missing: Vec<_> = peers_with(|queue| !queue.recvs.is_empty()).collect();
         if missing.is_empty() {
@@ -225,15 +225,15 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     }
 
     /// Calls `visit` for every stream with pending transfers: whether to send, whether to receive.
-    pub(crate) fn wanted<'n>(
+    pub(crate) fn visit_pending<'n>(
         &self,
         net: &'n impl Streams,
         mut visit: impl FnMut(&'n TcpStream, bool, bool),
     ) {
-        for queue in &self.lanes {
+        for queue in &self.queues {
             for (at, stream) in net.streams(queue.peer).iter().enumerate() {
-                let sends = queue.sends.iter().any(|message| is_open(&message.stripes, at));
-                let receives = queue.recvs.iter().any(|message| is_open(&message.stripes, at));
+                let sends = queue.sends.iter().any(|message| is_pending(&message.stripes, at));
+                let receives = queue.recvs.iter().any(|message| is_pending(&message.stripes, at));
                 if sends || receives {
                     visit(stream, sends, receives);
                 }
@@ -243,13 +243,13 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
 }
 
 /// Whether a message has an incomplete stripe on a stream.
-fn is_open(stripes: &[Stripe], at: usize) -> bool {
+fn is_pending(stripes: &[Stripe], at: usize) -> bool {
     stripes.get(at).is_some_and(|stripe| !stripe.is_done())
 }
 
 /// Transfers the first incomplete stripe on every stream, and then those after it; returns whether
 /// any byte was transferred.
-fn pump_lane<B>(
+fn pump_queue<B>(
     messages: &mut VecDeque<Message<B>>,
     streams: &[TcpStream],
     mut pump: impl FnMut(&mut Message<B>, usize, &TcpStream) -> Result<(), Cause>,
@@ -257,12 +257,12 @@ fn pump_lane<B>(
     let mut has_moved = false;
     for (at, stream) in streams.iter().enumerate() {
         for message in messages.iter_mut() {
-            if !is_open(&message.stripes, at) {
+            if !is_pending(&message.stripes, at) {
                 continue;
             }
-            let before = message.stripes[at].moved;
+            let before = message.stripes[at].transferred;
             pump(message, at, stream)?;
-            has_moved |= before < message.stripes[at].moved;
+            has_moved |= before < message.stripes[at].transferred;
             if !message.stripes[at].is_done() {
                 break;
             }
@@ -285,12 +285,12 @@ fn check_header(
     peer: usize,
     roster: &RankRoster,
 ) -> Result<(), Cause> {
-    if *theirs == show_header(fingerprint, len) {
+    if *theirs == encode_header(fingerprint, len) {
         return Ok(());
     }
     let mut words = [0; 5];
     for (word, bytes) in words.iter_mut().zip(theirs.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    Err(mismatch(fingerprint.taken(), roster.name(peer), [words[2], words[3], words[4]]))
+    Err(mismatch(fingerprint.to_recv(), roster.job_rank(peer), [words[2], words[3], words[4]]))
 }

@@ -6,40 +6,40 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::base::{Rank, clock};
-use crate::runtime::net::{STORE_PATIENCE, SharedStore, lock};
+use crate::runtime::net::{STORE_TIMEOUT, SharedStore, lock_store};
 use crate::runtime::node::Deadline;
 
 /// Duration of a wait after which it is reported, unless a quarter of its time limit is shorter.
-const LONG: Duration = Duration::from_secs(1);
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// Reporter of a rank's waits.
-pub(crate) struct Waits {
+pub(crate) struct WaitReporter {
     rank: Rank,
     store: SharedStore,
     /// Ranks that the entry of this rank in the store names.
-    told: RefCell<Vec<Rank>>,
+    published: RefCell<Vec<Rank>>,
 }
 
-impl Waits {
+impl WaitReporter {
     pub(crate) fn new(rank: Rank, store: SharedStore) -> Self {
-        Self { rank, store, told: RefCell::default() }
+        Self { rank, store, published: RefCell::default() }
     }
 
     /// Publishes the ranks that this rank waits for, if it has waited for long and they have changed.
-    pub(crate) fn tell(&self, deadline: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
-        let long = LONG.min(deadline.until.saturating_duration_since(deadline.since) / 4);
+    pub(crate) fn publish(&self, deadline: Deadline, waiting_for: impl FnOnce() -> Vec<Rank>) {
+        let long = LONG_WAIT.min(deadline.until.saturating_duration_since(deadline.since) / 4);
         if clock::now() < deadline.since + long {
             return;
         }
         let waiting_for = waiting_for();
-        if *self.told.borrow() != waiting_for {
+        if *self.published.borrow() != waiting_for {
             self.write(waiting_for);
         }
     }
 
     /// Publishes that this rank no longer waits.
-    pub(crate) fn end(&self) {
-        if !self.told.borrow().is_empty() {
+    pub(crate) fn clear(&self) {
+        if !self.published.borrow().is_empty() {
             self.write(Vec::new());
         }
     }
@@ -47,15 +47,15 @@ impl Waits {
     /// Writes to the store; an unreachable store is reported elsewhere.
     fn write(&self, waiting_for: Vec<Rank>) {
         let value = postcard::to_allocvec(&waiting_for).expect("numbers serialize");
-        let deadline = clock::now() + STORE_PATIENCE;
-        let _ = lock(&self.store).set(&key(self.rank), &value, deadline);
-        self.told.replace(waiting_for);
+        let deadline = clock::now() + STORE_TIMEOUT;
+        let _ = lock_store(&self.store).set(&key(self.rank), &value, deadline);
+        self.published.replace(waiting_for);
     }
 
     /// Follows the entries of these ranks to the ranks that do not wait for other ranks.
     pub(crate) fn trace(&self, waiting_for: &[Rank]) -> Vec<Rank> {
-        let deadline = clock::now() + STORE_PATIENCE;
-        let mut store = lock(&self.store);
+        let deadline = clock::now() + STORE_TIMEOUT;
+        let mut store = lock_store(&self.store);
         let found = trace(self.rank, waiting_for, |rank| {
             let value = store.peek(&key(rank), deadline).ok()??;
             postcard::from_bytes(&value).ok()

@@ -22,7 +22,7 @@ use crate::runtime::shm::Segment;
 use crate::runtime::store::{Client, ClientError, Reply, StoreRequest};
 
 /// Time limit for receiving the rest of a message.
-const MESSAGE_MAX: Duration = Duration::from_secs(5);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sources of failure notifications.
 #[derive(Default)]
@@ -34,12 +34,12 @@ pub(crate) struct Sources {
 }
 
 /// Handle of the watchdog thread; its drop stops the thread.
-pub(crate) struct Watch {
+pub(crate) struct Watchdog {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl Watchdog {
     pub(crate) fn start(
         mut sources: Sources,
         roster: Arc<RankRoster>,
@@ -49,7 +49,7 @@ impl Watch {
             store.send(&StoreRequest::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
         }
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let watcher = Watcher { sources, roster, segment, stop: stop.try_clone()? };
+        let watcher = WatchdogThread { sources, roster, segment, stop: stop.try_clone()? };
         let thread = std::thread::Builder::new().name("remuda-watch".to_owned());
         let thread = thread.spawn(move || watcher.run())?;
         Ok(Self { stop, thread: Some(thread) })
@@ -63,7 +63,7 @@ fn to_io(error: ClientError) -> io::Error {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watchdog {
     fn drop(&mut self) {
         // Writing to an eventfd fails only when its counter is full, and then the thread wakes
         // anyway.
@@ -76,16 +76,16 @@ impl Drop for Watch {
 }
 
 /// State of the watchdog thread.
-struct Watcher {
+struct WatchdogThread {
     sources: Sources,
     roster: Arc<RankRoster>,
     segment: Arc<Segment>,
     stop: OwnedFd,
 }
 
-impl Watcher {
+impl WatchdogThread {
     fn run(mut self) {
-        self.hear_agent();
+        self.on_agent_messages();
         while self.sources.agent.is_some() || self.sources.store.is_some() {
             let Ok([stop, agent, store]) = self.poll() else { return };
             if stop {
@@ -120,55 +120,57 @@ impl Watcher {
         let Some((stream, reader)) = &mut self.sources.agent else { return };
         let mut bytes = [0; 4096];
         match stream.read(&mut bytes) {
-            Ok(0) => self.agent_gone("the connection to the agent of this node was lost"),
+            Ok(0) => self.on_agent_lost("the connection to the agent of this node was lost"),
             Ok(count) => {
                 reader.push(&bytes[..count]);
-                self.hear_agent();
+                self.on_agent_messages();
             }
             Err(error) if is_temporary(&error) => {}
-            Err(_) => self.agent_gone("the connection to the agent of this node was lost"),
+            Err(_) => self.on_agent_lost("the connection to the agent of this node was lost"),
         }
     }
 
     /// Handles the messages of the agent that are complete.
-    fn hear_agent(&mut self) {
+    fn on_agent_messages(&mut self) {
         while let Some((_, reader)) = &mut self.sources.agent {
             match reader.next() {
                 Ok(None) => return,
                 Ok(Some(ToWorker::PeerGone { rank })) => {
-                    self.alarm(Some(Loss { rank, how: Departure::Gone }), "its worker failed");
+                    self.abort(Some(Loss { rank, how: Departure::Gone }), "its worker failed");
                 }
                 Ok(Some(ToWorker::PeerEnded { rank })) => {
-                    if let Some(local) = self.roster.neighbour(rank.index()) {
-                        self.segment.depart(local, Departure::Exited);
+                    if let Some(local) = self.roster.local_index(rank.index()) {
+                        self.segment.set_departure(local, Departure::Exited);
                     }
                 }
                 Ok(Some(ToWorker::Welcome(_))) | Err(_) => {
-                    self.agent_gone("the agent of this node sent an invalid message");
+                    self.on_agent_lost("the agent of this node sent an invalid message");
                 }
             }
         }
     }
 
-    fn agent_gone(&mut self, reason: &str) {
+    fn on_agent_lost(&mut self, reason: &str) {
         self.sources.agent = None;
-        self.alarm(None, reason);
+        self.abort(None, reason);
     }
 
     /// Reads the reply of the store: the abort record of a failed rank. The end of the store alone is
     /// not a failure.
     fn read_store(&mut self) {
         let Some(mut store) = self.sources.store.take() else { return };
-        let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_MAX) else { return };
+        let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_TIMEOUT) else {
+            return;
+        };
         let notice = values.first().map(|value| postcard::from_bytes::<AbortNotice>(value));
         if let Some(Ok(notice)) = notice {
-            self.segment.raise_alarm(&notice.into());
+            self.segment.set_abort(&notice.into());
         }
     }
 
     /// Aborts the group on this node.
-    fn alarm(&self, lost: Option<Loss>, reason: &str) {
-        let by = self.roster.own_name();
-        self.segment.raise_alarm(&AbortRecord { by, lost, reason: reason.to_owned() });
+    fn abort(&self, lost: Option<Loss>, reason: &str) {
+        let by = self.roster.own_job_rank();
+        self.segment.set_abort(&AbortRecord { by, lost, reason: reason.to_owned() });
     }
 }

@@ -5,27 +5,31 @@ use std::time::Duration;
 
 use crate::runtime::error::CollectiveError;
 use crate::runtime::group::Group;
-use crate::runtime::runner::Pending;
+use crate::runtime::runner::PendingOutcome;
 
 /// Handle of a running operation and owner of its memory. Dropping it waits until the operation ends or
 /// its deadline passes.
 #[must_use = "dropping it waits"]
 pub struct Work<B> {
-    pending: Pending,
+    pending: PendingOutcome,
     /// Memory of the operation, which shares it until it ends.
-    kept: Arc<Mutex<Option<B>>>,
+    memory: Arc<Mutex<Option<B>>>,
     group: Group,
 }
 
 impl<B> Work<B> {
-    pub(crate) fn new(pending: Pending, memory: Arc<Mutex<Option<B>>>, group: Group) -> Self {
-        Self { pending, kept: memory, group }
+    pub(crate) fn new(
+        pending: PendingOutcome,
+        memory: Arc<Mutex<Option<B>>>,
+        group: Group,
+    ) -> Self {
+        Self { pending, memory, group }
     }
 
     /// Waits until the operation ends and returns the memory.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
         self.pending.poll(Duration::MAX);
-        let memory = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         let outcome = self.pending.take().expect("a wait without a limit ends with an outcome");
         outcome.inspect_err(|error| self.group.report(error))?;
         Ok(memory.expect("memory is taken once, by the method that consumes the handle"))
@@ -49,6 +53,6 @@ impl<B> Work<B> {
 
 impl<B> Drop for Work<B> {
     fn drop(&mut self) {
-        self.pending.poll_ended();
+        self.pending.wait_outcome();
     }
 }

@@ -85,7 +85,7 @@ impl Preamble {
 }
 
 /// Encodes a first flight.
-pub(super) fn show_flight(prologue: &[u8], message: &[u8]) -> Vec<u8> {
+pub(super) fn encode_flight(prologue: &[u8], message: &[u8]) -> Vec<u8> {
     let mut flight = Vec::with_capacity(HEAD_BYTES + prologue.len() + message.len());
     flight.extend_from_slice(MAGIC);
     flight.extend_from_slice(&VERSION.to_le_bytes());
@@ -100,7 +100,7 @@ pub(super) fn show_flight(prologue: &[u8], message: &[u8]) -> Vec<u8> {
 pub fn parse_flight(bytes: &[u8]) -> Result<Option<Flight>, FlightError> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
-        return Err(FlightError::Foreign(guess(bytes)));
+        return Err(FlightError::Foreign(guess_protocol(bytes)));
     }
     let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let field = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
@@ -124,7 +124,7 @@ pub fn parse_flight(bytes: &[u8]) -> Result<Option<Flight>, FlightError> {
 }
 
 /// Guesses the protocol of an unknown peer, for the one line that is logged.
-fn guess(bytes: &[u8]) -> &'static str {
+fn guess_protocol(bytes: &[u8]) -> &'static str {
     const KNOWN: [(&[u8], &str); 6] = [
         (b"GET ", "HTTP"),
         (b"POST ", "HTTP"),
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn first_flight_is_parsed_byte_by_byte() {
-        let flight = show_flight(&preamble().encode(), &[1, 2, 3]);
+        let flight = encode_flight(&preamble().encode(), &[1, 2, 3]);
         for end in 0..flight.len() {
             check(&flight[..end], "more");
         }

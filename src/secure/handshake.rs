@@ -6,7 +6,7 @@ use snow::{Builder, HandshakeState};
 
 use crate::base::Epoch;
 use crate::secure::channel::Channel;
-use crate::secure::flight::{Flight, Preamble, show_flight};
+use crate::secure::flight::{Flight, Preamble, encode_flight};
 use crate::secure::keys::RankKey;
 
 const NN_PSK: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -74,7 +74,7 @@ pub fn dial(
     let prologue = preamble.encode();
     let mut noise = builder(NN_PSK, &prologue)?.psk(0, key.bytes())?.build_initiator()?;
     let message = write(&mut noise, &epoch.0.to_le_bytes())?;
-    let flight = show_flight(&prologue, &message);
+    let flight = encode_flight(&prologue, &message);
     Ok((Initiator { noise, epoch }, flight))
 }
 
@@ -112,7 +112,7 @@ impl Accepted {
         answer: &HandshakeReply,
     ) -> Result<(Vec<u8>, Option<Channel>), HandshakeError> {
         let payload = postcard::to_allocvec(answer).expect("an enum of numbers serializes");
-        let reply = show_reply(&write(&mut self.noise, &payload)?);
+        let reply = encode_reply(&write(&mut self.noise, &payload)?);
         let channel = match answer {
             HandshakeReply::Welcome => {
                 Some(Channel::new(self.noise.into_stateless_transport_mode()?))
@@ -171,7 +171,7 @@ pub fn dial_peer(
     let builder = builder(KK, &prologue)?.local_private_key(&ours.private)?;
     let mut noise = builder.remote_public_key(&theirs.0)?.build_initiator()?;
     let message = write(&mut noise, &[])?;
-    Ok((PeerDialed(noise), show_flight(&prologue, &message)))
+    Ok((PeerDialed(noise), encode_flight(&prologue, &message)))
 }
 
 impl PeerDialed {
@@ -190,7 +190,7 @@ pub fn accept_peer(
     let builder = builder(KK, &flight.prologue)?.local_private_key(&ours.private)?;
     let mut noise = builder.remote_public_key(&theirs.0)?.build_responder()?;
     read(&mut noise, &flight.message)?;
-    Ok(PeerAccepted { reply: show_reply(&write(&mut noise, &[])?) })
+    Ok(PeerAccepted { reply: encode_reply(&write(&mut noise, &[])?) })
 }
 
 /// Parses a reply from the bytes received so far, into its message and its length; `None`: it is
@@ -204,7 +204,7 @@ pub fn parse_reply(bytes: &[u8]) -> Result<Option<(Vec<u8>, usize)>, HandshakeEr
     Ok(bytes.get(2..end).map(|message| (message.to_vec(), end)))
 }
 
-fn show_reply(message: &[u8]) -> Vec<u8> {
+fn encode_reply(message: &[u8]) -> Vec<u8> {
     let mut reply = (message.len() as u16).to_le_bytes().to_vec();
     reply.extend_from_slice(message);
     reply

@@ -58,13 +58,13 @@ struct Block {
 #[derive(Clone, Copy, Debug)]
 struct Step<F> {
     clip: F,
-    keep: F,
-    blend1: F,
+    decay_factor: F,
+    one_minus_beta1: F,
     beta2: F,
-    blend2: F,
-    root_correction: F,
+    one_minus_beta2: F,
+    bias_correction2_sqrt: F,
     epsilon: F,
-    rate: F,
+    step_size: F,
 }
 
 /// Memory of a block that a step reads and changes.
@@ -120,8 +120,9 @@ impl<F: ModelFloat> AdamW<F> {
     pub fn step(&mut self, params: &mut [F], gradients: &[F], rate: f64, clip: F) {
         self.steps += 1;
         let step = Step::new(&self.options, self.steps, rate, clip);
-        let decayed = Step { keep: F::from_f64(1.0 - rate * self.options.weight_decay), ..step };
-        let work = cut(&self.blocks, params, &mut self.moments, gradients);
+        let decayed =
+            Step { decay_factor: F::from_f64(1.0 - rate * self.options.weight_decay), ..step };
+        let work = split_blocks(&self.blocks, params, &mut self.moments, gradients);
         self.threads.run(work, |work| {
             let step = if work.decays { &decayed } else { &step };
             update(work.params, work.first, work.second, work.gradients, step);
@@ -136,19 +137,19 @@ impl<F: ModelFloat> Step<F> {
         let correction2 = 1.0 - options.beta2.powi(count);
         Self {
             clip,
-            keep: F::ONE,
-            blend1: F::from_f64(1.0 - options.beta1),
+            decay_factor: F::ONE,
+            one_minus_beta1: F::from_f64(1.0 - options.beta1),
             beta2: F::from_f64(options.beta2),
-            blend2: F::from_f64(1.0 - options.beta2),
-            root_correction: F::from_f64(correction2.sqrt()),
+            one_minus_beta2: F::from_f64(1.0 - options.beta2),
+            bias_correction2_sqrt: F::from_f64(correction2.sqrt()),
             epsilon: F::from_f64(ROOT_EPSILON),
-            rate: F::from_f64(rate / correction1),
+            step_size: F::from_f64(rate / correction1),
         }
     }
 }
 
 /// Divides the buffers into blocks, in order.
-fn cut<'a, F>(
+fn split_blocks<'a, F>(
     blocks: &'a [Block],
     mut params: &'a mut [F],
     moments: &'a mut Moments<F>,
@@ -156,9 +157,9 @@ fn cut<'a, F>(
 ) -> impl Iterator<Item = Work<'a, F>> {
     let (mut first, mut second) = (&mut moments.first[..], &mut moments.second[..]);
     blocks.iter().map(move |block| Work {
-        params: take(&mut params, block.range.len()),
-        first: take(&mut first, block.range.len()),
-        second: take(&mut second, block.range.len()),
+        params: split_front(&mut params, block.range.len()),
+        first: split_front(&mut first, block.range.len()),
+        second: split_front(&mut second, block.range.len()),
         gradients: &gradients[block.range.clone()],
         decays: block.decays,
     })
@@ -166,7 +167,7 @@ fn cut<'a, F>(
 
 /// Splits off the first `len` elements.
 #[expect(clippy::mut_mut, reason = "the remaining slice has the same lifetime")]
-fn take<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
+fn split_front<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
     rest.split_off_mut(..len).expect("blocks cover the buffer and no more")
 }
 
@@ -176,11 +177,11 @@ versions! {
         let elements = params.iter_mut().zip(first).zip(second).zip(gradients);
         for (((p, m), v), &g) in elements {
             let g = g * step.clip;
-            *p *= step.keep;
-            *m += step.blend1 * (g - *m);
-            *v = *v * step.beta2 + step.blend2 * g * g;
-            let root = v.sqrt() / step.root_correction + step.epsilon;
-            *p -= step.rate * *m / root;
+            *p *= step.decay_factor;
+            *m += step.one_minus_beta1 * (g - *m);
+            *v = *v * step.beta2 + step.one_minus_beta2 * g * g;
+            let root = v.sqrt() / step.bias_correction2_sqrt + step.epsilon;
+            *p -= step.step_size * *m / root;
         }
     }
 }
@@ -210,7 +211,7 @@ mod tests {
 
     fn table(sizes: [usize; 2]) -> ParameterTable {
         let mut table = ParameterTable::default();
-        table.push("matrix", &[2, sizes[0]], Init::Normal { deviation: 1.0 });
+        table.push("matrix", &[2, sizes[0]], Init::Normal { std: 1.0 });
         table.push("norm", &[sizes[1]], Init::Constant(1.0));
         table
     }

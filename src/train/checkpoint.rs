@@ -28,7 +28,7 @@ const FORMAT_1: &str = "remuda-train/1";
 /// Placeholder for the digest while the digest of the file is computed.
 const NO_DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Bytes that are read to recognize a checkpoint, before the whole file is read.
-const BEGINNING_BYTES: u64 = 64 << 10;
+const HEAD_BYTES: u64 = 64 << 10;
 /// Prefixes of the tensor names of the moments.
 const FIRST: &str = "optimizer.first.";
 const SECOND: &str = "optimizer.second.";
@@ -146,7 +146,7 @@ impl fmt::Display for SampleRange {
 }
 
 /// Path of the checkpoint after `step` steps.
-pub(super) fn path_of(dir: &Path, step: u64) -> PathBuf {
+pub(super) fn checkpoint_path(dir: &Path, step: u64) -> PathBuf {
     dir.join(format!("step-{step:08}.{EXTENSION}"))
 }
 
@@ -174,14 +174,15 @@ pub(super) fn save(
     let metadata = HashMap::from([(HEADER.to_owned(), header)]);
     let mut bytes = safetensors::serialize(views, Some(metadata))
         .expect("shapes and lengths come from the same table");
-    let digest_range = place_of(&bytes, NO_DIGEST).expect("the header contains the placeholder");
-    let digest = digest_around(&bytes, &digest_range);
+    let digest_range = find_digest(&bytes, NO_DIGEST).expect("the header contains the placeholder");
+    let digest = digest_of_file(&bytes, &digest_range);
     bytes[digest_range].copy_from_slice(digest.as_bytes());
-    replace(path, &bytes).map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
+    write_atomically(path, &bytes)
+        .map_err(|source| CheckpointError::Write { path: path.to_owned(), source })
 }
 
 /// Finds the range of this digest in the header; `None` unless it occurs exactly once.
-fn place_of(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
+fn find_digest(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let header = rest.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     // The entry is a JSON text within the JSON of the header.
@@ -193,7 +194,7 @@ fn place_of(bytes: &[u8], digest: &str) -> Option<Range<usize>> {
 }
 
 /// SHA-256 of a file with [`NO_DIGEST`] in the range of the digest, as hexadecimal text.
-fn digest_around(bytes: &[u8], digest_range: &Range<usize>) -> String {
+fn digest_of_file(bytes: &[u8], digest_range: &Range<usize>) -> String {
     let mut digest = Sha256::new();
     digest.update(&bytes[..digest_range.start]);
     digest.update(NO_DIGEST);
@@ -209,7 +210,7 @@ fn view<'a>(prefix: &str, parameter: &Parameter, buffer: &'a [f32]) -> (String, 
 }
 
 /// Replaces a file atomically, so that a crash at any time leaves the old or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
@@ -235,7 +236,7 @@ pub(super) fn find_all(path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
         return Ok(vec![path.to_owned()]);
     }
     let read = |source| CheckpointError::Read { path: path.to_owned(), source };
-    let mut found = all_in(path).map_err(read)?;
+    let mut found = list_checkpoints(path).map_err(read)?;
     found.reverse();
     if found.is_empty() {
         return Err(CheckpointError::Missing { dir: path.to_owned() });
@@ -244,8 +245,8 @@ pub(super) fn find_all(path: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
 }
 
 /// Lists a checkpoint and the earlier ones of its directory, the newest first.
-pub(super) fn and_earlier(path: PathBuf) -> Vec<PathBuf> {
-    let earlier = path.parent().and_then(|dir| all_in(dir).ok()).unwrap_or_default();
+pub(super) fn with_earlier(path: PathBuf) -> Vec<PathBuf> {
+    let earlier = path.parent().and_then(|dir| list_checkpoints(dir).ok()).unwrap_or_default();
     let earlier = earlier.into_iter().rev().filter(|other| *other < path);
     let earlier: Vec<_> = earlier.collect();
     std::iter::once(path).chain(earlier).collect()
@@ -253,7 +254,7 @@ pub(super) fn and_earlier(path: PathBuf) -> Vec<PathBuf> {
 
 /// Reads the first file that is not damaged; `on_damaged` receives the errors of those before it. If
 /// all are damaged, returns the first error.
-pub(super) fn first_whole<T>(
+pub(super) fn load_first_valid<T>(
     paths: Vec<PathBuf>,
     mut read: impl FnMut(&Path) -> Result<T, CheckpointError>,
     mut on_damaged: impl FnMut(&CheckpointError),
@@ -274,11 +275,11 @@ pub(super) fn first_whole<T>(
 
 /// Returns the newest checkpoint of a directory; `None` if there is none or the directory is not readable.
 pub fn newest_in(dir: &Path) -> Option<PathBuf> {
-    all_in(dir).ok()?.pop()
+    list_checkpoints(dir).ok()?.pop()
 }
 
 /// Lists the checkpoints of a directory, the newest last.
-fn all_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn list_checkpoints(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir)?;
     let mut paths =
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;
@@ -293,7 +294,7 @@ fn all_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// with their errors.
 pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Error)> {
     let Some(dir) = newest.parent() else { return Vec::new() };
-    let mut checkpoints = match all_in(dir) {
+    let mut checkpoints = match list_checkpoints(dir) {
         Ok(checkpoints) => checkpoints,
         Err(error) => return vec![(dir.to_owned(), error)],
     };
@@ -314,17 +315,18 @@ fn is_named_by_step(path: &Path) -> bool {
 const JOB_FILE: &str = "last-of-job";
 
 /// Records that this job has saved this checkpoint.
-pub(super) fn note_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
+pub(super) fn record_job(path: &Path, job: &str) -> Result<(), CheckpointError> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
     };
     let text = format!("{job} {}\n", name.display());
     let file = dir.join(JOB_FILE);
-    replace(&file, text.as_bytes()).map_err(|source| CheckpointError::Write { path: file, source })
+    write_atomically(&file, text.as_bytes())
+        .map_err(|source| CheckpointError::Write { path: file, source })
 }
 
 /// Returns the last checkpoint that this job has saved in the directory.
-pub(super) fn of_job(dir: &Path, job: &str) -> Option<PathBuf> {
+pub(super) fn last_of_job(dir: &Path, job: &str) -> Option<PathBuf> {
     let text = fs::read_to_string(dir.join(JOB_FILE)).ok()?;
     let (saved_by, name) = text.trim_end().split_once(' ')?;
     (saved_by == job).then(|| dir.join(name))
@@ -332,7 +334,7 @@ pub(super) fn of_job(dir: &Path, job: &str) -> Option<PathBuf> {
 
 /// Metadata of a valid checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct CheckpointInfo {
     /// Path of the file.
     pub path: PathBuf,
     /// Number of completed steps.
@@ -344,19 +346,19 @@ pub struct Saved {
 }
 
 /// Finds a checkpoint (a file, or the newest one of a directory) and verifies all of it, for any model.
-pub fn inspect(path: &Path) -> Result<Saved, CheckpointError> {
+pub fn inspect(path: &Path) -> Result<CheckpointInfo, CheckpointError> {
     inspect_file(&find(path)?)
 }
 
 /// Finds the newest valid checkpoint of a directory. If none is valid, returns the error of the newest.
-pub fn inspect_newest(dir: &Path) -> Result<Saved, CheckpointError> {
-    first_whole(find_all(dir)?, inspect_file, |_| ()).map(|(_, saved)| saved)
+pub fn inspect_newest(dir: &Path) -> Result<CheckpointInfo, CheckpointError> {
+    load_first_valid(find_all(dir)?, inspect_file, |_| ()).map(|(_, saved)| saved)
 }
 
-fn inspect_file(path: &Path) -> Result<Saved, CheckpointError> {
+fn inspect_file(path: &Path) -> Result<CheckpointInfo, CheckpointError> {
     let bytes = read(path)?;
     let (step, model, samples) = inspect_bytes(&bytes).map_err(|error| error.of(path, ""))?;
-    Ok(Saved { path: path.to_owned(), step, model, samples })
+    Ok(CheckpointInfo { path: path.to_owned(), step, model, samples })
 }
 
 fn inspect_bytes(bytes: &[u8]) -> Result<(u64, ModelId, Option<SampleRange>), ParseError> {
@@ -389,12 +391,12 @@ fn read(path: &Path) -> Result<Vec<u8>, CheckpointError> {
 /// Reads a file; if it does not begin like a checkpoint, only its beginning.
 fn read_bytes(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(BEGINNING_BYTES).read_to_end(&mut bytes)?;
+    file.take(HEAD_BYTES).read_to_end(&mut bytes)?;
     let is_safetensors = bytes.split_first_chunk::<8>().is_some_and(|(header, rest)| {
         u64::from_le_bytes(*header) <= length && rest.first() == Some(&b'{')
     });
     if is_safetensors {
-        file.take(length.saturating_sub(BEGINNING_BYTES)).read_to_end(&mut bytes)?;
+        file.take(length.saturating_sub(HEAD_BYTES)).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
@@ -420,7 +422,7 @@ fn malformed(error: &safetensors::SafeTensorError) -> ParseError {
     ParseError::Malformed(error.to_string())
 }
 
-fn mismatch() -> ParseError {
+fn checksum_mismatch() -> ParseError {
     ParseError::Malformed("checksum mismatch: it was changed after it was saved".to_owned())
 }
 
@@ -434,9 +436,9 @@ fn header(bytes: &[u8]) -> Result<Header, ParseError> {
     })?;
     match header.format.as_str() {
         FORMAT => {
-            let is_valid = place_of(bytes, &header.sha256)
-                .is_some_and(|range| digest_around(bytes, &range) == header.sha256);
-            if is_valid { Ok(header) } else { Err(mismatch()) }
+            let is_valid = find_digest(bytes, &header.sha256)
+                .is_some_and(|range| digest_of_file(bytes, &range) == header.sha256);
+            if is_valid { Ok(header) } else { Err(checksum_mismatch()) }
         }
         FORMAT_1 => Ok(header),
         other => Err(ParseError::Malformed(format!("its format is `{other}`"))),
@@ -453,20 +455,20 @@ fn parse(
         return Err(ParseError::Mismatch { found: header.model });
     }
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error))?;
-    let params = gather(&tensors, table, "")?;
+    let params = read_tensors(&tensors, table, "")?;
     let moments = Moments {
-        first: gather(&tensors, table, FIRST)?,
-        second: gather(&tensors, table, SECOND)?,
+        first: read_tensors(&tensors, table, FIRST)?,
+        second: read_tensors(&tensors, table, SECOND)?,
     };
     let checkpoint = Checkpoint { step: header.step, samples: header.samples, params, moments };
     if header.format == FORMAT_1 && checkpoint.digest() != header.sha256 {
-        return Err(mismatch());
+        return Err(checksum_mismatch());
     }
     Ok(checkpoint)
 }
 
 /// Copies the tensors with names that begin with `prefix` to a flat buffer.
-fn gather(
+fn read_tensors(
     tensors: &SafeTensors<'_>,
     table: &ParameterTable,
     prefix: &str,

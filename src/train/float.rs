@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn close(found: f64, expected: f64, relative: f64) {
+    fn check_close(found: f64, expected: f64, relative: f64) {
         let error = ((found - expected) / expected).abs();
         assert!(error <= relative, "{found:e} instead of {expected:e}: {error:e}");
     }
@@ -258,8 +258,8 @@ mod tests {
     fn exp_matches_the_standard_library() {
         for i in -8000..8000 {
             let x = f64::from(i) * 0.01;
-            close(ModelFloat::exp(x), f64::exp(x), 1e-15);
-            close(ModelFloat::exp(x as f32).to_f64(), f64::from(x as f32).exp(), 4e-7);
+            check_close(ModelFloat::exp(x), f64::exp(x), 1e-15);
+            check_close(ModelFloat::exp(x as f32).to_f64(), f64::from(x as f32).exp(), 4e-7);
         }
     }
 
@@ -287,13 +287,13 @@ mod tests {
         for i in 0..100 {
             let z = f64::from(i) * 0.01;
             let expected = (z * z).exp() * (1.0 - erf(z));
-            close(ModelFloat::erfcx(z), expected, 4e-14);
-            close(ModelFloat::erfcx(z as f32).to_f64(), expected, 1e-6);
+            check_close(ModelFloat::erfcx(z), expected, 4e-14);
+            check_close(ModelFloat::erfcx(z as f32).to_f64(), expected, 1e-6);
         }
         // Tables: erfcx(2), erfcx(5), erfcx(10).
-        close(ModelFloat::erfcx(2.0_f64), 0.255_395_676_310_505_74, 2e-15);
-        close(ModelFloat::erfcx(5.0_f64), 0.110_704_637_733_068_63, 2e-15);
-        close(ModelFloat::erfcx(10.0_f64), 0.056_140_992_743_822_59, 2e-15);
-        close(ModelFloat::erfcx(10.0_f32).to_f64(), 0.056_140_992_743_822_59, 1e-6);
+        check_close(ModelFloat::erfcx(2.0_f64), 0.255_395_676_310_505_74, 2e-15);
+        check_close(ModelFloat::erfcx(5.0_f64), 0.110_704_637_733_068_63, 2e-15);
+        check_close(ModelFloat::erfcx(10.0_f64), 0.056_140_992_743_822_59, 2e-15);
+        check_close(ModelFloat::erfcx(10.0_f32).to_f64(), 0.056_140_992_743_822_59, 1e-6);
     }
 }

@@ -20,9 +20,9 @@ pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
             let config =
                 GptConfig { vocabulary, block, layers, heads: gpt.heads, width: gpt.width };
             // A second copy of the weights, transposed.
-            (gpt_parameters(&config), 1.0, gpt_work(&config, samples))
+            (gpt_parameters(&config), 1.0, gpt_work_len(&config, samples))
         }
-        ModelOptions::Mlp(mlp) => (mlp_parameters(mlp), 0.0, mlp_work(mlp, samples as f64)),
+        ModelOptions::Mlp(mlp) => (mlp_parameters(mlp), 0.0, mlp_work_len(mlp, samples as f64)),
     };
     // Weights, gradient, two moments; partial sums of earlier micro-batches.
     let partial_sums = options.accumulate.get().next_power_of_two().ilog2();
@@ -40,7 +40,7 @@ fn gpt_parameters(config: &GptConfig) -> f64 {
 }
 
 /// Elements of the activations and their gradients in all tiles, see [`Tile`](super::gpt).
-fn gpt_work(config: &GptConfig, sequences: usize) -> f64 {
+fn gpt_work_len(config: &GptConfig, sequences: usize) -> f64 {
     let [vocabulary, block, layers, heads, width] =
         [config.vocabulary, config.block, config.layers, config.heads, config.width]
             .map(|size| size as f64);
@@ -58,7 +58,7 @@ fn mlp_parameters(mlp: &MlpOptions) -> f64 {
 }
 
 /// Elements of the outputs of the layers, their gradients, and the synthetic inputs.
-fn mlp_work(mlp: &MlpOptions, samples: f64) -> f64 {
+fn mlp_work_len(mlp: &MlpOptions, samples: f64) -> f64 {
     let outputs = mlp.layers as f64 * mlp.width as f64 + mlp.classes as f64;
     samples * (2.0 * outputs + (1.0 + KEPT_BATCHES) * mlp.inputs as f64)
 }
@@ -80,7 +80,7 @@ mod tests {
         let tokens = vec![0; sequences * block];
         let batch = Sequences { length: block, inputs: tokens.clone(), targets: tokens };
         model.loss(&params, &batch);
-        assert_eq!(gpt_work(&config, sequences) as usize, model.work_len(), "{config:?}");
+        assert_eq!(gpt_work_len(&config, sequences) as usize, model.work_len(), "{config:?}");
     }
 
     #[test]
@@ -102,9 +102,9 @@ mod tests {
     fn footprint_of_huge_sizes_is_finite() {
         let huge = usize::MAX;
         let mlp = MlpOptions { inputs: huge, layers: huge, width: huge, classes: 10 };
-        assert!((mlp_parameters(&mlp) + mlp_work(&mlp, huge as f64)).is_finite());
+        assert!((mlp_parameters(&mlp) + mlp_work_len(&mlp, huge as f64)).is_finite());
         let config =
             GptConfig { vocabulary: 256, block: huge, layers: huge, heads: huge, width: huge };
-        assert!((gpt_parameters(&config) + gpt_work(&config, huge)).is_finite());
+        assert!((gpt_parameters(&config) + gpt_work_len(&config, huge)).is_finite());
     }
 }

@@ -295,7 +295,7 @@ mod tests {
     }
 
     /// Results of every kernel, on rows with a length that is not a multiple of a vector.
-    fn everything<F: ModelFloat>(rows: usize, cols: usize) -> Vec<u64> {
+    fn run_all_kernels<F: ModelFloat>(rows: usize, cols: usize) -> Vec<u64> {
         let zeros = |len| vec![F::ZERO; len];
         let (x, dy, weight) = (draw::<F>(rows * cols, 1), draw(rows * cols, 2), draw(cols, 3));
         let (mut normal, mut scale, mut y) = (zeros(x.len()), zeros(rows), zeros(x.len()));
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn kernels_give_the_same_bits_on_every_instruction_set() {
         for (rows, cols) in [(1, 1), (3, 7), (5, 16), (17, 65), (64, 130)] {
-            let single = at_every_level(|| everything::<f32>(rows, cols));
+            let single = at_every_level(|| run_all_kernels::<f32>(rows, cols));
             assert!(single.iter().all(|bits| *bits == single[0]), "f32, {rows} × {cols}");
-            let double = at_every_level(|| everything::<f64>(rows, cols));
+            let double = at_every_level(|| run_all_kernels::<f64>(rows, cols));
             assert!(double.iter().all(|bits| *bits == double[0]), "f64, {rows} × {cols}");
         }
     }

@@ -10,7 +10,7 @@ use super::rng::RandomStream;
 use super::task::{Extent, Task, Unit};
 
 /// Number of held-out sequences that are evaluated during the run.
-const WINDOWS_SOME: usize = 480;
+const WINDOWS_SAMPLE: usize = 480;
 /// Largest number of held-out sequences that are evaluated at the end: 4 MiB of text in blocks of 64.
 const WINDOWS_MAX: usize = 64 * 1024;
 /// Number of characters of the sample.
@@ -42,7 +42,7 @@ impl Language {
 }
 
 /// Draws a token from the model's logits, which are replaced by probabilities.
-fn draw(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
+fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
     let vocabulary = scores.len();
     kernels::causal_softmax(scores, vocabulary, vocabulary - 1, 1.0 / TEMPERATURE);
     let mut rest = stream.unit() as f32;
@@ -86,7 +86,7 @@ impl Task for Language {
 
     fn validation(&self, extent: Extent) -> Vec<(Sequences, usize)> {
         let windows_max = match extent {
-            Extent::Some => WINDOWS_SOME,
+            Extent::Sample => WINDOWS_SAMPLE,
             Extent::Whole => WINDOWS_MAX,
         };
         let block = self.model.config().block;
@@ -101,7 +101,7 @@ impl Task for Language {
     fn sample(&mut self, params: &[f32], seed: u64) -> Option<String> {
         let mut stream = RandomStream::new(&[seed, SAMPLE_STREAM]);
         let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
-        let draw = &mut |scores: &mut [f32]| draw(scores, &mut stream);
+        let draw = &mut |scores: &mut [f32]| sample_token(scores, &mut stream);
         self.model.generate(params, &mut tokens, SAMPLE_LEN, draw);
         let text = tokens[1..].iter().map(|&token| self.corpus.vocabulary()[usize::from(token)]);
         Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned())

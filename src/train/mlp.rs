@@ -39,7 +39,7 @@ struct Layer<F> {
     outputs: usize,
     weight: Range<usize>,
     bias: Range<usize>,
-    after: Activation,
+    activation: Activation,
     /// Output after the activation, one row per feature.
     y: Vec<F>,
     /// Gradient of the output before the activation.
@@ -130,14 +130,14 @@ impl<F: ModelFloat> Layer<F> {
         let init = Init::Uniform { bound: 1.0 / (inputs as f64).sqrt() };
         let weight = table.push(format!("layers.{i}.weight"), &[outputs, inputs], init);
         let bias = table.push(format!("layers.{i}.bias"), &[outputs], init);
-        Self { inputs, outputs, weight, bias, after, y: Vec::new(), dy: Vec::new() }
+        Self { inputs, outputs, weight, bias, activation: after, y: Vec::new(), dy: Vec::new() }
     }
 
     /// Forward pass: `y = activation(weight · x + bias)`.
     fn forward(&mut self, threads: Threads, params: &[F], x: Matrix<'_, F>, samples: usize) {
         self.y.resize(self.outputs * samples, F::ZERO);
         self.dy.resize(self.outputs * samples, F::ZERO);
-        let (inputs, after) = (self.inputs, self.after);
+        let (inputs, after) = (self.inputs, self.activation);
         let weights = params[self.weight.clone()].chunks(BLOCK * inputs);
         let blocks = self.y.chunks_mut(BLOCK * samples).zip(weights);
         threads.run(blocks.zip(params[self.bias.clone()].chunks(BLOCK)), |((y, weight), bias)| {

@@ -32,8 +32,8 @@ mod trainer;
 
 pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
 pub use checkpoint::{
-    CheckpointError, EXTENSION, SampleRange as SavedSamples, Saved, inspect, inspect_newest,
-    newest_in,
+    CheckpointError, CheckpointInfo, EXTENSION, SampleRange as SavedSamples, inspect,
+    inspect_newest, newest_in,
 };
 pub use corpus::{Corpus, CorpusError, SamplePosition};
 pub use float::ModelFloat;

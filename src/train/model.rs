@@ -29,12 +29,12 @@ impl Parameter {
 /// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Init {
-    /// A constant.
+    /// The same value for all elements.
     Constant(f64),
     /// Normally distributed around 0.
     Normal {
         /// Standard deviation.
-        deviation: f64,
+        std: f64,
     },
     /// Evenly distributed in `-bound..bound`.
     Uniform {
@@ -119,7 +119,7 @@ impl Init {
     fn draw(self, stream: &mut RandomStream) -> f64 {
         match self {
             Self::Constant(value) => value,
-            Self::Normal { deviation } => deviation * stream.normal(),
+            Self::Normal { std: deviation } => deviation * stream.normal(),
             Self::Uniform { bound } => bound * (2.0 * stream.unit() - 1.0),
         }
     }

@@ -34,7 +34,7 @@ pub struct TrainOptions {
     /// Checkpoint to continue from, or a directory, whose newest checkpoint is used.
     pub resume: Option<PathBuf>,
     /// Whether the run starts from the beginning if `resume` is a directory without checkpoints.
-    pub may_begin: bool,
+    pub may_start_fresh: bool,
     /// Start of a job that is restarted after failures.
     pub start: Option<JobStart>,
     /// File for one JSON object per step.

@@ -1,7 +1,7 @@
 //! Chart of the loss curve as SVG: axes with round numbers, the training loss of every step in the
 //! background, its running mean in front, and the held-out loss as points.
 
-use crate::base::svg::{Canvas, Point, short, tick_step, ticks};
+use crate::base::svg::{Canvas, Point, tick_label, tick_step, ticks};
 
 /// Size of the picture and of the frame around the curve, in pixels.
 const WIDTH: f64 = 800.0;
@@ -91,16 +91,16 @@ pub fn show_svg(title: &str, curve: &Curve) -> String {
 fn axes(canvas: &mut Canvas, frame: Frame) {
     for value in ticks(frame.y, frame.y_step) {
         let y = frame.y(value);
-        canvas.rule("grid", (LEFT, y), (WIDTH - RIGHT, y));
-        canvas.text((LEFT - 8.0, y + 4.0), "end", "label", &short(value));
+        canvas.line_segment("grid", (LEFT, y), (WIDTH - RIGHT, y));
+        canvas.text((LEFT - 8.0, y + 4.0), "end", "label", &tick_label(value));
     }
     let base = HEIGHT - BOTTOM;
     for value in ticks(frame.x, tick_step(frame.x.0, frame.x.1)) {
         let x = frame.x(value);
-        canvas.rule("axis", (x, base), (x, base + 5.0));
-        canvas.text((x, base + 19.0), "middle", "label", &short(value));
+        canvas.line_segment("axis", (x, base), (x, base + 5.0));
+        canvas.text((x, base + 19.0), "middle", "label", &tick_label(value));
     }
-    canvas.rule("axis", (LEFT, base), (WIDTH - RIGHT, base));
+    canvas.line_segment("axis", (LEFT, base), (WIDTH - RIGHT, base));
     canvas.text((LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 12.0), "middle", "label", "step");
 }
 
@@ -116,7 +116,7 @@ fn curves(canvas: &mut Canvas, frame: Frame, curve: &Curve) {
 fn legend(canvas: &mut Canvas, held_out: bool) {
     let mut x = WIDTH - RIGHT - if held_out { 230.0 } else { 118.0 };
     let mut entry = |class: &str, name: &str, width: f64| {
-        canvas.rule(class, (x, TOP + 18.0), (x + 22.0, TOP + 18.0));
+        canvas.line_segment(class, (x, TOP + 18.0), (x + 22.0, TOP + 18.0));
         canvas.text((x + 28.0, TOP + 22.0), "start", "label", name);
         x += width;
     };

@@ -15,7 +15,7 @@ pub enum TrainEvent {
         /// Number of completed steps.
         step: u64,
         /// Samples per step of the earlier run and of this run, as text, if they differ.
-        otherwise: Option<String>,
+        changed_samples: Option<String>,
     },
     /// A checkpoint is damaged; an earlier one is tried.
     Damaged(String),
@@ -113,7 +113,7 @@ impl fmt::Display for TrainEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(start) => start.fmt(f),
-            Self::Resumed { path, step, otherwise: changed_samples } => {
+            Self::Resumed { path, step, changed_samples } => {
                 write!(f, "resuming after step {step} from `{}`", path.display())?;
                 changed_samples.iter().try_for_each(|samples| write!(f, "; {samples}"))
             }

@@ -47,7 +47,7 @@ pub(super) struct Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// A part that is large enough to show the trend.
-    Some,
+    Sample,
     /// All of it, up to a high bound.
     Whole,
 }

@@ -114,13 +114,13 @@ struct Run<'a, T: Task> {
     params: Vec<f32>,
     optimizer: AdamW<f32>,
     ddp: DistributedDataParallel<f32>,
-    desk: Rank0Reporter<'a>,
+    reporter: Rank0Reporter<'a>,
 }
 
 /// Rank 0's reporter of training progress; inactive on other ranks.
 struct Rank0Reporter<'a> {
-    is_open: bool,
-    watch: &'a mut dyn FnMut(&TrainEvent),
+    is_active: bool,
+    on_event: &'a mut dyn FnMut(&TrainEvent),
     metrics: Option<(PathBuf, Metrics)>,
     curve: Curve,
     saved: Option<PathBuf>,
@@ -150,17 +150,17 @@ impl<'a, T: Task> Run<'a, T> {
         }
         let ddp = DistributedDataParallel::new(group, &table.layout(), ddp_options)?;
         let mut reporter = Rank0Reporter::new(group.rank() == 0, on_event);
-        reporter.tell(|| TrainEvent::Started(start(group, options, &task.title(), table.len())));
+        reporter.report(|| TrainEvent::Started(start(group, options, &task.title(), table.len())));
         let (mut params, optimizer) =
-            first_state(group, options, &table, &task.identity(), &mut reporter)?;
+            initial_state(group, options, &table, &task.identity(), &mut reporter)?;
         ddp.broadcast_params(&mut params)?;
         reporter.open_metrics(options.metrics.as_deref(), optimizer.steps())?;
-        Ok(Self { group, options, task, params, optimizer, ddp, desk: reporter })
+        Ok(Self { group, options, task, params, optimizer, ddp, reporter })
     }
 
     /// Runs all steps, then the final evaluation and the sample.
     fn train(mut self, stop: &dyn Fn() -> bool) -> Result<TrainOutcome, TrainError> {
-        let eval_batches = self.task.validation(Extent::Some);
+        let eval_batches = self.task.validation(Extent::Sample);
         let (mut last, mut end, mut elapsed) = (None, RunEnd::Complete, Duration::ZERO);
         let first = self.optimizer.steps();
         while end == RunEnd::Complete && self.optimizer.steps() < self.options.schedule.steps {
@@ -197,7 +197,7 @@ impl<'a, T: Task> Run<'a, T> {
         // The losses are reduced after the last bucket, so that workers wait for each other once in
         // each step.
         let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
-        let norm = self.descend(step)?;
+        let norm = self.update_params(step)?;
         let slots = slots.wait()?;
         let loss = slots[..lanes].iter().sum::<f32>() / lanes as f32;
         if !loss.is_finite() {
@@ -207,7 +207,7 @@ impl<'a, T: Task> Run<'a, T> {
     }
 
     /// Updates the parameters by the mean gradient; returns the norm of the gradient.
-    fn descend(&mut self, step: u64) -> Result<f64, TrainError> {
+    fn update_params(&mut self, step: u64) -> Result<f64, TrainError> {
         let gradient = self.ddp.reduce()?;
         let norm = gradient_norm(self.options.threads, gradient);
         let clip = self.options.clip.map_or(1.0, |norm_max| clip_factor(norm, norm_max));
@@ -238,10 +238,10 @@ impl<'a, T: Task> Run<'a, T> {
             items_per_s: self.items_per_step() / duration.as_secs_f64().max(1e-9),
             unit: self.task.unit().name,
         };
-        if self.desk.is_open {
-            self.group.note(&note(&report));
+        if self.reporter.is_active {
+            self.group.note(&step_note(&report));
         }
-        self.desk.stepped(report)?;
+        self.reporter.on_step(report)?;
         match &self.options.checkpoint {
             Some(to) if is_last || is_due(to.every) => self.save(to),
             _ => Ok(()),
@@ -269,33 +269,33 @@ impl<'a, T: Task> Run<'a, T> {
     }
 
     fn save(&mut self, to: &CheckpointOptions) -> Result<(), TrainError> {
-        if !self.desk.is_open {
+        if !self.reporter.is_active {
             return Ok(());
         }
         let step = self.optimizer.steps();
-        let path = checkpoint::path_of(&to.dir, step);
+        let path = checkpoint::checkpoint_path(&to.dir, step);
         let state = (&self.params[..], self.optimizer.moments());
         let identity = self.task.identity();
         let run = (step, samples_of(self.group, self.options));
         checkpoint::save(&path, self.task.model().parameters(), &identity, run, state)?;
         if let Some(start) = &self.options.start {
-            checkpoint::note_job(&path, &start.job)?;
+            checkpoint::record_job(&path, &start.job)?;
         }
-        self.desk.saved = Some(path.clone());
+        self.reporter.saved = Some(path.clone());
         let failed = to.keep.map_or_else(Vec::new, |keep| checkpoint::prune(&path, keep));
-        self.desk.tell(|| TrainEvent::Saved { path, step });
+        self.reporter.report(|| TrainEvent::Saved { path, step });
         for (path, error) in failed {
-            self.desk.tell(|| TrainEvent::NotRemoved { path, why: error.to_string() });
+            self.reporter.report(|| TrainEvent::NotRemoved { path, why: error.to_string() });
         }
         Ok(())
     }
 
     fn sample(&mut self, end: RunEnd) {
-        if !self.desk.is_open || end == RunEnd::Stopped {
+        if !self.reporter.is_active || end == RunEnd::Stopped {
             return;
         }
         if let Some(text) = self.task.sample(&self.params, self.options.seed) {
-            self.desk.tell(|| TrainEvent::Sampled(text));
+            self.reporter.report(|| TrainEvent::Sampled(text));
         }
     }
 
@@ -320,10 +320,10 @@ impl<'a, T: Task> Run<'a, T> {
             seconds: elapsed.as_secs_f64(),
             items_per_s,
             unit: self.task.unit().name,
-            checkpoint: self.desk.saved.clone(),
+            checkpoint: self.reporter.saved.clone(),
         };
         let digest = checkpoint::digest(&self.params, self.optimizer.moments());
-        self.desk.finish(&summary, &self.task.title(), self.options.plot.as_deref())?;
+        self.reporter.finish(&summary, &self.task.title(), self.options.plot.as_deref())?;
         Ok(TrainOutcome { summary, digest })
     }
 }
@@ -346,7 +346,7 @@ fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
 }
 
 /// Note about a step for the launcher.
-fn note(report: &StepReport) -> Note {
+fn step_note(report: &StepReport) -> Note {
     Note::Step {
         step: report.step,
         steps: Some(report.steps),
@@ -357,7 +357,7 @@ fn note(report: &StepReport) -> Note {
 
 /// Parameters and optimizer before the first step of this run: initial values, or those of a checkpoint,
 /// which rank 0 reads and broadcasts because other ranks may not have the file.
-fn first_state(
+fn initial_state(
     group: &Group,
     options: &TrainOptions,
     table: &ParameterTable,
@@ -374,22 +374,18 @@ fn first_state(
     }
     let zeros = || vec![0.0; table.len()];
     let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
-    if let (true, Some(paths)) = (reporter.is_open, first_checkpoints(options)?) {
+    if let (true, Some(paths)) = (reporter.is_active, resume_candidates(options)?) {
         let load = |path: &Path| checkpoint::load(path, table, identity);
         let damaged =
-            |error: &CheckpointError| reporter.tell(|| TrainEvent::Damaged(error.to_string()));
-        let (path, found) = checkpoint::first_whole(paths, load, damaged)?;
+            |error: &CheckpointError| reporter.report(|| TrainEvent::Damaged(error.to_string()));
+        let (path, found) = checkpoint::load_first_valid(paths, load, damaged)?;
         (params, first, second) = (found.params, found.moments.first, found.moments.second);
         step = [found.step as i64];
         let now = samples_of(group, options);
         let before = found.samples.filter(|before| *before != now);
         let changed_samples =
             before.map(|before| format!("steps so far: {before}; following steps: {now}"));
-        reporter.tell(|| TrainEvent::Resumed {
-            path,
-            step: found.step,
-            otherwise: changed_samples,
-        });
+        reporter.report(|| TrainEvent::Resumed { path, step: found.step, changed_samples });
     }
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {
@@ -409,18 +405,18 @@ const NO_STEP: i64 = -1;
 /// Checkpoints from which this start may resume, the preferred one first: the last one of its own job,
 /// else the ones of `options.resume`. Earlier ones follow in case it is damaged, unless `options.resume`
 /// is a file.
-fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
+fn resume_candidates(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
     let own = match (&options.start, &options.checkpoint) {
         (Some(start), Some(saved)) if start.is_restart => {
-            checkpoint::of_job(&saved.dir, &start.job)
+            checkpoint::last_of_job(&saved.dir, &start.job)
         }
         _ => None,
     };
     if let Some(own) = own {
-        return Ok(Some(checkpoint::and_earlier(own)));
+        return Ok(Some(checkpoint::with_earlier(own)));
     }
     let Some(path) = options.resume.as_deref() else { return Ok(None) };
-    if !options.may_begin {
+    if !options.may_start_fresh {
         return checkpoint::find(path).map(|found| Some(vec![found]));
     }
     match checkpoint::find_all(path) {
@@ -431,17 +427,17 @@ fn first_checkpoints(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, Che
 
 impl<'a> Rank0Reporter<'a> {
     fn new(is_open: bool, on_event: &'a mut dyn FnMut(&TrainEvent)) -> Self {
-        Self { is_open, watch: on_event, metrics: None, curve: Curve::default(), saved: None }
+        Self { is_active: is_open, on_event, metrics: None, curve: Curve::default(), saved: None }
     }
 
-    fn tell(&mut self, event: impl FnOnce() -> TrainEvent) {
-        if self.is_open {
-            (self.watch)(&event());
+    fn report(&mut self, event: impl FnOnce() -> TrainEvent) {
+        if self.is_active {
+            (self.on_event)(&event());
         }
     }
 
     fn open_metrics(&mut self, path: Option<&Path>, step: u64) -> Result<(), TrainError> {
-        if let (true, Some(path)) = (self.is_open, path) {
+        if let (true, Some(path)) = (self.is_active, path) {
             let (metrics, curve) = Metrics::open(path, step).map_err(output_error(path))?;
             self.curve = curve;
             self.metrics = Some((path.to_owned(), metrics));
@@ -449,12 +445,12 @@ impl<'a> Rank0Reporter<'a> {
         Ok(())
     }
 
-    fn stepped(&mut self, report: StepReport) -> Result<(), TrainError> {
+    fn on_step(&mut self, report: StepReport) -> Result<(), TrainError> {
         if let Some((path, metrics)) = &mut self.metrics {
             metrics.write(&report).map_err(output_error(path))?;
         }
         self.curve.push(report.step, f64::from(report.loss), report.val_loss);
-        self.tell(|| TrainEvent::Stepped(report));
+        self.report(|| TrainEvent::Stepped(report));
         Ok(())
     }
 
@@ -467,10 +463,10 @@ impl<'a> Rank0Reporter<'a> {
         if let Some((path, metrics)) = self.metrics.take() {
             metrics.finish().map_err(output_error(&path))?;
         }
-        if let (true, Some(path)) = (self.is_open, plot) {
+        if let (true, Some(path)) = (self.is_active, plot) {
             fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;
         }
-        self.tell(|| TrainEvent::Finished(summary.clone()));
+        self.report(|| TrainEvent::Finished(summary.clone()));
         Ok(())
     }
 }

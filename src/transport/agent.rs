@@ -22,12 +22,12 @@ pub struct Link {
     /// Bytes of the link that have already been read.
     pub early: Vec<u8>,
     /// Facts about the connection.
-    pub arrival: Arrival,
+    pub session: SessionInfo,
 }
 
 /// Facts about the connection to an agent; empty for an agent on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
+pub struct SessionInfo {
     /// Time until the ssh login was done.
     pub login: Option<Duration>,
     /// Time from then until the login shell ran the bootstrap command.
@@ -35,7 +35,7 @@ pub struct Arrival {
     /// Output of start-up files before that, on standard output.
     pub noise: String,
     /// Arguments for `ssh` that reach the host with the same options.
-    pub way: Option<String>,
+    pub ssh_args: Option<String>,
     /// Version text of the ssh server, if ssh ran with `-v`: `OpenSSH_9.2p1`.
     pub server: Option<String>,
 }
@@ -50,7 +50,7 @@ pub enum AgentProcess {
     Dialled(oneshot::Receiver<Option<WorkerExit>>),
     /// A task of a test that plays an agent.
     #[cfg(test)]
-    Played,
+    Fake,
 }
 
 /// The end of an agent after its link has ended.
@@ -59,7 +59,7 @@ pub struct AgentEnd {
     /// How the agent exited, if that can be known.
     pub exit: Option<WorkerExit>,
     /// Output of the transport about the end of the link.
-    pub words: Option<String>,
+    pub output: Option<String>,
 }
 
 impl AgentProcess {
@@ -69,29 +69,31 @@ impl AgentProcess {
             Self::Local(child) => Some(Pid::from_child(child)),
             Self::Ssh(_) | Self::Dialled(_) => None,
             #[cfg(test)]
-            Self::Played => None,
+            Self::Fake => None,
         }
     }
 
     /// Waits until the agent has ended, at most `limit`, and releases its connection.
-    pub async fn bury(self, limit: Duration) -> AgentEnd {
+    pub async fn wait_for_exit(self, limit: Duration) -> AgentEnd {
         match self {
-            Self::Local(child) => AgentEnd { exit: bury_child(&child, limit).await, words: None },
+            Self::Local(child) => {
+                AgentEnd { exit: wait_for_child(&child, limit).await, output: None }
+            }
             Self::Ssh(agent) => {
-                let (exit, words) = agent.bury(limit).await;
-                AgentEnd { exit, words }
+                let (exit, words) = agent.wait_for_exit(limit).await;
+                AgentEnd { exit, output: words }
             }
             Self::Dialled(end) => {
                 let received = tokio::time::timeout(limit, end).await;
-                AgentEnd { exit: received.ok().and_then(Result::ok).flatten(), words: None }
+                AgentEnd { exit: received.ok().and_then(Result::ok).flatten(), output: None }
             }
             #[cfg(test)]
-            Self::Played => AgentEnd::default(),
+            Self::Fake => AgentEnd::default(),
         }
     }
 }
 
-async fn bury_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
+async fn wait_for_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
     const PAUSE: Duration = Duration::from_micros(200);
     let deadline = clock::now() + limit;
     loop {

@@ -8,23 +8,23 @@ pub struct Fault {
     /// Class of the reason.
     pub kind: FaultKind,
     /// Error text of the program that failed; may have many lines.
-    pub words: String,
+    pub detail: String,
     /// Commands with which a user can reproduce or solve the problem.
-    pub by_hand: ByHand,
+    pub commands: ManualCommands,
 }
 
 /// Arguments and commands for a shell, with the options for the path to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ByHand {
+pub struct ManualCommands {
     /// Arguments for `ssh` that log in to the host.
-    pub way: String,
+    pub ssh_args: String,
     /// The command that removes the known key of the host.
     pub forget_key: String,
 }
 
-impl Default for ByHand {
+impl Default for ManualCommands {
     fn default() -> Self {
-        Self { way: "HOST".to_owned(), forget_key: "ssh-keygen -R HOST".to_owned() }
+        Self { ssh_args: "HOST".to_owned(), forget_key: "ssh-keygen -R HOST".to_owned() }
     }
 }
 
@@ -62,11 +62,11 @@ pub enum FaultKind {
     /// The host's C library is older than the agent needs.
     OldLibc,
     /// The host has no directory in which the agent can be stored and executed.
-    NoRoom,
+    NoDirectory,
     /// The binary arrived damaged.
     Damaged,
     /// The node should have joined by itself, and did not.
-    Absent,
+    NotJoined,
     /// The node tried to join with a key that differs from this node's.
     OtherKey,
     /// The node tried to join with a different plan.
@@ -78,12 +78,12 @@ pub enum FaultKind {
 impl Fault {
     /// A fault of this kind, with the default commands for the user.
     pub fn new(kind: FaultKind, words: impl Into<String>) -> Self {
-        Self { kind, words: words.into(), by_hand: ByHand::default() }
+        Self { kind, detail: words.into(), commands: ManualCommands::default() }
     }
 
     /// Advice for the user.
     pub fn help(&self) -> Option<String> {
-        let ByHand { way, forget_key } = &self.by_hand;
+        let ManualCommands { ssh_args: way, forget_key } = &self.commands;
         let text = match self.kind {
             FaultKind::NoSsh => "install the OpenSSH client",
             FaultKind::NoSuchName => {
@@ -134,7 +134,7 @@ impl Fault {
             FaultKind::OldLibc => {
                 "install a remuda built for that C library on that host, and give `--agent_path FILE`"
             }
-            FaultKind::NoRoom => "install remuda on that host and give `--agent_path FILE`",
+            FaultKind::NoDirectory => "install remuda on that host and give `--agent_path FILE`",
             FaultKind::NotInstalled => {
                 "install this remuda on that host, or leave out `--agent_path`: remuda then copies itself"
             }
@@ -145,7 +145,7 @@ impl Fault {
                      `--agent_timeout TIME` waits longer"
                 ));
             }
-            FaultKind::Absent => {
+            FaultKind::NotJoined => {
                 "start every node with the same command line and key; only `--node_rank` differs"
             }
             FaultKind::OtherKey => {
@@ -181,9 +181,9 @@ impl FaultKind {
             Self::Hangs => "no response after the ssh login",
             Self::OtherArch => "the processor architecture differs",
             Self::OldLibc => "the C library is too old for the agent",
-            Self::NoRoom => "no usable directory for the agent",
+            Self::NoDirectory => "no usable directory for the agent",
             Self::Damaged => "the agent cannot run on the host",
-            Self::Absent => "did not join",
+            Self::NotJoined => "did not join",
             Self::OtherKey => "has a different key",
             Self::OtherPlan => "has a different plan",
             Self::OtherBuild => "has a different remuda",
@@ -198,7 +198,7 @@ impl FaultKind {
             | Self::NoAnswer
             | Self::Penalty
             | Self::Dropped
-            | Self::Absent
+            | Self::NotJoined
             | Self::Hangs
             | Self::Ssh => Status::Unreachable,
             Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied | Self::OtherKey => {
@@ -207,7 +207,7 @@ impl FaultKind {
             Self::NoSsh => Status::NotFound,
             Self::NotInstalled | Self::NoAgent | Self::OtherBuild => Status::Protocol,
             Self::OtherArch | Self::OtherPlan => Status::Config,
-            Self::NoRoom => Status::CantCreate,
+            Self::NoDirectory => Status::CantCreate,
             Self::Damaged | Self::OldLibc => Status::NotExecutable,
         }
     }
@@ -221,7 +221,7 @@ impl FaultKind {
                 | Self::Hangs
                 | Self::OtherArch
                 | Self::OldLibc
-                | Self::NoRoom
+                | Self::NoDirectory
                 | Self::Damaged
                 | Self::OtherKey
                 | Self::OtherPlan
@@ -230,7 +230,7 @@ impl FaultKind {
     }
 
     /// Whether the node is started from outside the launcher and joins by itself.
-    pub fn comes_by_itself(self) -> bool {
-        matches!(self, Self::Absent | Self::OtherKey | Self::OtherPlan | Self::OtherBuild)
+    pub fn joins_by_itself(self) -> bool {
+        matches!(self, Self::NotJoined | Self::OtherKey | Self::OtherPlan | Self::OtherBuild)
     }
 }

@@ -7,7 +7,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::os::watch::watch;
+use crate::os::watch::register;
 
 /// The half of a link that is read.
 pub struct LinkReader(AsyncFd<OwnedFd>);
@@ -18,7 +18,7 @@ pub struct LinkWriter(AsyncFd<OwnedFd>);
 impl LinkReader {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(watch(fd, Interest::READABLE)?))
+        Ok(Self(register(fd, Interest::READABLE)?))
     }
 
     /// Appends the available bytes, at most `buffer`'s spare capacity; 0 is the end.
@@ -33,7 +33,7 @@ impl LinkReader {
 
     /// Like [`Self::read`] without waiting: an error of the kind `WouldBlock` if no bytes are
     /// available.
-    pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn try_read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         Ok(rustix::io::read(self.0.get_ref(), rustix::buffer::spare_capacity(buffer))?)
     }
 }
@@ -41,7 +41,7 @@ impl LinkReader {
 impl LinkWriter {
     /// Takes a pipe or socket; must be called inside a runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(watch(fd, Interest::WRITABLE)?))
+        Ok(Self(register(fd, Interest::WRITABLE)?))
     }
 
     /// Writes both parts, in one call if the kernel accepts them.
@@ -58,7 +58,7 @@ impl LinkWriter {
     }
 
     /// Shuts a link over a socket down in both directions, also if other processes hold the socket.
-    pub fn end(&self) {
+    pub fn shutdown(&self) {
         let _ = rustix::net::shutdown(self.0.get_ref(), rustix::net::Shutdown::Both);
     }
 
@@ -106,7 +106,7 @@ mod tests {
             let mut received = [0; 64];
             let length = rustix::io::read(&far, &mut received).expect("there is something");
             assert_eq!(&received[..length], b"a whole line");
-            assert_eq!(fds::waiting_bytes(&pipe).expect("a pipe"), 11);
+            assert_eq!(fds::readable_bytes(&pipe).expect("a pipe"), 11);
         });
     }
 
@@ -118,7 +118,7 @@ mod tests {
             let pipe = pipe_with(b"8 bytes.");
             let error = writer.move_all(&pipe, 8).await.expect_err("a counter has no pages");
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert_eq!(fds::waiting_bytes(&pipe).expect("a pipe"), 8);
+            assert_eq!(fds::readable_bytes(&pipe).expect("a pipe"), 8);
         });
     }
 }

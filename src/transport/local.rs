@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
-use super::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
+use super::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
 use crate::base::env_vars;
 use crate::os::{fds, fork};
 
@@ -17,7 +17,7 @@ pub fn connect_local(arguments: &[OsString], local_addr: Option<IpAddr>) -> io::
     let agent = spawn(arguments, local_addr, far)?;
     let reader = LinkReader::new(near.try_clone()?)?;
     let (writer, agent) = (LinkWriter::new(near)?, AgentProcess::Local(agent));
-    Ok(Link { reader, writer, agent, early: Vec::new(), arrival: Arrival::default() })
+    Ok(Link { reader, writer, agent, early: Vec::new(), session: SessionInfo::default() })
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]

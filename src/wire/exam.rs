@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{PortWish, Problem};
+use super::message::{PortRequest, Problem};
 use crate::base::NodeRank;
 
 /// Version of an [`Examination`].
@@ -27,13 +27,13 @@ pub struct Examine {
     /// Some of the other hosts, as the hostfile names them.
     pub others: Vec<String>,
     /// On the node of rank 0: the port that rank 0 would listen on.
-    pub port: Option<PortWish>,
+    pub port: Option<PortRequest>,
     /// Token that a peer must present to the test listener of this node.
     pub token: Token,
     /// Depth of the examination.
     pub depth: Depth,
     /// Whether the paths are also checked on another machine, or were named on another one.
-    pub elsewhere: bool,
+    pub spans_machines: bool,
 }
 
 /// Depth of an examination.
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Token {
 }
 
 /// Whether a directory or file can be used, or why not.
-pub type Looked = Result<(), Problem>;
+pub type CheckResult = Result<(), Problem>;
 
 /// Report of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,16 +66,16 @@ pub struct Examination {
     /// Identity of the machine, and the user of the agent there.
     pub machine: Machine,
     /// The working directory.
-    pub cwd: Looked,
+    pub cwd: CheckResult,
     /// The program, if the request named one.
-    pub program: Option<Looked>,
+    pub program: Option<CheckResult>,
     /// The script, if the request named one.
-    pub script: Option<Looked>,
+    pub script: Option<CheckResult>,
     /// The Python that would be run.
     pub python: Option<Python>,
     /// Processors, memory and limits.
     pub compute: Compute,
-    /// GPUs.
+    /// GPUs of the node, as NVML describes them.
     pub gpus: GpusReport,
     /// Every NCCL and CUDA runtime that was found.
     pub libraries: Vec<LibraryReport>,
@@ -150,11 +150,11 @@ pub struct Limit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpusReport {
     /// Number of device files, `/dev/nvidia0` and so on.
-    pub files: u32,
+    pub device_files: u32,
     /// GPUs as NVML describes them.
     pub devices: Vec<GpuReport>,
     /// Error of NVML, if it did not answer although there are device files.
-    pub silent: Option<String>,
+    pub nvml_error: Option<String>,
     /// Version of the driver.
     pub driver: Option<String>,
     /// Newest CUDA version that the driver supports, such as `12.4`.
@@ -210,7 +210,7 @@ pub struct Network {
     /// Ports of InfiniBand adapters.
     pub adapters: Vec<Adapter>,
     /// Address of this node's test listener, or why it cannot listen.
-    pub door: Result<SocketAddr, Problem>,
+    pub listener: Result<SocketAddr, Problem>,
     /// On the node of rank 0: address of a second test listener on the master port, which the agent
     /// holds until the link ends.
     pub master: Option<Result<SocketAddr, Problem>>,
@@ -225,8 +225,8 @@ pub struct Interface {
     pub speed_mbit: Option<u32>,
     /// Largest packet in bytes.
     pub mtu: u32,
-    /// Whether the interface has the address of the node's listener, see [`Network::door`].
-    pub has_door: bool,
+    /// Whether the interface has the address of the node's listener, see [`Network::listener`].
+    pub has_listener: bool,
 }
 
 /// A port of an InfiniBand adapter.
@@ -244,7 +244,7 @@ pub struct Adapter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeListener {
     /// Owner of the listener.
-    pub whose: ListenerOwner,
+    pub owner: ListenerOwner,
     /// Name of the owner, which the connecting node resolves as well.
     pub name: Option<String>,
     /// Address of the listener.
@@ -266,7 +266,7 @@ pub enum ListenerOwner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// Owner of the listener.
-    pub whose: ListenerOwner,
+    pub owner: ListenerOwner,
     /// Duration in microseconds, or why the connection failed.
     pub outcome: Result<u32, ProbeFault>,
     /// Addresses of the owner's name, sorted; empty: the name does not exist. `None`: the name was
@@ -284,27 +284,27 @@ pub enum ProbeFault {
     /// The kernel has no route to the address.
     NoRoute,
     /// Another process than the expected agent answered.
-    Stranger,
+    WrongPeer,
     /// Any other error of the kernel.
     Other(String),
 }
 
 /// Direction of a proof between two nodes. Neither direction reveals the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub enum ProofDirection {
     /// From the connecting node.
-    Knock,
+    Connecting,
     /// From the listening node.
-    Open,
+    Listening,
 }
 
 impl Token {
     /// Proof that the sender knows the token: SHA-256 of a purpose string and the token.
-    pub fn proof(&self, occasion: Occasion) -> [u8; 32] {
+    pub fn proof(&self, occasion: ProofDirection) -> [u8; 32] {
         use sha2::{Digest, Sha256};
         let purpose: &[u8] = match occasion {
-            Occasion::Knock => b"remuda door: knock",
-            Occasion::Open => b"remuda door: open",
+            ProofDirection::Connecting => b"remuda door: knock",
+            ProofDirection::Listening => b"remuda door: open",
         };
         Sha256::new().chain_update(purpose).chain_update(self.0).finalize().into()
     }
@@ -317,8 +317,8 @@ mod tests {
     #[test]
     fn token_proof_depends_on_token_and_direction() {
         let (one, other) = (Token([1; 16]), Token([2; 16]));
-        assert_ne!(one.proof(Occasion::Knock), one.proof(Occasion::Open));
-        assert_ne!(one.proof(Occasion::Knock), other.proof(Occasion::Knock));
+        assert_ne!(one.proof(ProofDirection::Connecting), one.proof(ProofDirection::Listening));
+        assert_ne!(one.proof(ProofDirection::Connecting), other.proof(ProofDirection::Connecting));
         assert_eq!(format!("{one:?}"), "Token(…)", "a log does not contain the token");
     }
 }

@@ -75,12 +75,12 @@ pub struct Decoder {
 
 impl Decoder {
     /// Decoder for a link in `epoch`; the default decoder takes the epoch of the first frame.
-    pub fn of(epoch: Epoch) -> Self {
+    pub fn for_epoch(epoch: Epoch) -> Self {
         Self { epoch: Some(epoch), ..Self::default() }
     }
 
     /// Begins a new epoch: remaining frames of earlier epochs are discarded.
-    pub fn renew(&mut self, epoch: Epoch) {
+    pub fn begin_epoch(&mut self, epoch: Epoch) {
         self.epoch = Some(epoch);
     }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn decoder_discards_frames_of_earlier_epochs() {
-        let mut decoder = Decoder::of(Epoch(2));
+        let mut decoder = Decoder::for_epoch(Epoch(2));
         for (epoch, signal) in [(1, 1), (2, 2), (0, 3), (2, 4)] {
             decoder.push(&encode(Epoch(epoch), &ToAgent::Signal(signal)));
         }
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn decoder_accepts_only_the_renewed_epoch() {
-        let mut decoder = Decoder::of(Epoch(0));
-        decoder.push(&encode(Epoch(0), &ToAgent::Renew));
-        assert_eq!(decoder.message(), Ok(Some(ToAgent::Renew)));
-        decoder.renew(Epoch(1));
+        let mut decoder = Decoder::for_epoch(Epoch(0));
+        decoder.push(&encode(Epoch(0), &ToAgent::NextEpoch));
+        assert_eq!(decoder.message(), Ok(Some(ToAgent::NextEpoch)));
+        decoder.begin_epoch(Epoch(1));
         decoder.push(&encode(Epoch(0), &ToAgent::Kill));
         decoder.push(&encode(Epoch(1), &ToAgent::Signal(15)));
         assert_eq!(decoder.message(), Ok(Some(ToAgent::Signal(15))));
@@ -235,7 +235,7 @@ mod tests {
             rank: Rank(5),
             exit: WorkerExit::Signal { signal: 9, core: false },
             at_us: 300,
-            sent: vec![15],
+            signals_sent: vec![15],
             oom_kills: 0,
         };
         let body = [7, 5, 1, 18, 0, 172, 2, 1, 30, 0];

@@ -67,7 +67,7 @@ pub enum ToAgent {
     /// Number of bytes of output that the launcher has processed; the agent may send as many more.
     Consumed(u64),
     /// Heartbeat of the launcher; the agent answers with [`FromAgent::Clock`].
-    Beat {
+    Heartbeat {
         /// Time on the launcher's clock.
         at_us: u64,
     },
@@ -80,19 +80,19 @@ pub enum ToAgent {
     Bye,
     /// No process of this epoch is left on any node, and the next epoch begins: every later frame
     /// of this link belongs to it.
-    Renew,
+    NextEpoch,
     /// The nodes of the job, a packed [`super::NodeRoster`]: the same bytes for all nodes, before
     /// [`ToAgent::Start`].
     Roster(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Examine this node, and listen for the others. No job follows.
     Examine(Box<Examine>),
     /// Connect to these test listeners. Each connection succeeds or fails within a time limit.
-    Dial(Vec<ProbeListener>),
+    Probe(Vec<ProbeListener>),
     /// This launcher replaces one that has already begun epochs. No worker was started on this
     /// link, and every later frame of it belongs to this epoch.
-    Skip(Epoch),
+    SkipToEpoch(Epoch),
     /// Report the workers that are suspended, with [`FromAgent::Suspended`].
-    Look,
+    ReportSuspended,
 }
 
 /// Request to check whether the job can start on a node.
@@ -115,24 +115,24 @@ pub struct Prepare {
     /// Time without a heartbeat after which the agent stops the workers.
     pub lease_ms: u32,
     /// Interval of the agent's heartbeats.
-    pub beat_ms: u32,
+    pub heartbeat_ms: u32,
     /// Time between SIGTERM and SIGKILL when the launcher is lost.
     pub grace_ms: u32,
     /// How to bind workers to processors; `None`: they are not bound.
-    pub cores: Option<CoreWish>,
+    pub cores: Option<CoreRequest>,
     /// Script that is sourced for the environment of the workers.
     pub venv_script: Option<Vec<u8>>,
     /// GPUs to lock against other jobs.
-    pub claim: Option<ClaimWish>,
+    pub gpu_locks: Option<GpuLockRequest>,
     /// Further files that workers of this node will need.
-    pub files: Vec<FileWish>,
+    pub files: Vec<RequiredFile>,
     /// Whether the paths are also checked on another machine, or were named on another one.
-    pub elsewhere: bool,
+    pub spans_machines: bool,
 }
 
 /// A file that workers will need, and its required state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileWish {
+pub struct RequiredFile {
     /// Path, relative to the working directory.
     pub path: Vec<u8>,
     /// Required state.
@@ -140,12 +140,12 @@ pub struct FileWish {
     /// Help for the user if the file is not in this state.
     pub help: String,
     /// Scope of the problem if the file is not in this state.
-    pub blame: Blame,
+    pub scope: ProblemScope,
 }
 
 /// Scope of a problem: one node, or the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Blame {
+pub enum ProblemScope {
     /// The problem concerns this node: the job can run without it.
     Node,
     /// The problem concerns the job: a replacement of this node would have it too.
@@ -158,12 +158,12 @@ pub enum FileState {
     /// The path is a readable file or directory.
     Readable,
     /// The path is not a directory that contains files with this suffix.
-    Without(String),
+    NoFilesWithSuffix(String),
 }
 
 /// Request to lock GPUs against other jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaimWish {
+pub struct GpuLockRequest {
     /// Slots of the GPUs; a slot without a GPU is not locked.
     pub slots: Vec<Slot>,
     /// Whether the GPUs may be shared with jobs that use them already.
@@ -172,7 +172,7 @@ pub struct ClaimWish {
 
 /// Request to divide processors among the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CoreWish {
+pub struct CoreRequest {
     /// Processors to divide; `None`: one of each core.
     pub list: Option<Vec<u32>>,
     /// Number of workers of the node.
@@ -185,7 +185,7 @@ pub struct Listen {
     /// Address at which the other nodes connect to it; `None`: node 0 chooses it.
     pub addr: Option<String>,
     /// Port for rank 0.
-    pub port: PortWish,
+    pub port: PortRequest,
     /// Some of the other hosts, as the hostfile names them.
     pub others: Vec<String>,
     /// Whether the workers need a store, as they do on several nodes.
@@ -196,11 +196,11 @@ pub struct Listen {
 
 /// Requested port for rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PortWish {
+pub enum PortRequest {
     /// This port and no other.
-    Exactly(u16),
+    Exact(u16),
     /// This port if it is free, otherwise any free one.
-    Rather(u16),
+    Preferred(u16),
 }
 
 /// Request to start the workers of a node.
@@ -270,7 +270,7 @@ pub enum FromAgent {
         /// Stream that ended.
         stream: Stream,
         /// Whether another process still holds the other end open.
-        held: bool,
+        is_held_open: bool,
     },
     /// A worker exited; exactly one message for each worker that started.
     Exited {
@@ -281,7 +281,7 @@ pub enum FromAgent {
         /// Time of the exit on the agent's clock.
         at_us: u64,
         /// Signals that the agent had sent to the worker before.
-        sent: Vec<i32>,
+        signals_sent: Vec<i32>,
         /// Increase of the kernel's count of out-of-memory kills while the worker ran.
         oom_kills: u64,
     },
@@ -300,25 +300,25 @@ pub enum FromAgent {
         note: WorkerNote,
     },
     /// The shim exited; its workers were killed.
-    ShimDied,
+    ShimExited,
     /// No process of the job is left on this node, except those that could not be killed.
     Idle {
         /// Processes that could not be killed.
-        undead: Vec<Leftover>,
+        unkillable: Vec<Leftover>,
     },
     /// Heartbeat of the agent.
-    Beat,
+    Heartbeat,
     /// Answer to [`ToAgent::Pause`]: the workers are being suspended.
     Paused,
-    /// Answer to [`ToAgent::Beat`].
+    /// Answer to [`ToAgent::Heartbeat`].
     Clock {
         /// Time of the request on the launcher's clock.
-        asked_us: u64,
+        sent_us: u64,
         /// Clock of the agent, in microseconds since the node started.
         clock_us: u64,
     },
     /// Progress of a worker's standard input.
-    StdinTaken {
+    StdinConsumed {
         /// Rank of the worker.
         rank: Rank,
         /// Bytes of [`ToAgent::Stdin`] that the worker has read or will never read.
@@ -326,9 +326,9 @@ pub enum FromAgent {
     },
     /// Answer to [`ToAgent::Examine`].
     Examined(Box<Examination>),
-    /// Answer to [`ToAgent::Dial`], in the order of the request.
-    Dialed(Vec<ProbeResult>),
-    /// Answer to [`ToAgent::Look`]: live workers that a signal or a debugger has stopped.
+    /// Answer to [`ToAgent::Probe`], in the order of the request.
+    Probed(Vec<ProbeResult>),
+    /// Answer to [`ToAgent::ReportSuspended`]: live workers that a signal or a debugger has stopped.
     Suspended(Vec<Rank>),
     /// The workers of the node of rank 0 import torch, and none of them has a connection to rank 0.
     Ungrouped {
@@ -349,7 +349,7 @@ pub enum FromAgent {
         bytes: Vec<u8>,
     },
     /// The shim did not answer for the length of the lease; it and its workers were killed.
-    ShimFrozen,
+    ShimHung,
 }
 
 /// Facts that a node determined while it prepared.
@@ -384,19 +384,24 @@ pub struct Problem {
     /// Exit status of the job that it causes.
     pub status: u8,
     /// Scope of the problem.
-    pub blame: Blame,
+    pub scope: ProblemScope,
 }
 
 impl Problem {
     /// A problem of the node, with the exit status that it causes.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None, status: status.code(), blame: Blame::Node }
+        Self {
+            message: message.into(),
+            help: None,
+            status: status.code(),
+            scope: ProblemScope::Node,
+        }
     }
 
     /// Marks the problem as one that a replacement of the node would have too.
     #[must_use]
     pub fn of_job(self) -> Self {
-        Self { blame: Blame::Job, ..self }
+        Self { scope: ProblemScope::Job, ..self }
     }
 
     /// Sets the help text.
@@ -413,14 +418,14 @@ pub struct FailedStart {
     /// Rank of the worker.
     pub rank: Rank,
     /// Step that failed.
-    pub step: OpenFailure,
+    pub step: WorkerStartStep,
     /// Error of the kernel.
     pub errno: i32,
 }
 
 /// Step of a worker's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OpenFailure {
+pub enum WorkerStartStep {
     /// Creation of pipes, or fork.
     Fork,
     /// Setup of the session and of descriptors.

@@ -32,14 +32,14 @@ impl ClockOffset {
     }
 
     /// Converts a time of the node's clock to the launcher's clock.
-    pub fn to_ours(&self, at_us: u64) -> u64 {
+    pub fn to_launcher_clock(&self, at_us: u64) -> u64 {
         let best = self.samples.iter().min_by_key(|sample| sample.round_trip_us);
         at_us.wrapping_sub(best.map_or(0, |sample| sample.offset_us) as u64)
     }
 }
 
 impl ClockOffset {
-    /// Largest error of [`Self::to_ours`]; `None` before the first answer.
+    /// Largest error of [`Self::to_launcher_clock`]; `None` before the first answer.
     pub fn error_us(&self) -> Option<u64> {
         self.samples.iter().map(|sample| sample.round_trip_us.div_ceil(2)).min()
     }
@@ -52,14 +52,14 @@ mod tests {
     #[test]
     fn clock_offset_prefers_shortest_round_trip() {
         let mut offset = ClockOffset::default();
-        assert_eq!(offset.to_ours(7), 7);
+        assert_eq!(offset.to_launcher_clock(7), 7);
         // The agent sent the first answer only after it had started; its clock is 1000 ahead.
         offset.add(100, 1_000 + 880, 900);
-        assert_eq!(offset.to_ours(1_500), 120);
+        assert_eq!(offset.to_launcher_clock(1_500), 120);
         offset.add(1_000, 2_010, 1_020);
-        assert_eq!(offset.to_ours(1_500), 500);
+        assert_eq!(offset.to_launcher_clock(1_500), 500);
         offset.add(2_000, 3_900, 4_000);
-        assert_eq!(offset.to_ours(1_500), 500);
+        assert_eq!(offset.to_launcher_clock(1_500), 500);
     }
 
     #[test]
@@ -69,7 +69,7 @@ mod tests {
         for turn in 1..=SAMPLES_MAX as u64 {
             offset.add(turn * 1_000, turn * 1_000 + 50 + 10, turn * 1_000 + 20);
         }
-        assert_eq!(offset.to_ours(1_050), 1_000);
+        assert_eq!(offset.to_launcher_clock(1_050), 1_000);
     }
 
     proptest::proptest! {
@@ -86,7 +86,7 @@ mod tests {
                 offset.add(start, clock, start + there + back);
             }
             let best = delays.iter().map(|(there, back)| there + back).min().expect("some");
-            let converted = offset.to_ours(start.wrapping_add_signed(ahead));
+            let converted = offset.to_launcher_clock(start.wrapping_add_signed(ahead));
             proptest::prop_assert!(converted.abs_diff(start) <= best / 2 + 1);
         }
     }

@@ -63,8 +63,8 @@ fn replay(workers: &[Worker]) -> Verdict {
         failure: OnFailure::StopAll,
         restarts_max: 0,
         warning: None,
-        on_term: OnTerm::EndsJob,
-        early_loss: OnEarlyLoss::EndsJob,
+        on_term: OnTerm::EndJob,
+        early_loss: OnEarlyLoss::EndJob,
         has_evidence: true,
     };
     let node = NodeRank(0);
@@ -75,7 +75,7 @@ fn replay(workers: &[Worker]) -> Verdict {
     for (rank, worker) in ends {
         let sent = if worker.was_stopped { vec![15] } else { Vec::new() };
         let at = at(worker.at_ms);
-        job.step(at, Event::Exited(WorkerEnd { rank, exit: worker.exit, at, sent }));
+        job.step(at, Event::Exited(WorkerEnd { rank, exit: worker.exit, at, signals_sent: sent }));
     }
     let end = at(60_000);
     let effects = job.step(end, Event::Idle { node, is_clean: true });
@@ -112,7 +112,7 @@ fn named(verdict: &Verdict) -> Expect {
         FailureCause::Worker(WorkerEnd { rank, .. }) | FailureCause::Exiting { rank, .. } => {
             Expect::Rank(rank.0)
         }
-        FailureCause::Missing { ranks, .. } => {
+        FailureCause::MissingRanks { ranks, .. } => {
             Expect::Missing(ranks.iter().map(|rank| rank.0).collect())
         }
         other => panic!("{other:?}"),

@@ -10,7 +10,7 @@ use remuda::cli::pod::PodArgs;
 use remuda::cli::run::RunArgs;
 
 /// Options in the first cells of the tables.
-fn told() -> BTreeSet<String> {
+fn documented_options() -> BTreeSet<String> {
     let document = fs::read_to_string("COMPAT.md").expect("a document");
     let cells = document.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let words = cells.flat_map(|cell| cell.split(['`', ' ', ',', '=', '[']));
@@ -19,7 +19,7 @@ fn told() -> BTreeSet<String> {
 
 #[test]
 fn options_of_run_have_rows() {
-    let documented = told();
+    let documented = documented_options();
     let mut command = RunArgs::command();
     command.build();
     let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
@@ -31,7 +31,7 @@ fn options_of_run_have_rows() {
 
 #[test]
 fn options_of_launch_have_rows() {
-    let documented = told();
+    let documented = documented_options();
     let mut command = LaunchArgs::command();
     command.build();
     let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));
@@ -41,7 +41,7 @@ fn options_of_launch_have_rows() {
 
 #[test]
 fn options_of_pod_have_rows() {
-    let documented = told();
+    let documented = documented_options();
     let mut command = PodArgs::command();
     command.build();
     let own = command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use remuda::cli::line::{DEEPSPEED_FLAGS, RefusedLine, Typed};
+use remuda::cli::line::{CommandLine, DEEPSPEED_FLAGS, RefusedLine};
 use remuda::cli::run::{ParsedRun, RunArgs, parse};
 
 fn read(words: &[&str]) -> Result<ParsedRun, RefusedLine> {
@@ -16,13 +16,13 @@ fn read(words: &[&str]) -> Result<ParsedRun, RefusedLine> {
 fn outcome(words: &[&str]) -> String {
     match read(words) {
         Ok(ParsedRun::Run(args, typed)) => show(&args, &typed),
-        Ok(ParsedRun::Asked(_)) => "help".to_owned(),
+        Ok(ParsedRun::Text(_)) => "help".to_owned(),
         Err(refused) => refused.findings.diagnostics[0].code.to_owned(),
     }
 }
 
-fn show(args: &RunArgs, typed: &Typed) -> String {
-    let option = |given: &remuda::cli::line::Given| match &given.value {
+fn show(args: &RunArgs, typed: &CommandLine) -> String {
+    let option = |given: &remuda::cli::line::GivenOption| match &given.value {
         Some((value, _)) => format!("{}={} ", given.flag, value.display()),
         None => format!("{} ", given.flag),
     };
@@ -80,8 +80,8 @@ fn last_value_is_used() {
     else {
         panic!("a job");
     };
-    assert_eq!(args.place.num_gpus.as_deref(), Some("3"));
-    assert_eq!(args.place.hostfile.as_deref(), Some("b".as_ref()));
+    assert_eq!(args.cluster.num_gpus.as_deref(), Some("3"));
+    assert_eq!(args.cluster.hostfile.as_deref(), Some("b".as_ref()));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn resolve(beginning: &str) -> Option<String> {
     let mut seen = None;
     for value in values.into_iter().chain([["run"].as_slice(), &["local"]]) {
         match read(&[&[&*word], value, &["x.py"]].concat()) {
-            Ok(ParsedRun::Asked(_)) => return Some("help".to_owned()),
+            Ok(ParsedRun::Text(_)) => return Some("help".to_owned()),
             Ok(ParsedRun::Run(_, typed)) => seen = Some(typed.options[0].flag.clone()),
             Err(refused) if refused.findings.diagnostics[0].code == "C002" => return None,
             Err(_) => {}

@@ -16,7 +16,7 @@ use remuda::base::env_vars;
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
 /// Creates a directory with the files of the cases.
-fn stage(name: &str) -> PathBuf {
+fn make_directory(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli").join(name);
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(dir.join("directory")).expect("a directory");
@@ -67,7 +67,7 @@ fn check(name: &str) {
     let path = Path::new("tests/cli/screens").join(name).with_extension("expected");
     let old =
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let dir = stage(name);
+    let dir = make_directory(name);
     let mut found = String::new();
     for line in old.lines() {
         if let Some(line) = line.strip_prefix("$ ") {

@@ -2,7 +2,7 @@
 //! with a letter: `C` cores, `N` the cores of a memory node, `L` the list, `W` workers.
 
 use remuda::cli::run::{ParsedRun, parse};
-use remuda::plan::{CoreShare, MemoryFrom, Topology, share_cores};
+use remuda::plan::{CoreShare, NumaMemory, Topology, share_cores};
 use serde_json::{Value, json};
 
 use crate::proof::Random;
@@ -143,7 +143,7 @@ fn read_list(list: &str) -> Result<Vec<u32>, String> {
             let list = args.workers.bind_core_list.expect("it was given");
             Ok(list.0.into_iter().flatten().collect())
         }
-        Ok(ParsedRun::Asked(_)) => Err("help".to_owned()),
+        Ok(ParsedRun::Text(_)) => Err("help".to_owned()),
         Err(refused) => Err(refused.findings.diagnostics[0].message.clone()),
     }
 }
@@ -161,8 +161,8 @@ fn command(share: CoreShare) -> String {
     let cores = runs.join(",");
     match share.memory {
         None => format!("-C {cores}"),
-        Some(MemoryFrom::Rather(node)) => format!("-p {node} -C {cores}"),
-        Some(MemoryFrom::Only(nodes)) => {
+        Some(NumaMemory::Prefer(node)) => format!("-p {node} -C {cores}"),
+        Some(NumaMemory::Bind(nodes)) => {
             let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
             format!("-m {} -C {cores}", nodes.join(","))
         }

@@ -188,7 +188,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
     let (hostfile, findings) = pool::read("hosts", &bytes);
     let theirs = reference.hostfile(&bytes);
     match theirs {
-        Ok(pool) if findings.has_errors() => explain(
+        Ok(pool) if findings.has_errors() => explain_our_refusal(
             &findings,
             findings.source.text.len(),
             bytes.starts_with(MARK),
@@ -199,7 +199,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             &pool,
         ),
         Ok(pool) => same_hosts(&hostfile, &bytes, &pool),
-        Err(refusal) if findings.has_errors() => both_refuse(&findings, &refusal, &bytes),
+        Err(refusal) if findings.has_errors() => compare_refusals(&findings, &refusal, &bytes),
         Err(refusal) if bytes.starts_with(MARK) => {
             // The mark hides a comment, or is the only line.
             let without = reference.hostfile(&bytes[MARK.len()..]);
@@ -244,7 +244,7 @@ fn same_hosts(hostfile: &Hostfile, bytes: &[u8], pool: &[(String, String)]) -> V
 }
 
 /// Every error of remuda before byte `until` must be one that COMPAT.md names.
-fn explain(
+fn explain_our_refusal(
     findings: &Findings,
     until: usize,
     is_marked: bool,
@@ -340,7 +340,7 @@ fn has_host_problem(findings: &Findings) -> bool {
 }
 
 /// Both refuse: remuda has an error where DeepSpeed stopped, and its earlier errors are in COMPAT.md.
-fn both_refuse(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict {
+fn compare_refusals(findings: &Findings, refusal: &Refusal, bytes: &[u8]) -> Verdict {
     let text = &findings.source.text;
     let is_plain = std::str::from_utf8(bytes).is_ok_and(|text| {
         !text.starts_with('\u{feff}') && !has_control(&text.replace("\r\n", "\n"))
@@ -377,7 +377,7 @@ fn has_control(text: &str) -> bool {
 
 enum Refused {
     Entry(String),
-    Again(String),
+    Duplicate(String),
 }
 
 fn refused_line(refusal: &Refusal) -> Option<Refused> {
@@ -386,7 +386,7 @@ fn refused_line(refusal: &Refusal) -> Option<Refused> {
         Some(line) => Some(Refused::Entry(line.to_owned())),
         None => text
             .strip_prefix("Hostfile contains multiple entries for ")
-            .map(|host| Refused::Again(host.to_owned())),
+            .map(|host| Refused::Duplicate(host.to_owned())),
     }
 }
 
@@ -402,7 +402,7 @@ fn find_line(text: &str, refused: &Refused) -> Option<(usize, usize)> {
         let content = strip(line);
         let is_it = match refused {
             Refused::Entry(entry) => content == *entry,
-            Refused::Again(host) => {
+            Refused::Duplicate(host) => {
                 let first = content
                     .split(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c));
                 seen += usize::from(first.take(1).eq([host.as_str()]));

@@ -9,7 +9,7 @@ use crate::reference::Reference;
 use crate::rules::{self, Verdict};
 
 const HOSTS: &[&str] = &["worker-0", "worker-1", "w2", "10.0.0.1", "[::1]", "W2", "n3"];
-const STRANGERS: &[&str] = &[
+const UNUSUAL_HOSTS: &[&str] = &[
     "worker-9",
     "",
     " worker-0",
@@ -85,7 +85,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
 fn spec(random: &mut Random, hosts: &[&str]) -> String {
     let usual = &hosts[..hosts.len().min(3)];
     let among = match random.below(24) {
-        0..2 => STRANGERS,
+        0..2 => UNUSUAL_HOSTS,
         2..4 => hosts,
         _ => usual,
     };
@@ -136,8 +136,8 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
             show(&ours.pool),
             theirs["pool"]
         )),
-        (Err(findings), Ok(theirs)) => only_we_refuse(&findings, &theirs["pool"], &selector),
-        (Err(findings), Err(refusal)) if says_the_same(&findings, &refusal.text) => {
+        (Err(findings), Ok(theirs)) => explain_our_refusal(&findings, &theirs["pool"], &selector),
+        (Err(findings), Err(refusal)) if is_same_reason(&findings, &refusal.text) => {
             Verdict::Refused
         }
         (Err(_), Err(_)) if has_other_digits(&selector) => Verdict::by([rules::ASCII_DIGITS]),
@@ -173,7 +173,7 @@ fn has_other_digits(text: &str) -> bool {
     text.chars().any(|c| c.is_numeric() && !c.is_ascii())
 }
 
-fn only_we_refuse(findings: &[Findings], theirs: &Value, selector: &str) -> Verdict {
+fn explain_our_refusal(findings: &[Findings], theirs: &Value, selector: &str) -> Verdict {
     let ours = codes_of(findings);
     match ours[..] {
         [codes::NOTHING_LEFT] if *theirs == json!([]) => Verdict::by([rules::NOTHING_LEFT]),
@@ -185,7 +185,7 @@ fn only_we_refuse(findings: &[Findings], theirs: &Value, selector: &str) -> Verd
 }
 
 /// Whether the reason of DeepSpeed is among those of remuda.
-fn says_the_same(findings: &[Findings], theirs: &str) -> bool {
+fn is_same_reason(findings: &[Findings], theirs: &str) -> bool {
     let ours = codes_of(findings);
     let any_of = |codes: &[&str]| codes.iter().any(|code| ours.contains(code));
     if theirs.contains("mutually exclusive") {

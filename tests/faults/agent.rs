@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use remuda::base::{Epoch, LocalRank, NodeRank, Rank};
 use remuda::secure::JobKey;
 use remuda::wire::{
-    self, Decoder, FromAgent, LauncherHello, Listen, NodeRoster, PortWish, Prepare, Start, ToAgent,
-    WorkerStart,
+    self, Decoder, FromAgent, LauncherHello, Listen, NodeRoster, PortRequest, Prepare, Start,
+    ToAgent, WorkerStart,
 };
 use rustix::process::{Pid, Signal};
 
@@ -207,7 +207,7 @@ fn agent_ignores_messages_of_earlier_epochs() {
     agent.say(Epoch(0), &ToAgent::Kill);
     agent.say(EPOCH, &ToAgent::Signal(libc::SIGTERM));
     agent.wait_until_it_says(|message| match message {
-        FromAgent::Exited { sent, .. } => {
+        FromAgent::Exited { signals_sent: sent, .. } => {
             assert_eq!(*sent, [libc::SIGTERM]);
             true
         }
@@ -222,7 +222,7 @@ fn agent_rejects_messages_of_later_epochs() {
     let mut agent = Agent::start("later", Stdio::inherit());
     agent.start_job(60_000);
     agent.wait_for_worker();
-    agent.say(Epoch(2), &ToAgent::Beat { at_us: 0 });
+    agent.say(Epoch(2), &ToAgent::Heartbeat { at_us: 0 });
     assert_eq!(agent.end(), Some(76));
 }
 
@@ -323,7 +323,7 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         fds: 8,
         listen: Some(Listen {
             addr: Some("127.0.0.1".to_owned()),
-            port: PortWish::Rather(0),
+            port: PortRequest::Preferred(0),
             others: Vec::new(),
             store: false,
             store_port: 0,
@@ -331,13 +331,13 @@ fn start_of_a_job(lease_ms: u32) -> [ToAgent; 4] {
         key: JobKey::from_random([0; 32]),
         world_size: 1,
         lease_ms,
-        beat_ms: 3_000,
+        heartbeat_ms: 3_000,
         grace_ms: 10_000,
         cores: None,
         venv_script: None,
-        claim: None,
+        gpu_locks: None,
         files: Vec::new(),
-        elsewhere: false,
+        spans_machines: false,
     };
     let worker = WorkerStart {
         rank: Rank(0),

@@ -265,7 +265,7 @@ fn process_1_stops_only_processes_of_the_job() {
     assert!(adopted(&mark, init.pid).is_some(), "it does not belong to the job");
     init.signal(Signal::INT);
     job.wait_for_error("SIGINT received");
-    std::thread::sleep(remuda::job::SAME_REQUEST);
+    std::thread::sleep(remuda::job::REQUEST_MERGE_INTERVAL);
     init.signal(Signal::INT);
     assert_eq!(job.end().status.code(), Some(75));
     assert_clean(&mark, init.pid);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use remuda::base::{Diagnostic, Findings, Severity, Source, Span};
 use remuda::pool::dialect::{Dialect, HostfileFormat, write};
 use remuda::pool::nodeset::{fold, read_list};
-use remuda::pool::{self, HOSTS_MAX, ReadOptions, format, lint, mend, read_any};
+use remuda::pool::{self, HOSTS_MAX, ReadOptions, fix, format, lint, read_any};
 use remuda::report::diagnostic::{Paint, show_findings};
 use remuda::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 
@@ -236,7 +236,7 @@ fn check_any(bytes: &[u8], options: ReadOptions) {
             write(hosts, HostfileFormat::Dialect(dialect));
         }
     }
-    mend(reading, options);
+    fix(reading, options);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use remuda::base::{Applicability, Status};
 use remuda::pool::dialect::Dialect;
-use remuda::pool::{self, ReadOptions, mend, read_any};
+use remuda::pool::{self, ReadOptions, fix, read_any};
 
 use crate::support::{Golden, check_codes, files};
 use crate::{hostfile, scratch, word, write};
@@ -86,8 +86,8 @@ fn corpus() -> impl Iterator<Item = (PathBuf, Option<Dialect>)> {
 }
 
 /// Codes of problems of a whole file, which have no position.
-const WITHOUT_PLACE: &[&str] =
-    &[pool::codes::NO_HOST, pool::codes::NOT_TEXT, pool::codes::NO_HOSTFILE];
+const WITHOUT_POSITION: &[&str] =
+    &[pool::codes::NO_HOST, pool::codes::NOT_TEXT, pool::codes::NOT_A_HOSTFILE];
 
 #[test]
 fn every_finding_has_a_position() {
@@ -95,14 +95,14 @@ fn every_finding_has_a_position() {
         let bytes = fs::read(&file).expect("the file is readable");
         let reading = read_any("hosts", &bytes, ReadOptions { dialect, slots: None });
         for found in &reading.findings.diagnostics {
-            let is_whole = WITHOUT_PLACE.contains(&found.code);
+            let is_whole = WITHOUT_POSITION.contains(&found.code);
             assert!(found.span.is_some() || is_whole, "{}: {found:?}", file.display());
         }
     }
 }
 
 /// Files without a problem after the certain changes.
-const MENDED: &[&str] = &[
+const CLEAN_AFTER_FIX: &[&str] = &[
     "valid/no_break_space",
     "invalid/certain",
     "invalid/spaces_around_equals",
@@ -132,7 +132,7 @@ fn fix_is_idempotent_and_result_is_clean() {
             clean.push(format!("{kind}/{}", file.file_stem().expect("a name").display()));
         }
     }
-    assert_eq!(clean, MENDED);
+    assert_eq!(clean, CLEAN_AFTER_FIX);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn fix_keeps_hosts_and_applies_all_certain_changes() {
         let options = ReadOptions { dialect, slots: None };
         let before = read_any("hosts", &fs::read(&file).expect("the file is readable"), options);
         let hosts = before.hostfile.hosts().len();
-        let fixed = mend(before, options);
+        let fixed = fix(before, options);
         let left = &fixed.reading.findings.diagnostics;
         let mut changes = left.iter().filter_map(|found| found.suggestion.as_ref());
         let is_certain = changes.any(|change| change.applicability == Applicability::Certain);

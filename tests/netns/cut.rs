@@ -30,21 +30,21 @@ fn check_lost(cut: impl FnOnce(&Network)) {
 #[test]
 fn pulled_cable_is_detected_at_both_ends() {
     if can_run("pulled_cable_is_detected_at_both_ends") {
-        check_lost(|network| network.pull(2));
+        check_lost(|network| network.disconnect(2));
     }
 }
 
 #[test]
 fn node_whose_sends_are_lost_stops_its_workers() {
     if can_run("node_whose_sends_are_lost_stops_its_workers") {
-        check_lost(|network| network.mute(2));
+        check_lost(|network| network.drop_packets_from(2));
     }
 }
 
 #[test]
 fn node_whose_receives_are_lost_stops_its_workers() {
     if can_run("node_whose_receives_are_lost_stops_its_workers") {
-        check_lost(|network| network.deafen(2));
+        check_lost(|network| network.drop_packets_to(2));
     }
 }
 
@@ -60,9 +60,9 @@ fn link_restored_within_the_lease_keeps_the_job() {
         "echo up; until [ -e $DONE ]; do echo $((i = i + 1)); sleep 0.1; done; echo end $i";
     let running = launch.sh(script).start();
     running.wait_for_lines("up", 2);
-    hosts.network.pull(1);
+    hosts.network.disconnect(1);
     running.wait_for_error("n2: no heartbeat for 1");
-    hosts.network.plug(1);
+    hosts.network.reconnect(1);
     std::fs::write(&done, "").expect("written");
     let outcome = running.end().code(0);
     let of_n2 = |line: &&str| line.starts_with("n2:");
@@ -83,9 +83,9 @@ fn reconnected_node_takes_part_in_the_restart() {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);
-    hosts.network.pull(2);
+    hosts.network.disconnect(2);
     running.wait_for_error("n3: no heartbeat for 2.0 s; restart 1 of 1");
-    hosts.network.plug(2);
+    hosts.network.reconnect(2);
     let outcome = running.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
     assert_eq!(outcome.record()["epochs"][0]["cause"]["host"], "n3");
@@ -97,7 +97,7 @@ fn restart_without_a_lost_node_ends_with_its_loss() {
         return;
     }
     let (hosts, running) = start("2s", &["--max_restarts", "1"]);
-    hosts.network.pull(2);
+    hosts.network.disconnect(2);
     let outcome = running.end().code(75).says("n3: no heartbeat for 2.0 s; restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     assert_eq!(outcome.record()["cause"]["host"], "n3");

@@ -124,7 +124,7 @@ impl Place {
     /// The link stays cut until nothing is left at either of its ends.
     fn pull_the_cable(&self) {
         let job = self.start();
-        self.hosts.network.pull(VICTIM);
+        self.hosts.network.disconnect(VICTIM);
         let outcome = job.end().code(75);
         let said = one_error(&outcome, "[R103]: n5: no heartbeat for 4.0 s");
         assert!(said.contains("help: to continue without it: --exclude 'n5'"), "{outcome:#?}");
@@ -132,7 +132,7 @@ impl Place {
         let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
         assert!(survivor.contains("rank 4 on host `n5` is gone"), "{survivor}");
         self.assert_clean();
-        self.hosts.network.plug(VICTIM);
+        self.hosts.network.reconnect(VICTIM);
     }
 
     /// Nothing is left on any host but the agent, and nothing here.

@@ -37,21 +37,21 @@ fn check_lost(cut: impl FnOnce(&Network)) {
 #[test]
 fn disconnected_pod_is_lost_at_both_ends() {
     if can_run("disconnected_pod_is_lost_at_both_ends (pods)") {
-        check_lost(|network| network.pull(2));
+        check_lost(|network| network.disconnect(2));
     }
 }
 
 #[test]
 fn pod_that_cannot_send_is_lost_and_exits() {
     if can_run("pod_that_cannot_send_is_lost_and_exits") {
-        check_lost(|network| network.sever(2, 0));
+        check_lost(|network| network.drop_packets_between(2, 0));
     }
 }
 
 #[test]
 fn pod_that_cannot_receive_is_lost_and_exits() {
     if can_run("pod_that_cannot_receive_is_lost_and_exits") {
-        check_lost(|network| network.sever(0, 2));
+        check_lost(|network| network.drop_packets_between(0, 2));
     }
 }
 
@@ -61,7 +61,7 @@ fn disconnected_pod_0_ends_the_job_on_all_pods() {
         return;
     }
     let (cluster, [first, second, third]) = start(&[]);
-    cluster.network.pull(0);
+    cluster.network.disconnect(0);
     second.end().code(75).says(LEADER_LOST);
     third.end().code(75).says(LEADER_LOST);
     first.end().code(75).says("no heartbeat for 2.0 s");
@@ -81,9 +81,9 @@ fn link_restored_within_the_lease_loses_no_line() {
         cluster.pod(rank, 2).option("--env").option(done).sh(script).start()
     });
     first.wait_for_lines("up", 2);
-    cluster.network.pull(1);
+    cluster.network.disconnect(1);
     first.wait_for_error("train-1: no heartbeat for 1");
-    cluster.network.plug(1);
+    cluster.network.reconnect(1);
     std::fs::write(&done, "").expect("written");
     let outcome = first.end().code(0);
     let lines: Vec<_> =
@@ -105,13 +105,13 @@ fn reconnected_pod_takes_part_in_the_restart() {
         return;
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1"]);
-    cluster.network.pull(2);
+    cluster.network.disconnect(2);
     first.wait_for_error("train-2: no heartbeat for 2.0 s; restart 1 of 1");
     third.wait_for_error(
         "Lost  the connection to node 0 was lost; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
-    cluster.network.plug(2);
+    cluster.network.reconnect(2);
     let outcome = first.end().code(0);
     assert_eq!(epoch_1_of(&outcome), 3, "{outcome:#?}");
     assert_eq!(outcome.record()["epochs"][0]["cause"]["host"], "train-2");
@@ -128,12 +128,12 @@ fn pod_disconnected_before_the_start_joins_again() {
     let launch = |rank| cluster.pod(rank, 3).options(["--lease", "2s"]).sh("echo begun").start();
     let [first, second] = [0, 1].map(launch);
     second.wait_for_error("Joined");
-    cluster.network.pull(1);
+    cluster.network.disconnect(1);
     first.wait_for_error("Lost  train-1 before the job started");
     second.wait_for_error(
         "Lost  the connection to node 0 was lost; reconnecting for attempt 1 (the first start)",
     );
-    cluster.network.plug(1);
+    cluster.network.reconnect(1);
     let third = launch(2);
     let outcome = first.end().code(0);
     assert_eq!(outcome.stdout_text().matches("begun").count(), 3, "{outcome:#?}");
@@ -147,7 +147,7 @@ fn restart_fails_if_the_pod_stays_disconnected() {
         return;
     }
     let (cluster, [first, second, third]) = start(&["--max_restarts", "1", "--join_timeout", "3s"]);
-    cluster.network.pull(2);
+    cluster.network.disconnect(2);
     let outcome = first.end().code(75).says("train-2: no heartbeat for 2.0 s; restart 1 of 1");
     let outcome = outcome.says("1 of 3 hosts cannot be reached; there was no restart");
     let outcome = outcome.says("node 2 did not join within 3.0 s (--join_timeout)");
@@ -207,8 +207,8 @@ fn pods_connect_over_the_chosen_interface() {
     }
     let cluster = Cluster::new(3);
     cluster.network.add_second();
-    cluster.network.sever(1, 2);
-    cluster.network.sever(2, 1);
+    cluster.network.drop_packets_between(1, 2);
+    cluster.network.drop_packets_between(2, 1);
     let train = "train --model mlp --steps 5";
     let pods = [0, 1, 2].map(|rank| {
         let pod = cluster.pod(rank, 3).env("REMUDA_LOCAL_ADDR", "net1");
@@ -231,8 +231,8 @@ fn waiting_ranks_name_the_pod_they_cannot_reach() {
     let pods = [0, 1, 2].map(|rank| cluster.pod(rank, 3).misbehave("sum-for-ever").start());
     let [first, second, third] = pods;
     first.wait_for_lines("summing", 3);
-    cluster.network.sever(1, 2);
-    cluster.network.sever(2, 1);
+    cluster.network.drop_packets_between(1, 2);
+    cluster.network.drop_packets_between(2, 1);
     let outcome = first.end().code(1).does_not_say("nothing heard");
     drop(outcome.says("error[R101]: rank ").says("waiting for rank"));
     second.end().code(1).says("waiting for rank");

@@ -10,7 +10,7 @@ use crate::support::{LIMIT, wait_for};
 
 /// First bytes of foreign connections: HTTP, TLS, ssh, an unknown protocol, another version of remuda,
 /// an excessive length, a malformed preamble.
-const SAYINGS: [&[u8]; 7] = [
+const FOREIGN_BYTES: [&[u8]; 7] = [
     b"GET / HTTP/1.1\r\nHost: node\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -46,12 +46,12 @@ fn foreign_connections_get_no_reply_and_do_not_affect_the_job() {
     let mut first = first.sh(script).start();
     first.wait_for_error("Waiting");
     let port = nodes.port + 1;
-    for bytes in SAYINGS {
+    for bytes in FOREIGN_BYTES {
         check_unanswered(port, bytes);
     }
     let second = nodes.node(1).sh(script).start();
     first.wait_for_lines("running", 2);
-    for bytes in SAYINGS {
+    for bytes in FOREIGN_BYTES {
         check_unanswered(port, bytes);
         // The store sends no reply either.
         check_unanswered(port + 1, bytes);

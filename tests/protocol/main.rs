@@ -27,7 +27,7 @@ use loom::thread;
 use remuda::base::Rank;
 use remuda::runtime::Departure;
 
-use runtime::cells::{AbortRecord, AlarmCell, BufferPlace, Mailbox, RankCell, meet};
+use runtime::cells::{AbortCell, AbortRecord, BufferLocation, Mailbox, RankCell, wait_barrier};
 use runtime::error::Loss;
 use runtime::flag::{Flag, Spin};
 
@@ -117,17 +117,18 @@ impl Node {
     }
 
     fn meet(&self, me: usize, meeting: u32) {
-        let Ok(()) = meet(&self.cells[me], self.cells.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
+        let Ok(()) =
+            wait_barrier(&self.cells[me], self.cells.iter(), meeting, NO_SPIN, IDLE, NEVER_ABORTS);
     }
 
     /// Opens an operation as the engine does: publishes the entry of this rank, meets the other
     /// ranks, and reads their entries.
     fn enter(&self, me: usize, meeting: u32, round: u64) {
-        let buffer = BufferPlace::Direct(me);
+        let buffer = BufferLocation::Direct(me);
         self.cells[me].entry(round).write([round, 7, 7], buffer);
         self.meet(me, meeting);
         for (rank, cell) in self.cells.iter().enumerate() {
-            assert_eq!(cell.entry(round).read(), ([round, 7, 7], BufferPlace::Direct(rank)));
+            assert_eq!(cell.entry(round).read(), ([round, 7, 7], BufferLocation::Direct(rank)));
         }
     }
 }
@@ -194,7 +195,7 @@ fn one_entry_is_not_enough() {
         run(2, |node, me| {
             for round in 1..=4_u64 {
                 // Always the same one of the two entries.
-                node.cells[me].entry(0).write([round, 7, 7], BufferPlace::Staged(me));
+                node.cells[me].entry(0).write([round, 7, 7], BufferLocation::Staged(me));
                 node.meet(me, round as u32);
                 for cell in &node.cells {
                     assert_eq!(cell.entry(0).read().0, [round, 7, 7]);
@@ -227,21 +228,21 @@ fn message_in_pieces_arrives_whole() {
             let shared = shared.clone();
             thread::spawn(move || {
                 let (mailbox, halves) = &*shared;
-                mailbox.entry().write([1, 2, 3], BufferPlace::Staged(64));
+                mailbox.entry().write([1, 2, 3], BufferLocation::Staged(64));
                 for piece in 1..=3_u32 {
-                    wait(&mailbox.taken, piece.saturating_sub(2));
+                    wait(&mailbox.received, piece.saturating_sub(2));
                     halves[piece as usize % 2].write(u64::from(piece));
                     mailbox.posted.raise(piece);
                 }
-                wait(&mailbox.taken, 3);
+                wait(&mailbox.received, 3);
             })
         };
         let (mailbox, halves) = &*shared;
         for piece in 1..=3_u32 {
             wait(&mailbox.posted, piece);
-            assert_eq!(mailbox.entry().read(), ([1, 2, 3], BufferPlace::Staged(64)));
+            assert_eq!(mailbox.entry().read(), ([1, 2, 3], BufferLocation::Staged(64)));
             assert_eq!(halves[piece as usize % 2].read(), u64::from(piece));
-            mailbox.taken.raise(piece);
+            mailbox.received.raise(piece);
         }
         sender.join().unwrap();
     });
@@ -255,16 +256,16 @@ fn one_of_two_abort_records_wins_whole() {
         reason: format!("rank {by} aborts"),
     };
     check(2, move || {
-        let cell = Arc::new(AlarmCell::default());
+        let cell = Arc::new(AbortCell::default());
         let writers = [0, 1].map(|by| {
             let cell = cell.clone();
-            thread::spawn(move || cell.raise(&record(by)))
+            thread::spawn(move || cell.set(&record(by)))
         });
-        let early = cell.look();
+        let early = cell.get();
         for writer in writers {
             writer.join().unwrap();
         }
-        let late = cell.look().expect("it was raised");
+        let late = cell.get().expect("it was raised");
         assert!(late == record(0) || late == record(1), "{late:?}");
         assert!(early.is_none_or(|early| early == late), "the first one stays");
     });
@@ -279,7 +280,7 @@ fn departure_publishes_earlier_writes() {
             let cell = cell.clone();
             thread::spawn(move || {
                 cell.flag.raise(1);
-                cell.depart(Departure::Exited);
+                cell.set_departure(Departure::Exited);
             })
         };
         if cell.departure().is_some() {

@@ -295,7 +295,7 @@ impl Running {
     /// Sends the signal once more, after the interval in which remuda takes a repeated signal for
     /// the same request.
     pub(crate) fn signal_again(&self, signal: Signal) {
-        std::thread::sleep(remuda::job::SAME_REQUEST);
+        std::thread::sleep(remuda::job::REQUEST_MERGE_INTERVAL);
         self.signal(signal);
     }
 

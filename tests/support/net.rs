@@ -58,7 +58,7 @@ impl Namespace {
     }
 
     /// The processes in the namespace, except its holder.
-    fn inhabitants(&self) -> Vec<Pid> {
+    fn processes(&self) -> Vec<Pid> {
         let Some(link) = self.link() else {
             return Vec::new();
         };
@@ -75,7 +75,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // An sshd does not exit when its connection is cut.
-        for pid in self.inhabitants() {
+        for pid in self.processes() {
             signal_to(pid, Signal::KILL);
         }
         drop(self.pipe.take());
@@ -126,22 +126,22 @@ impl Network {
     }
 
     /// Disconnects a host.
-    pub(crate) fn pull(&self, host: usize) {
+    pub(crate) fn disconnect(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} down"));
     }
 
     /// Connects a host again.
-    pub(crate) fn plug(&self, host: usize) {
+    pub(crate) fn reconnect(&self, host: usize) {
         self.head.run(&format!("ip link set v{host} up"));
     }
 
     /// Drops all packets that a host sends to the head.
-    pub(crate) fn mute(&self, host: usize) {
+    pub(crate) fn drop_packets_from(&self, host: usize) {
         self.hosts[host].run("ip route add blackhole 10.77.0.1/32");
     }
 
     /// Drops all packets that the head sends to a host.
-    pub(crate) fn deafen(&self, host: usize) {
+    pub(crate) fn drop_packets_to(&self, host: usize) {
         self.head.run(&format!("ip route add blackhole {}/32", Self::address(host)));
     }
 
@@ -168,7 +168,7 @@ impl Network {
     }
 
     /// Drops all packets from one host to another.
-    pub(crate) fn sever(&self, from: usize, to: usize) {
+    pub(crate) fn drop_packets_between(&self, from: usize, to: usize) {
         self.hosts[from].run(&format!("ip route add blackhole {}/32", Self::address(to)));
     }
 

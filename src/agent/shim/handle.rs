@@ -43,7 +43,10 @@ impl Shim {
     /// Registers the shim's socket with the runtime that is running.
     pub(in crate::agent) fn watch(self) -> io::Result<ShimHandle> {
         // Only reading waits for readiness: packets to the shim are few and fit its buffer.
-        Ok(ShimHandle { pid: self.pid, control: watch::watch(self.control, Interest::READABLE)? })
+        Ok(ShimHandle {
+            pid: self.pid,
+            control: watch::register(self.control, Interest::READABLE)?,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::WorkerExit;
 use crate::plan::CoreShare;
-use crate::wire::{Leftover, OpenFailure};
+use crate::wire::{Leftover, WorkerStartStep};
 
 /// Maximum size of a packet.
 pub(super) const PACKET_BYTES_MAX: usize = 4 * 1024;
@@ -27,13 +27,13 @@ pub(in crate::agent) enum ToShim {
     /// Signal the process group of every running worker.
     Signal(i32),
     /// Terminate the processes that a worker left behind (SIGTERM). The answer is
-    /// [`FromShim::Swept`].
-    Sweep {
+    /// [`FromShim::LeftoversSignalled`].
+    TerminateLeftovers {
         /// Index of the worker.
         worker: u32,
         /// If set and some process is not waiting for an event, no process is signalled, because it
         /// may be about to exit. The answer is then [`FromShim::Leftovers`].
-        spares_busy: bool,
+        unless_busy: bool,
     },
     /// Kill the processes that a worker left behind, until none is left.
     KillLeftovers {
@@ -58,17 +58,17 @@ pub(in crate::agent) enum FromShim {
         /// Time of the fork, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
     },
-    /// A worker failed before it executed its program; no `Ended` follows.
+    /// A worker failed before it executed its program; no `Exited` follows.
     Failed {
         /// Index of the worker.
         worker: u32,
         /// The step that failed.
-        step: OpenFailure,
+        step: WorkerStartStep,
         /// Error number of the kernel.
         errno: i32,
     },
     /// A worker exited.
-    Ended {
+    Exited {
         /// Index of the worker.
         worker: u32,
         /// How the worker exited.
@@ -76,7 +76,7 @@ pub(in crate::agent) enum FromShim {
         /// Time of the exit, on the clock of [`crate::base::clock::machine_us`].
         at_us: u64,
         /// Signals that were sent to it before its exit.
-        sent: Vec<i32>,
+        signals_sent: Vec<i32>,
     },
     /// A worker that has exited left processes behind.
     Leftovers {
@@ -84,7 +84,7 @@ pub(in crate::agent) enum FromShim {
         worker: u32,
     },
     /// The processes that a worker left behind were signalled.
-    Swept {
+    LeftoversSignalled {
         /// Index of the worker.
         worker: u32,
         /// The processes that were signalled; empty if all of them had exited by themselves.
@@ -93,7 +93,7 @@ pub(in crate::agent) enum FromShim {
     /// No process is left except these, which cannot be killed.
     Empty {
         /// The processes that still exist after SIGKILL.
-        undead: Vec<Leftover>,
+        unkillable: Vec<Leftover>,
     },
     /// The answer to [`ToShim::Ping`].
     Pong,

@@ -10,25 +10,25 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
-use crate::agent::bind::policy;
+use crate::agent::bind::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::affinity::Binding;
 use crate::os::family::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};
 use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
 use crate::os::{fds, signals};
-use crate::wire::{Leftover, OpenFailure};
+use crate::wire::{Leftover, WorkerStartStep};
 
 /// Number of scans without a result after which a sweep beside running workers ends.
-const VAIN_LOOKS_MAX: u32 = 20;
+const EMPTY_SCANS_MAX: u32 = 20;
 /// Time limit of one sweep of everything, during which other requests wait.
 const SWEEP_LIMIT: Duration = Duration::from_millis(100);
 /// Maximum number of scans in a row, for processes that keep forking.
-const SWEEPS_MAX: usize = 16;
+const SCANS_MAX: usize = 16;
 /// Pause between two such rows of scans.
 const SWEEP_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Signals after which the exit of a worker is attributed to remuda.
-const ASKS_TO_END: [i32; 5] =
+const TERMINATION_SIGNALS: [i32; 5] =
     [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL];
 
 /// Serves the agent until it exits, then kills all processes that are left. Returns the exit code.
@@ -45,13 +45,13 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         children,
         failures: None,
         workers: Vec::new(),
-        held: Vec::new(),
+        held_fds: Vec::new(),
         sweeping: BTreeMap::new(),
-        unseen: None,
-        told: BTreeSet::new(),
-        emptied: true,
+        unreported_exit: None,
+        reported: BTreeSet::new(),
+        is_empty_reported: true,
     };
-    while shim.turn().is_ok() {}
+    while shim.handle_next_event().is_ok() {}
     family::kill_descendants(KILL_LIMIT, |_, _| {});
     0
 }
@@ -65,15 +65,15 @@ struct Shim {
     failures: Option<OwnedFd>,
     workers: Vec<Worker>,
     /// Descriptors of the agent that stay open until the shim exits.
-    held: Vec<OwnedFd>,
+    held_fds: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
     /// The worker that exited last, if no leftovers of it were found yet.
-    unseen: Option<usize>,
+    unreported_exit: Option<usize>,
     /// Workers whose leftovers were reported and may still exist.
-    told: BTreeSet<usize>,
+    reported: BTreeSet<usize>,
     /// Whether the agent was informed that no process is left.
-    emptied: bool,
+    is_empty_reported: bool,
 }
 
 /// One worker that was to be started.
@@ -81,15 +81,15 @@ struct Worker {
     rank: String,
     state: State,
     /// Signals sent to it while it was alive.
-    sent: Vec<i32>,
+    signals_sent: Vec<i32>,
 }
 
 /// A sweep of a worker's leftovers. Processes that fork faster than they are scanned need many
 /// scans; processes that cannot be killed must not be scanned for ever.
 struct Sweep {
-    until: Instant,
+    deadline: Instant,
     /// Scans in a row that found nothing.
-    vain: u32,
+    empty_scans: u32,
 }
 
 /// State of a worker.
@@ -97,9 +97,9 @@ enum State {
     /// It could not be forked, or failed before exec; already reported.
     Failed(Option<Pid>),
     /// It was forked and has not exited.
-    Lives(Pid),
+    Alive(Pid),
     /// It has exited.
-    Ended(Pid),
+    Exited(Pid),
 }
 
 /// Error: the agent has exited.
@@ -107,7 +107,7 @@ struct AgentGone;
 
 impl Shim {
     /// Waits for one event and handles it.
-    fn turn(&mut self) -> Result<(), AgentGone> {
+    fn handle_next_event(&mut self) -> Result<(), AgentGone> {
         let (control, children) = (self.control.as_fd(), self.children.as_fd());
         let mut polled =
             vec![PollFd::new(&control, PollFlags::IN), PollFd::new(&children, PollFlags::IN)];
@@ -124,12 +124,12 @@ impl Shim {
             signals::drain(&self.children);
             self.reap()?;
         }
-        self.sweep_again()?;
-        if ready[0] { self.obey() } else { Ok(()) }
+        self.continue_sweeps()?;
+        if ready[0] { self.on_agent_message() } else { Ok(()) }
     }
 
     /// Receives and handles one message of the agent.
-    fn obey(&mut self) -> Result<(), AgentGone> {
+    fn on_agent_message(&mut self) -> Result<(), AgentGone> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let (length, mut fds) =
             fds::recv_packet(&self.control, &mut buffer).map_err(|_| AgentGone)?;
@@ -142,28 +142,28 @@ impl Shim {
                 self.spawn(fds.remove(0), shared.as_ref())
             }
             ToShim::Hold => {
-                self.held.append(&mut fds);
+                self.held_fds.append(&mut fds);
                 Ok(())
             }
             ToShim::Signal(signal) => {
-                self.signal(signal);
+                self.signal_workers(signal);
                 Ok(())
             }
-            ToShim::Sweep { worker, spares_busy: unless_busy } => {
-                self.sweep(worker as usize, unless_busy)
+            ToShim::TerminateLeftovers { worker, unless_busy } => {
+                self.terminate_leftovers(worker as usize, unless_busy)
             }
             ToShim::KillLeftovers { worker } => {
-                let sweep = Sweep { until: clock::now() + KILL_LIMIT, vain: 0 };
+                let sweep = Sweep { deadline: clock::now() + KILL_LIMIT, empty_scans: 0 };
                 self.sweeping.insert(worker as usize, sweep);
-                self.sweep_again()
+                self.continue_sweeps()
             }
-            ToShim::Kill => self.kill(),
-            ToShim::Ping => self.say(&FromShim::Pong, &[]),
+            ToShim::Kill => self.kill_all(),
+            ToShim::Ping => self.send(&FromShim::Pong, &[]),
         }
     }
 
     /// Sends a message to the agent.
-    fn say(&self, message: &FromShim, fds: &[OwnedFd]) -> Result<(), AgentGone> {
+    fn send(&self, message: &FromShim, fds: &[OwnedFd]) -> Result<(), AgentGone> {
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         fds::send_packet(&self.control, &message::encode(message), &fds).map_err(|_| AgentGone)
     }
@@ -175,12 +175,12 @@ impl Shim {
         // Workers of an earlier epoch have exited, as the kernel reported.
         self.workers.clear();
         self.sweeping.clear();
-        self.told.clear();
-        self.unseen = None;
+        self.reported.clear();
+        self.unreported_exit = None;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
         self.failures = Some(failures);
-        self.emptied = false;
+        self.is_empty_reported = false;
         for (index, worker) in workers.into_iter().enumerate() {
             let index = index as u32;
             let (rank, at_us) = (worker.rank.clone(), clock::machine_us());
@@ -188,19 +188,19 @@ impl Shim {
                 Ok((pid, fds)) => {
                     let forked =
                         FromShim::Forked { worker: index, pid: pid.as_raw_pid() as u32, at_us };
-                    self.say(&forked, &fds)?;
-                    State::Lives(pid)
+                    self.send(&forked, &fds)?;
+                    State::Alive(pid)
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(0);
-                    self.say(
-                        &FromShim::Failed { worker: index, step: OpenFailure::Fork, errno },
+                    self.send(
+                        &FromShim::Failed { worker: index, step: WorkerStartStep::Fork, errno },
                         &[],
                     )?;
                     State::Failed(None)
                 }
             };
-            self.workers.push(Worker { rank, state, sent: Vec::new() });
+            self.workers.push(Worker { rank, state, signals_sent: Vec::new() });
         }
         drop(report);
         // Children may have exited before they were in the table.
@@ -213,7 +213,7 @@ impl Shim {
         while let Some(failures) = &self.failures {
             let mut record = [0; ExecFailure::BYTES];
             match rustix::io::retry_on_intr(|| rustix::io::read(failures, &mut record)) {
-                Ok(ExecFailure::BYTES) => self.fail(ExecFailure::decode(record))?,
+                Ok(ExecFailure::BYTES) => self.on_exec_failure(ExecFailure::decode(record))?,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
                 _ => self.failures = None,
             }
@@ -222,111 +222,114 @@ impl Shim {
     }
 
     /// Handles the report of a child that failed before exec.
-    fn fail(&mut self, failure: ExecFailure) -> Result<(), AgentGone> {
+    fn on_exec_failure(&mut self, failure: ExecFailure) -> Result<(), AgentGone> {
         let worker = &mut self.workers[failure.tag as usize];
-        if let State::Lives(pid) = worker.state {
+        if let State::Alive(pid) = worker.state {
             worker.state = State::Failed(Some(pid));
         }
         let step = match failure.stage {
-            ExecStage::Setup => OpenFailure::Setup,
-            ExecStage::Chdir => OpenFailure::Chdir,
-            ExecStage::Exec => OpenFailure::Exec,
+            ExecStage::Setup => WorkerStartStep::Setup,
+            ExecStage::Chdir => WorkerStartStep::Chdir,
+            ExecStage::Exec => WorkerStartStep::Exec,
         };
-        self.say(&FromShim::Failed { worker: failure.tag, step, errno: failure.errno }, &[])
+        self.send(&FromShim::Failed { worker: failure.tag, step, errno: failure.errno }, &[])
     }
 
     /// Reaps the children that have exited and reports the workers among them to the agent.
     fn reap(&mut self) -> Result<(), AgentGone> {
         loop {
             match family::reap() {
-                Reaped::Ended(pid, exit) => self.ended(pid, exit)?,
-                Reaped::NobodyYet if self.living().is_empty() => return self.tell_leftovers(),
-                Reaped::NobodyYet => return Ok(()),
-                Reaped::NoChildren => return self.empty(Vec::new()),
+                Reaped::Exited(pid, exit) => self.on_child_exit(pid, exit)?,
+                Reaped::NoneExited if self.live_pids().is_empty() => {
+                    return self.report_leftovers();
+                }
+                Reaped::NoneExited => return Ok(()),
+                Reaped::NoChildren => return self.report_empty(Vec::new()),
             }
         }
     }
 
     /// Handles the exit of a child.
-    fn ended(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
+    fn on_child_exit(&mut self, pid: Pid, exit: WorkerExit) -> Result<(), AgentGone> {
         // A child that could not exec reported it before it exited.
         self.read_failures()?;
-        let lives = |worker: &Worker| matches!(worker.state, State::Lives(alive) if alive == pid);
+        let lives = |worker: &Worker| matches!(worker.state, State::Alive(alive) if alive == pid);
         let Some(index) = self.workers.iter().position(lives) else {
             return Ok(());
         };
-        self.workers[index].state = State::Ended(pid);
+        self.workers[index].state = State::Exited(pid);
         let (worker, at_us) = (index as u32, clock::machine_us());
-        let sent = self.workers[index].sent.clone();
-        self.say(&FromShim::Ended { worker, exit, at_us, sent }, &[])?;
-        self.unseen = Some(index);
-        self.tell_leftovers()
+        let sent = self.workers[index].signals_sent.clone();
+        self.send(&FromShim::Exited { worker, exit, at_us, signals_sent: sent }, &[])?;
+        self.unreported_exit = Some(index);
+        self.report_leftovers()
     }
 
     /// Reports the leftovers of the worker that exited last, once they are found. A scan may miss
     /// processes that fork and exit fast, but each of their exits causes another scan.
-    fn tell_leftovers(&mut self) -> Result<(), AgentGone> {
-        let Some(index) = self.unseen else {
+    fn report_leftovers(&mut self) -> Result<(), AgentGone> {
+        let Some(index) = self.unreported_exit else {
             return Ok(());
         };
-        if !self.strays_of(index).iter().any(|process| self.is_news(process.pid(), index)) {
+        if !self.leftovers_of(index).iter().any(|process| self.is_unreported(process.pid(), index))
+        {
             return Ok(());
         }
-        self.unseen = None;
-        self.told.insert(index);
-        self.say(&FromShim::Leftovers { worker: index as u32 }, &[])
+        self.unreported_exit = None;
+        self.reported.insert(index);
+        self.send(&FromShim::Leftovers { worker: index as u32 }, &[])
     }
 
     /// Sends SIGTERM to the processes that a worker left behind, and reports them to the agent. A
     /// scan may miss processes that fork and exit fast, so there are several; if none finds a
     /// process, the next exit of a child causes another.
-    fn sweep(&mut self, worker: usize, unless_busy: bool) -> Result<(), AgentGone> {
-        let mut scans = (0..SWEEPS_MAX).map(|_| self.strays_of(worker));
+    fn terminate_leftovers(&mut self, worker: usize, unless_busy: bool) -> Result<(), AgentGone> {
+        let mut scans = (0..SCANS_MAX).map(|_| self.leftovers_of(worker));
         let leftovers = scans.find(|found| !found.is_empty()).unwrap_or_default();
         let is_busy =
             |process: &ProcessRef| Stat::of(process.pid()).is_none_or(|stat| !stat.is_waiting());
         if unless_busy && leftovers.iter().any(is_busy) {
-            return self.say(&FromShim::Leftovers { worker: worker as u32 }, &[]);
+            return self.send(&FromShim::Leftovers { worker: worker as u32 }, &[]);
         }
         let pids = leftovers.iter().take(LEFTOVERS_MAX).map(ProcessRef::pid);
         let processes: Vec<_> = pids.filter_map(describe).collect();
         for process in &leftovers {
             process.signal(libc::SIGTERM);
         }
-        self.say(&FromShim::Swept { worker: worker as u32, processes }, &[])?;
+        self.send(&FromShim::LeftoversSignalled { worker: worker as u32, processes }, &[])?;
         if !leftovers.is_empty() {
             return Ok(());
         }
-        self.told.remove(&worker);
-        self.unseen.get_or_insert(worker);
-        self.tell_leftovers()
+        self.reported.remove(&worker);
+        self.unreported_exit.get_or_insert(worker);
+        self.report_leftovers()
     }
 
     /// Whether a leftover process has not been reported as that of another worker.
-    fn is_news(&self, pid: Pid, index: usize) -> bool {
-        let Some(rank) = family::variable_of(pid, env_vars::RANK) else {
-            return self.told.is_empty();
+    fn is_unreported(&self, pid: Pid, index: usize) -> bool {
+        let Some(rank) = family::env_var_of(pid, env_vars::RANK) else {
+            return self.reported.is_empty();
         };
         rank == self.workers[index].rank
-            || !self.told.iter().any(|other| self.workers[*other].rank == rank)
+            || !self.reported.iter().any(|other| self.workers[*other].rank == rank)
     }
 
     /// Reports, once, that no process is left except those that cannot be killed.
-    fn empty(&mut self, unkillable: Vec<Leftover>) -> Result<(), AgentGone> {
-        if self.emptied {
+    fn report_empty(&mut self, unkillable: Vec<Leftover>) -> Result<(), AgentGone> {
+        if self.is_empty_reported {
             return Ok(());
         }
-        self.emptied = true;
-        self.say(&FromShim::Empty { undead: unkillable }, &[])
+        self.is_empty_reported = true;
+        self.send(&FromShim::Empty { unkillable }, &[])
     }
 
     /// Signals the process group of every running worker.
-    fn signal(&mut self, signal: i32) {
+    fn signal_workers(&mut self, signal: i32) {
         for worker in &mut self.workers {
-            if let State::Lives(pid) = worker.state {
+            if let State::Alive(pid) = worker.state {
                 signals::send_to_group(pid, signal);
-                if ASKS_TO_END.contains(&signal) {
-                    worker.sent.push(signal);
+                if TERMINATION_SIGNALS.contains(&signal) {
+                    worker.signals_sent.push(signal);
                 }
             }
         }
@@ -335,15 +338,16 @@ impl Shim {
     /// Returns the processes that a worker left behind when it exited: orphans that have its rank
     /// or its session, and all their descendants. When no worker runs, every orphan is the last
     /// worker's.
-    fn strays_of(&self, index: usize) -> Vec<ProcessRef> {
-        let (State::Ended(leader) | State::Failed(Some(leader))) = self.workers[index].state else {
+    fn leftovers_of(&self, index: usize) -> Vec<ProcessRef> {
+        let (State::Exited(leader) | State::Failed(Some(leader))) = self.workers[index].state
+        else {
             return Vec::new();
         };
-        let (living, rank) = (self.living(), &self.workers[index].rank);
+        let (living, rank) = (self.live_pids(), &self.workers[index].rank);
         let is_leftover = |pid: Pid| {
             !living.contains(&pid)
-                && Stat::of(pid).is_some_and(|stat| !stat.is_dead())
-                && (living.is_empty() || belongs(pid, leader, rank))
+                && Stat::of(pid).is_some_and(|stat| !stat.has_exited())
+                && (living.is_empty() || belongs_to_worker(pid, leader, rank))
         };
         let mut found = family::hold_children(rustix::process::getpid());
         found.retain(|orphan| is_leftover(orphan.pid()));
@@ -352,17 +356,17 @@ impl Shim {
     }
 
     /// Scans again for the leftovers that are being killed.
-    fn sweep_again(&mut self) -> Result<(), AgentGone> {
-        if !self.sweeping.is_empty() && self.living().is_empty() {
+    fn continue_sweeps(&mut self) -> Result<(), AgentGone> {
+        if !self.sweeping.is_empty() && self.live_pids().is_empty() {
             return self.sweep_all();
         }
         for (worker, mut sweep) in std::mem::take(&mut self.sweeping) {
-            let left = self.kill_strays_of(worker);
-            sweep.vain = if left.is_empty() { sweep.vain + 1 } else { 0 };
-            if sweep.vain < VAIN_LOOKS_MAX && clock::now() < sweep.until {
+            let left = self.kill_leftovers_of(worker);
+            sweep.empty_scans = if left.is_empty() { sweep.empty_scans + 1 } else { 0 };
+            if sweep.empty_scans < EMPTY_SCANS_MAX && clock::now() < sweep.deadline {
                 self.sweeping.insert(worker, sweep);
             } else {
-                self.told.remove(&worker);
+                self.reported.remove(&worker);
             }
         }
         Ok(())
@@ -373,10 +377,12 @@ impl Shim {
     fn sweep_all(&mut self) -> Result<(), AgentGone> {
         let left = family::kill_descendants(SWEEP_LIMIT, |_, _| {});
         self.reap()?;
-        if !self.emptied && self.sweeping.values().all(|sweep| sweep.until <= clock::now()) {
-            self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
+        if !self.is_empty_reported
+            && self.sweeping.values().all(|sweep| sweep.deadline <= clock::now())
+        {
+            self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())?;
         }
-        if self.emptied {
+        if self.is_empty_reported {
             self.sweeping.clear();
         }
         Ok(())
@@ -384,10 +390,10 @@ impl Shim {
 
     /// Kills the processes that a worker left behind, until a scan finds none or the maximum of
     /// scans is reached; returns the result of the last scan.
-    fn kill_strays_of(&self, worker: usize) -> Vec<ProcessRef> {
+    fn kill_leftovers_of(&self, worker: usize) -> Vec<ProcessRef> {
         let mut leftovers = Vec::new();
-        for _ in 0..SWEEPS_MAX {
-            leftovers = self.strays_of(worker);
+        for _ in 0..SCANS_MAX {
+            leftovers = self.leftovers_of(worker);
             if leftovers.is_empty() {
                 break;
             }
@@ -398,31 +404,31 @@ impl Shim {
         leftovers
     }
 
-    fn living(&self) -> Vec<Pid> {
+    fn live_pids(&self) -> Vec<Pid> {
         let pid = |worker: &Worker| match worker.state {
-            State::Lives(pid) => Some(pid),
-            State::Failed(_) | State::Ended(_) => None,
+            State::Alive(pid) => Some(pid),
+            State::Failed(_) | State::Exited(_) => None,
         };
         self.workers.iter().filter_map(pid).collect()
     }
 
     /// Kills all descendants until the kernel reports that no child is left.
-    fn kill(&mut self) -> Result<(), AgentGone> {
+    fn kill_all(&mut self) -> Result<(), AgentGone> {
         for worker in &mut self.workers {
-            worker.sent.push(libc::SIGKILL);
+            worker.signals_sent.push(libc::SIGKILL);
         }
         let mut exits = Vec::new();
         let left = family::kill_descendants(KILL_LIMIT, |pid, exit| exits.push((pid, exit)));
         for (pid, exit) in exits {
-            self.ended(pid, exit)?;
+            self.on_child_exit(pid, exit)?;
         }
-        self.empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
+        self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
     }
 }
 
 /// Whether a process was started by the worker with this session leader and this rank.
-fn belongs(pid: Pid, leader: Pid, rank: &str) -> bool {
-    match family::variable_of(pid, env_vars::RANK) {
+fn belongs_to_worker(pid: Pid, leader: Pid, rank: &str) -> bool {
+    match family::env_var_of(pid, env_vars::RANK) {
         Some(value) => value == rank,
         None => Stat::of(pid).is_some_and(|stat| stat.session == leader.as_raw_pid()),
     }
@@ -465,10 +471,10 @@ fn fork_worker(
         envp: CStrings::new(env.into_iter().map(|(name, value)| [name, value].join(&b'=')))?,
         cwd: CString::new(worker.cwd)?,
         stdio: [input, out_write, err_write],
-        kept: inherited_fds,
+        inherited_fds,
         binding: worker
             .bound
-            .map(|share| Binding::new(&share.cpus, share.memory.as_ref().map(policy))),
+            .map(|share| Binding::new(&share.cpus, share.memory.as_ref().map(memory_policy))),
     };
     let pid = exec.spawn(report.as_fd(), tag, rustix::process::getpid())?;
     Ok((pid, agent_ends))

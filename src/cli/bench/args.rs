@@ -11,18 +11,18 @@ use crate::bench::{
     Average, Backend, BytesError, Collective, Iterations, Options, Sizes, SizesError, Stride,
     parse_bytes,
 };
-use crate::cli::line::{BadValue, whole};
+use crate::cli::line::{BadValue, parse_whole};
 use crate::pool::nearest;
 use crate::runtime::{Dtype, ReduceOp, ReduceOrder};
 
 /// Smallest message size without `-b`, in bytes.
-const FIRST_BYTES: u64 = 8;
+const MIN_BYTES_DEFAULT: u64 = 8;
 /// Largest message size without `-e`, in bytes.
-const LAST_BYTES: u64 = 64 << 20;
+const MAX_BYTES_DEFAULT: u64 = 64 << 20;
 /// Message size of `--pairs`, in bytes.
-const PAIR_BYTES: u64 = 8 << 20;
+const PAIR_BYTES_DEFAULT: u64 = 8 << 20;
 /// Largest number of iterations.
-const TIMES_MAX: i64 = 1_000_000;
+const ITERATIONS_MAX: i64 = 1_000_000;
 
 /// Options of a measurement; hosts and slots are launch options.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
@@ -41,19 +41,19 @@ pub(super) struct BenchArgs {
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", value_parser = parse_size)]
     pub(super) min_bytes: Option<u64>,
     /// Largest message size [default: 64M; 8M with --pairs]
-    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_last)]
+    #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", value_parser = parse_max_bytes)]
     pub(super) max_bytes: Option<u64>,
     /// Multiply the size by N at each step [default: 2]
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_factor)]
     pub(super) step_factor: Option<u64>,
     /// Add SIZE bytes at each step instead of multiplying
-    #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step)]
+    #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step_bytes)]
     pub(super) step_bytes: Option<u64>,
     /// Timed iterations per size [default: as many as fit in 0.1 s, 20 to 5000]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_iterations)]
     pub(super) iters: Option<u32>,
     /// Untimed warm-up iterations per size (at least 1 without -n)
-    #[arg(short = 'w', long, value_name = "N", default_value = "5", value_parser = parse_times)]
+    #[arg(short = 'w', long, value_name = "N", default_value = "5", value_parser = parse_count)]
     pub(super) warmup_iters: u32,
     /// Check the results: 0 or 1
     #[arg(short = 'c', long, value_name = "0|1", default_value = "1", value_parser = parse_switch, action = ArgAction::Set)]
@@ -62,14 +62,14 @@ pub(super) struct BenchArgs {
     #[arg(short = 'd', long, value_name = "TYPE", default_value = "float", value_parser = parse_dtypes)]
     pub(super) datatype: Dtypes,
     /// Reduction: sum, prod, min, max, avg, or `all`
-    #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_reduce)]
-    pub(super) op: Reduce,
+    #[arg(short = 'o', long, value_name = "OP", default_value = "sum", value_parser = parse_ops)]
+    pub(super) op: ReduceOps,
     /// Order of a reduction: canonical, with the same bits for every placement of ranks, or any: a ring
     /// of nodes, or the order of NCCL [default: canonical; any with --backend nccl]
     #[arg(long, value_name = "ORDER", value_parser = parse_order)]
     pub(super) order: Option<ReduceOrder>,
     /// Root rank of broadcast, reduce, gather and scatter
-    #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_times)]
+    #[arg(short = 'r', long, value_name = "RANK", default_value = "0", value_parser = parse_count)]
     pub(super) root: u32,
     /// Time to report: 0 that of rank 0, 1 the mean, 2 the minimum, 3 the maximum of all ranks
     #[arg(short = 'a', long, value_name = "0-3", default_value = "1", value_parser = parse_average)]
@@ -91,7 +91,7 @@ pub(super) struct BenchArgs {
     pub(super) compare: Vec<PathBuf>,
     /// Write a chart of bus bandwidth over size, with a curve for each type and reduction, or a heat map
     /// of pairs, to this SVG file
-    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_picture))]
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().try_map(parse_svg_path))]
     pub(super) plot: Option<PathBuf>,
     /// Print algorithm thresholds, TCP streams per peer (REMUDA_STREAMS) and the NCCL version
     #[arg(short = 'v', long)]
@@ -107,7 +107,7 @@ pub(super) struct Dtypes(Vec<Dtype>);
 
 /// Reductions of `--op`: one reduction, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reduce(Vec<ReduceOp>);
+pub(super) struct ReduceOps(Vec<ReduceOp>);
 
 /// Data types by their names in nccl-tests and in remuda.
 const DTYPES: [(&str, Dtype); 14] = [
@@ -137,7 +137,7 @@ const OPS: [(&str, ReduceOp); 5] = [
 
 /// Returns the values of an option or an argument, for completions; of several names of a type the
 /// first.
-pub(in crate::cli) fn words_of(id: &str) -> Vec<&'static str> {
+pub(in crate::cli) fn possible_values(id: &str) -> Vec<&'static str> {
     match id {
         "collective" => Collective::ALL.map(Collective::name).to_vec(),
         "datatype" => names(&DTYPES[..7]).chain(["all"]).collect(),
@@ -159,18 +159,18 @@ impl BenchArgs {
             (Some(bytes), _) => Stride::Bytes(bytes),
             (None, factor) => Stride::Factor(factor.unwrap_or(2)),
         };
-        let last = if self.pairs { PAIR_BYTES } else { LAST_BYTES };
+        let last = if self.pairs { PAIR_BYTES_DEFAULT } else { MAX_BYTES_DEFAULT };
         let (first, last) = match (self.min_bytes, self.max_bytes) {
             (Some(first), Some(last)) => (first, last),
             (Some(first), None) => (first, last.max(first)),
-            (None, Some(last)) => (FIRST_BYTES.min(last), last),
-            (None, None) => (FIRST_BYTES, last),
+            (None, Some(last)) => (MIN_BYTES_DEFAULT.min(last), last),
+            (None, None) => (MIN_BYTES_DEFAULT, last),
         };
         Sizes::new(first, last, stride)
     }
 
     /// Converts the options to those of the workers; the options have been checked.
-    pub(super) fn lower(&self) -> Result<Options, SizesError> {
+    pub(super) fn resolve(&self) -> Result<Options, SizesError> {
         Ok(Options {
             collective: self.collective,
             backend: self.backend,
@@ -178,7 +178,7 @@ impl BenchArgs {
             dtypes: self.datatype.0.clone(),
             reduce: self.op.0.clone(),
             root: self.root as usize,
-            iterations: self.iters.map_or(Iterations::Fitting, Iterations::Exactly),
+            iterations: self.iters.map_or(Iterations::Auto, Iterations::Exactly),
             warmup: self.warmup_iters,
             is_checked: self.check,
             average: self.average,
@@ -187,7 +187,7 @@ impl BenchArgs {
     }
 
     /// Returns the equivalent command line, with which a worker is started.
-    pub(super) fn words(&self) -> Vec<OsString> {
+    pub(super) fn worker_args(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![self.collective.name().into()];
         let mut push = |name: &str, value: Option<OsString>| {
             if let Some(value) = value {
@@ -203,8 +203,8 @@ impl BenchArgs {
         push("iters", self.iters.and_then(|times| text(&times)));
         push("warmup_iters", text(&self.warmup_iters));
         push("check", text(&u8::from(self.check)));
-        push("datatype", text(&word_of(&self.datatype.0, &DTYPES)));
-        push("op", text(&word_of(&self.op.0, &OPS)));
+        push("datatype", text(&name_of_values(&self.datatype.0, &DTYPES)));
+        push("op", text(&name_of_values(&self.op.0, &OPS)));
         push("order", self.order.and_then(|order| text(&order)));
         push("root", text(&self.root));
         push("average", text(&(self.average as u8)));
@@ -222,7 +222,7 @@ impl BenchArgs {
 }
 
 /// Returns the name of one value, or `all`.
-fn word_of<T: PartialEq>(values: &[T], table: &[(&'static str, T)]) -> &'static str {
+fn name_of_values<T: PartialEq>(values: &[T], table: &[(&'static str, T)]) -> &'static str {
     let one = |value: &T| table.iter().find(|(_, known)| known == value).map(|(name, _)| *name);
     match values {
         [value] => one(value).unwrap_or("all"),
@@ -256,7 +256,7 @@ fn unknown(text: &str, names: &[&str]) -> BadValue {
 
 /// Parses a collective: `all-reduce`, `all_reduce` and `allreduce` are the same.
 fn parse_collective(text: &str) -> Result<Collective, BadValue> {
-    let found = Collective::of_name(text);
+    let found = Collective::from_name(text);
     found.ok_or_else(|| unknown(text, &Collective::ALL.map(Collective::name)))
 }
 
@@ -284,13 +284,13 @@ fn parse_size_or_hosts(text: &str, (verb, option): (&str, &str)) -> Result<u64, 
 }
 
 /// Parses the size of `-e`; in `remuda run`, the letter excludes hosts.
-fn parse_last(text: &str) -> Result<u64, BadValue> {
+fn parse_max_bytes(text: &str) -> Result<u64, BadValue> {
     parse_size_or_hosts(text, ("exclude", "exclude"))
 }
 
 /// Parses the size of `-i`, which must be greater than 0; in `remuda run`, the letter includes
 /// hosts.
-fn parse_step(text: &str) -> Result<u64, BadValue> {
+fn parse_step_bytes(text: &str) -> Result<u64, BadValue> {
     match parse_size_or_hosts(text, ("include", "include"))? {
         0 => Err(BadValue::new("it must be greater than 0").help("write a size such as `1M`")),
         bytes => Ok(bytes),
@@ -298,27 +298,27 @@ fn parse_step(text: &str) -> Result<u64, BadValue> {
 }
 
 fn parse_factor(text: &str) -> Result<u64, BadValue> {
-    whole(text, 2..=1 << 20).map(|factor| factor as u64)
+    parse_whole(text, 2..=1 << 20).map(|factor| factor as u64)
 }
 
 fn parse_iterations(text: &str) -> Result<u32, BadValue> {
-    whole(text, 1..=TIMES_MAX).map(|times| times as u32)
+    parse_whole(text, 1..=ITERATIONS_MAX).map(|times| times as u32)
 }
 
-fn parse_times(text: &str) -> Result<u32, BadValue> {
-    whole(text, 0..=TIMES_MAX).map(|times| times as u32)
+fn parse_count(text: &str) -> Result<u32, BadValue> {
+    parse_whole(text, 0..=ITERATIONS_MAX).map(|times| times as u32)
 }
 
 fn parse_switch(text: &str) -> Result<bool, BadValue> {
-    whole(text, 0..=1).map(|switch| switch == 1)
+    parse_whole(text, 0..=1).map(|switch| switch == 1)
 }
 
 fn parse_dtypes(text: &str) -> Result<Dtypes, BadValue> {
     values_of(text, &DTYPES).map(Dtypes)
 }
 
-fn parse_reduce(text: &str) -> Result<Reduce, BadValue> {
-    values_of(text, &OPS).map(Reduce)
+fn parse_ops(text: &str) -> Result<ReduceOps, BadValue> {
+    values_of(text, &OPS).map(ReduceOps)
 }
 
 fn parse_order(text: &str) -> Result<ReduceOrder, BadValue> {
@@ -328,11 +328,11 @@ fn parse_order(text: &str) -> Result<ReduceOrder, BadValue> {
 
 fn parse_average(text: &str) -> Result<Average, BadValue> {
     const AVERAGES: [Average; 4] = [Average::Rank0, Average::Mean, Average::Min, Average::Max];
-    whole(text, 0..=3).map(|at| AVERAGES[at as usize])
+    parse_whole(text, 0..=3).map(|at| AVERAGES[at as usize])
 }
 
 /// Parses the name of an SVG file; extensions of other picture formats are refused.
-fn parse_picture(file: OsString) -> Result<PathBuf, BadValue> {
+fn parse_svg_path(file: OsString) -> Result<PathBuf, BadValue> {
     const OTHERS: [&str; 8] = ["png", "jpg", "jpeg", "gif", "webp", "pdf", "ps", "eps"];
     let file = PathBuf::from(file);
     let ending = file.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
@@ -364,7 +364,7 @@ mod tests {
     #[track_caller]
     fn check_words(line: &str) {
         let args = parse(line).expect("the line is fine");
-        let again = WorkerLine::try_parse_from(args.words()).expect("words are a line again");
+        let again = WorkerLine::try_parse_from(args.worker_args()).expect("words are a line again");
         assert_eq!(again.bench(), args);
     }
 

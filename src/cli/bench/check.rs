@@ -5,18 +5,18 @@ use std::io::Read;
 use std::path::Path;
 
 use super::args::BenchArgs;
-use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NO_GPU, TOO_LARGE};
+use super::codes::{CANNOT_WRITE, NO_GPU, RESULTS_UNREADABLE, TOO_LARGE};
 use crate::base::{Diagnostic, Status};
-use crate::bench::{Backend, Collective, Earlier, Options, SizesError, read_results};
+use crate::bench::{Backend, Collective, EarlierResults, Options, SizesError, parse_results};
 use crate::cli::check::cannot_combine;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
-use crate::cli::line::{ArgvSpan as Words, Typed, codes};
+use crate::cli::line::{ArgvSpan as Words, CommandLine, codes};
 use crate::cli::lower::{self, ResolvedCluster};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
 use crate::os::input_file::{InputReader, open};
-use crate::report::summary::{count, reason, show_bytes};
+use crate::report::summary::{show_bytes, show_count, show_io_error};
 use crate::runtime::Dtype;
 
 /// Maximum size of a file of earlier results, in bytes.
@@ -25,21 +25,22 @@ const RESULTS_BYTES_MAX: u64 = 64 << 20;
 /// Checks the options against each other and against the place where the job runs.
 pub(super) fn run(
     args: &BenchArgs,
-    typed: &Typed,
+    typed: &CommandLine,
     cluster: &ResolvedCluster,
 ) -> Result<(), CliError> {
-    let value = |flag: &str| typed.place_of(flag).unwrap_or_else(|| typed.end());
+    let value = |flag: &str| typed.value_span(flag).unwrap_or_else(|| typed.end_span());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
         let why = "both set the next size";
         return Err(cannot_combine(typed, "stepfactor", "stepbytes", why).into());
     }
-    let options = args.lower().map_err(|error| bad_sizes(error, typed))?;
+    let options = args.resolve().map_err(|error| bad_sizes(error, typed))?;
     if args.pairs && args.collective != Collective::SendRecv {
-        let refused = typed.refuse(&[typed.name_of("pairs").unwrap_or(typed.end())], |spans| {
-            let message = format!("pairs are not measured with `{}`", args.collective);
-            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-                .help("type `remuda bench send-recv --pairs`")
-        });
+        let refused =
+            typed.refuse(&[typed.name_span("pairs").unwrap_or(typed.end_span())], |spans| {
+                let message = format!("pairs are not measured with `{}`", args.collective);
+                Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                    .help("type `remuda bench send-recv --pairs`")
+            });
         return Err(refused.into());
     }
     if args.pairs && args.backend != Backend::Host {
@@ -56,7 +57,7 @@ pub(super) fn run(
     let workers = cluster.workers();
     if workers < 2 {
         for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
-            let Some(place) = typed.name_of(flag).filter(|_| given) else { continue };
+            let Some(place) = typed.name_span(flag).filter(|_| given) else { continue };
             let refused = typed.refuse(&[place], |spans| {
                 let message = format!("`--{flag}` needs at least two ranks");
                 Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
@@ -90,7 +91,7 @@ pub(super) fn run(
         read_earlier(file, args.collective, workers).map_err(|(status, why)| {
             let message = format!("cannot use `{}`: {why}", file.display());
             let refused = typed.refuse(&[value("compare")], |spans| {
-                Diagnostic::error(EARLIER_UNREADABLE, spans[0], message).help(
+                Diagnostic::error(RESULTS_UNREADABLE, spans[0], message).help(
                     "use the standard output of `remuda bench --json`, or a table of nccl-tests \
                          or the OSU micro-benchmarks",
                 )
@@ -109,15 +110,15 @@ pub(super) fn run(
     })
 }
 
-fn bad_sizes(error: SizesError, typed: &Typed) -> CliError {
+fn bad_sizes(error: SizesError, typed: &CommandLine) -> CliError {
     let (flags, help): (&[_], _) = match error {
         SizesError::Empty => {
             (&["maxbytes", "minbytes"], "the size of `-b` must not be greater than that of `-e`")
         }
         SizesError::TooMany { .. } => (&["stepbytes"], "use a larger step, or `-f 2`"),
     };
-    let given = flags.iter().find_map(|flag| typed.place_of(flag));
-    let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end())], |spans| {
+    let given = flags.iter().find_map(|flag| typed.value_span(flag));
+    let refused = typed.refuse(&[given.unwrap_or_else(|| typed.end_span())], |spans| {
         Diagnostic::error(codes::BAD_VALUE, spans[0], error.to_string()).help(help)
     });
     refused.into()
@@ -129,18 +130,18 @@ pub(super) fn read_earlier(
     file: &Path,
     collective: Collective,
     world: usize,
-) -> Result<Earlier, (Status, String)> {
+) -> Result<EarlierResults, (Status, String)> {
     let mut bytes = Vec::new();
     let read = open(file).and_then(InputReader::new);
     read.and_then(|file| file.take(RESULTS_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| (Status::NoInput, reason(&error)))?;
+        .map_err(|error| (Status::NoInput, show_io_error(&error)))?;
     if RESULTS_BYTES_MAX < bytes.len() as u64 {
         let limit = RESULTS_BYTES_MAX >> 20;
         return Err((Status::BadInput, format!("it is larger than {limit} MiB")));
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| (Status::BadInput, "it is not a text file".to_owned()))?;
-    read_results(&text, file.display().to_string(), collective, world)
+    parse_results(&text, file.display().to_string(), collective, world)
         .map_err(|error| (Status::BadInput, error.to_string()))
 }
 
@@ -150,7 +151,7 @@ fn check_memory(
     workers: usize,
     available: Option<u64>,
     place: Words,
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<(), CliError> {
     let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
     let needed = |dtype: &Dtype| {
@@ -162,7 +163,7 @@ fn check_memory(
         return Ok(());
     }
     let refused = typed.refuse(&[place], |spans| {
-        let (workers, total) = (count(workers, "worker"), show_bytes(total));
+        let (workers, total) = (show_count(workers, "worker"), show_bytes(total));
         let available = show_bytes(available);
         let message =
             format!("{workers} would need about {total} of memory, {available} are available");

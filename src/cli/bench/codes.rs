@@ -1,21 +1,21 @@
 //! The codes of errors of `remuda bench` (`B…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// Sizes that need more memory than there is.
 pub(super) const TOO_LARGE: &str = "B001";
 /// Earlier results that cannot be read.
-pub(super) const EARLIER_UNREADABLE: &str = "B002";
+pub(super) const RESULTS_UNREADABLE: &str = "B002";
 /// A plot that cannot be written.
 pub(super) const CANNOT_WRITE: &str = "B003";
 /// Results that are wrong, or below the threshold.
-pub(super) const NOT_GOOD_ENOUGH: &str = "B004";
+pub(super) const BELOW_THRESHOLD: &str = "B004";
 /// A backend for GPUs on a machine without one.
 pub(super) const NO_GPU: &str = "B005";
 
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         TOO_LARGE,
         "the largest size needs more memory than there is",
         "Every worker allocates a send buffer and, if the operation does not work in place, a \
@@ -23,8 +23,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          the sum with the free memory before the measurement starts. Use a smaller `--maxbytes`, \
          or start fewer workers (`--num_gpus`).",
     ),
-    story(
-        EARLIER_UNREADABLE,
+    explanation(
+        RESULTS_UNREADABLE,
         "earlier results cannot be read",
         "`--compare` takes the standard output of `remuda bench … --json`. Keep the output of a \
          reference run:\n\n    remuda bench all-reduce -H hosts --json > baseline.json\n\n`--compare` \
@@ -36,7 +36,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          file does not contain it, remuda computes the bus bandwidth for the current number of \
          ranks.",
     ),
-    story(
+    explanation(
         CANNOT_WRITE,
         "the plot cannot be written",
         "Rank 0 writes the file of `--plot`. Its node checks the file before the measurement \
@@ -45,8 +45,8 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          which every browser can show. Name a file in a directory that exists and that you can \
          write.",
     ),
-    story(
-        NOT_GOOD_ENOUGH,
+    explanation(
+        BELOW_THRESHOLD,
         "the measurement is below the threshold or wrong",
         "Wrong results always fail: the cause is memory, a network adapter, a driver, or a bug \
          in remuda. With `--threshold GB/s` the bus bandwidth of the best size must reach the \
@@ -54,7 +54,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          1, so that a job starts on usable nodes only:\n\n    remuda bench all-reduce -H hosts \
          --threshold 10 && remuda run -H hosts train.py",
     ),
-    story(
+    explanation(
         NO_GPU,
         "there is no GPU to measure",
         "The backends `nccl` and `staged` measure transfers between GPUs. remuda looks for the \

@@ -11,17 +11,17 @@ use clap::builder::Resettable;
 use clap::{Command, CommandFactory, Parser};
 
 use self::args::BenchArgs;
-use super::args::{PlaceArgs, WatchArgs, WorkerArgs};
+use super::args::{ClusterArgs, WatchArgs, WorkerArgs};
 use super::bundled;
 use super::error::CliError;
-use super::lower::{self, Speaker};
-use super::run::{self, Started};
+use super::lower::{self, PrintedRanks};
+use super::run::{self, WorkerProgram};
 use crate::base::Status;
 use crate::bench::Backend;
 use crate::launch::CauseRule;
 use crate::report::{RunClass, Terminal};
 
-pub(super) use self::args::words_of;
+pub(super) use self::args::possible_values;
 pub(super) use self::codes::EXPLANATIONS;
 pub(super) use self::worker::worker_main;
 
@@ -36,19 +36,19 @@ pub(super) const WORKER_COMMAND: &str = "bench-worker";
     bin_name = "remuda bench",
     version,
     args_override_self = true,
-    after_help = HELP_END
+    after_help = HELP_FOOTER
 )]
-struct BenchFace {
+struct BenchCli {
     #[command(flatten)]
     bench: BenchArgs,
     #[command(flatten)]
-    place: PlaceArgs,
+    cluster: ClusterArgs,
     #[command(flatten)]
     watch: WatchArgs,
 }
 
 /// Text after the list of options in the help.
-const HELP_END: &str = "\
+const HELP_FOOTER: &str = "\
 Rank 0 prints the table, reads `--compare` and writes `--plot`, on its node. The default backend is that
 of the bundled runtime: shared memory inside a node, TCP between nodes, and sums in the canonical
 order. With `--backend nccl` data is in GPU memory, and NCCL sums it in an order of its own unless
@@ -64,7 +64,7 @@ Exit status: 0; 1 if numbers are wrong or `--threshold` is not reached; else as 
 /// applies to the results.
 pub(super) fn definition() -> Command {
     const NCCL_TESTS: [&str; 3] = ["include", "exclude", "num_gpus"];
-    BenchFace::command().mut_args(|arg| match arg.get_id().as_str() {
+    BenchCli::command().mut_args(|arg| match arg.get_id().as_str() {
         id if NCCL_TESTS.contains(&id) => arg.short(Resettable::Reset),
         "json" => arg.help("Print the results as JSON; with --dry-run, the plan of the job"),
         _ => arg,
@@ -76,24 +76,24 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if bundled::is_worker() {
         return worker_main(words);
     }
-    let (mut cli, typed) = super::parse_as::<BenchFace>(definition(), words)?;
+    let (mut cli, typed) = super::parse_with_definition::<BenchCli>(definition(), words)?;
     if !cli.watch.dry_run {
         cli.bench.json = std::mem::take(&mut cli.watch.json);
     }
-    super::check::place(&cli.place, &typed)?;
-    super::check::connected(&cli.place, &typed)?;
+    super::check::cluster(&cli.cluster, &typed)?;
+    super::check::connected(&cli.cluster, &typed)?;
     super::check::watch(&cli.watch, &typed)?;
-    let terminal = Terminal::look();
+    let terminal = Terminal::detect();
     if cli.bench.backend == Backend::Host {
         let note = "`--backend nccl` measures GPUs";
-        bundled::take_cpu_slots(&mut cli.place, note, terminal);
+        bundled::use_cpu_slots(&mut cli.cluster, note, terminal);
     }
-    let cluster = lower::place(&cli.place, &typed, terminal)?;
+    let cluster = lower::resolve_cluster(&cli.cluster, &typed, terminal)?;
     super::check::stdin(&cli.watch, cluster.workers(), &typed)?;
     check::run(&cli.bench, &typed, &cluster)?;
-    let program = bundled::own_program(&cluster.transport)?;
-    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.words()).collect();
-    let worker_program = Started::new(program, words, Speaker::Rank0(CauseRule::Rank0));
-    let worker_program = Started { class: RunClass::Tool, ..worker_program };
+    let program = bundled::this_executable(&cluster.transport)?;
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.worker_args()).collect();
+    let worker_program = WorkerProgram::new(program, words, PrintedRanks::Rank0(CauseRule::Rank0));
+    let worker_program = WorkerProgram { class: RunClass::Tool, ..worker_program };
     run::start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
 }

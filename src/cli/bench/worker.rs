@@ -8,19 +8,19 @@ use clap::Parser;
 
 use super::args::BenchArgs;
 use super::check::read_earlier;
-use super::codes::{CANNOT_WRITE, EARLIER_UNREADABLE, NOT_GOOD_ENOUGH};
+use super::codes::{BELOW_THRESHOLD, CANNOT_WRITE, RESULTS_UNREADABLE};
 use crate::base::{Status, clock};
 use crate::bench::{
-    Backend, BenchNode, Document, Earlier, Head, OpenBackend, Options, Row, Shortfall, VERSION,
-    check_rows, check_wrong, gather_hosts, measure, measure_pairs, show_foot, show_heat,
-    show_pairs, show_results, show_row,
+    Backend, BenchNode, Document, EarlierResults, Head, OpenBackend, Options, Row, Shortfall,
+    VERSION, check_threshold, check_wrong, gather_hosts, measure, measure_pairs, show_foot,
+    show_heat_map, show_pairs, show_results, show_row,
 };
 use crate::cli::bundled::join_group;
 use crate::cli::error::CliError;
 use crate::cli::files::check_file;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::os::calendar::utc;
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
 use crate::report::{print, print_error};
 use crate::runtime::{Error, Group, InitOptions, Note, ReduceOrder};
 
@@ -46,7 +46,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     let line = WorkerLine::try_parse_from(words)
         .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let args = line.bench();
-    let options = args.lower().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
+    let options = args.resolve().map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
     let group = join_group(&InitOptions {
         order: args.order.unwrap_or_default(),
         ..InitOptions::default()
@@ -67,11 +67,11 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
     if args.json {
         print(&document.show()).map_err(CliError::output)?;
     }
-    let chart_status = keep(chart, args.plot.as_deref());
-    match judge(&document, args.threshold) {
+    let chart_status = write_chart(chart, args.plot.as_deref());
+    match check_results(&document, args.threshold) {
         Ok(()) => Ok(chart_status),
         Err(shortfall) => {
-            print_error(&format!("error[{NOT_GOOD_ENOUGH}]: {shortfall}\n"));
+            print_error(&format!("error[{BELOW_THRESHOLD}]: {shortfall}\n"));
             Ok(Status::Findings)
         }
     }
@@ -88,7 +88,7 @@ fn status_of(error: &Error) -> Status {
 
 /// Prepares rank 0 before anything is measured: reads the earlier results, and checks that the
 /// chart can be written.
-fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<Earlier>, CliError> {
+fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<EarlierResults>, CliError> {
     if let Some(file) = &args.plot {
         check_file(file).map_err(|why| {
             let message = format!("cannot write `{}`: {why}", file.display());
@@ -98,7 +98,7 @@ fn prepare(args: &BenchArgs, world: usize) -> Result<Vec<Earlier>, CliError> {
     let read = |file: &PathBuf| {
         read_earlier(file, args.collective, world).map_err(|(status, why)| {
             let file = file.display();
-            CliError::new(status, EARLIER_UNREADABLE, format!("cannot use `{file}`: {why}"))
+            CliError::new(status, RESULTS_UNREADABLE, format!("cannot use `{file}`: {why}"))
         })
     };
     args.compare.iter().map(read).collect()
@@ -109,7 +109,7 @@ fn measure_all(
     group: &Group,
     args: &BenchArgs,
     options: &Options,
-    earlier: &[Earlier],
+    earlier: &[EarlierResults],
 ) -> Result<(Document, Option<String>), Error> {
     let prints = group.rank() == 0 && !args.json;
     let draws_chart = group.rank() == 0 && args.plot.is_some();
@@ -123,13 +123,13 @@ fn measure_all(
     let hosts = gather_hosts(group)?;
     group.note(&Note::Ready);
     let order = args.order.unwrap_or(options.backend.default_order());
-    let mut document = begin(options, order, hosts, earlier);
+    let mut document = new_document(options, order, hosts, earlier);
     if args.pairs {
         let pairs = measure_pairs(group, options)?;
         say(&show_pairs(&pairs));
         document.pairs = pairs.rows();
         let chart =
-            draws_chart.then(|| show_heat("send-recv: GB/s each way between pairs", &pairs));
+            draws_chart.then(|| show_heat_map("send-recv: GB/s each way between pairs", &pairs));
         return Ok((document, chart));
     }
     // NCCL has its own thresholds.
@@ -140,7 +140,7 @@ fn measure_all(
     let (hosts, library, earlier_first) = (&document.hosts, library.as_deref(), earlier.first());
     let head = Head { options, order, hosts, library, thresholds, earlier: earlier_first };
     say(&head.show());
-    let beside = head.beside();
+    let beside = head.comparable_earlier();
     let collective = options.collective;
     document.rows =
         measure(&opened, options, &mut |row: &Row| say(&show_row(row, collective, beside)))?;
@@ -150,11 +150,11 @@ fn measure_all(
 }
 
 /// Builds a document with everything that is known before the first size.
-fn begin(
+fn new_document(
     options: &Options,
     order: ReduceOrder,
     hosts: Vec<BenchNode>,
-    earlier: &[Earlier],
+    earlier: &[EarlierResults],
 ) -> Document {
     Document {
         version: VERSION,
@@ -169,20 +169,20 @@ fn begin(
         hosts,
         rows: Vec::new(),
         pairs: Vec::new(),
-        compared: earlier.iter().map(Earlier::compared).collect(),
+        compared: earlier.iter().map(EarlierResults::compared).collect(),
     }
 }
 
 /// Writes the chart. The results have been printed before.
-fn keep(chart: Option<String>, file: Option<&Path>) -> Status {
+fn write_chart(chart: Option<String>, file: Option<&Path>) -> Status {
     let (Some(chart), Some(file)) = (chart, file) else { return Status::Success };
     let Err(error) = fs::write(file, chart) else { return Status::Success };
-    let (file, why) = (file.display(), reason(&error));
+    let (file, why) = (file.display(), show_io_error(&error));
     print_error(&format!("error[{CANNOT_WRITE}]: cannot write `{file}`: {why}\n"));
     Status::CantCreate
 }
 
-fn judge(document: &Document, threshold: Option<f64>) -> Result<(), Shortfall> {
+fn check_results(document: &Document, threshold: Option<f64>) -> Result<(), Shortfall> {
     check_wrong(&document.rows)?;
-    check_rows(&document.rows, &document.pairs, threshold)
+    check_threshold(&document.rows, &document.pairs, threshold)
 }

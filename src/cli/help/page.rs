@@ -6,7 +6,7 @@ use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
 use super::layout::{paragraphs, shell_line};
-use super::topics::{self, BRIEFS, TOPICS, Topic};
+use super::topics::{self, SHORT_HELP, TOPICS, Topic};
 use crate::base::env_vars;
 
 /// Width of a page that is not printed on a terminal, in columns, unless COLUMNS is set.
@@ -53,7 +53,7 @@ pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> S
     // If the page is narrow, descriptions do not fit beside the names of options.
     let page = page.next_line_help(width < NARROW);
     let mut page = match length {
-        Length::Short => page.mut_args(|arg| most_used(arg, topic)),
+        Length::Short => page.mut_args(|arg| keep_most_used(arg, topic)),
         Length::Long => {
             let about = command.get_long_about().or(command.get_about()).cloned();
             let help = "Print this page; `-h` prints the most used options only";
@@ -74,14 +74,14 @@ fn topic(command: &Command) -> Option<&'static Topic> {
 
 /// Hides an option that is not among the most used ones, and sorts the others in the order of the
 /// list.
-fn most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
+fn keep_most_used(arg: Arg, topic: Option<&Topic>) -> Arg {
     let Some(Topic { options, command, .. }) = topic else { return arg };
     let id = arg.get_id().as_str();
     let Some(order) = options.iter().position(|shown| *shown == id) else {
         return arg.hide(true);
     };
     let is_pod = command.starts_with("k8s") || *command == "pod" && id == "num_gpus";
-    let brief = BRIEFS.iter().find(|(name, _)| !is_pod && *name == id).map(|(_, brief)| *brief);
+    let brief = SHORT_HELP.iter().find(|(name, _)| !is_pod && *name == id).map(|(_, brief)| *brief);
     let arg = arg.help_heading(None::<&'static str>).display_order(order);
     match brief {
         Some(brief) => arg.help(brief).hide_default_value(true).hide_possible_values(true),
@@ -144,11 +144,11 @@ mod tests {
     use super::*;
     use crate::cli::definitions;
     use crate::cli::help::fit;
-    use crate::cli::line::{Parsed, RefusedLine, Typed};
+    use crate::cli::line::{CommandLine, Parsed, RefusedLine};
 
     /// Returns every command that has a page, with its arguments.
     fn commands() -> Vec<Command> {
-        let mut whole = definitions::whole();
+        let mut whole = definitions::full_definition();
         whole.build();
         let mut found = Vec::new();
         for command in whole.get_subcommands() {
@@ -185,7 +185,7 @@ mod tests {
     fn front_page_lists_every_command() {
         let names: Vec<_> =
             topics::COMMANDS.iter().flat_map(|(name, _)| name.split(", ")).collect();
-        let whole = definitions::whole();
+        let whole = definitions::full_definition();
         let defined: Vec<_> = whole.get_subcommands().map(Command::get_name).collect();
         assert_eq!(names, defined);
     }
@@ -226,7 +226,7 @@ mod tests {
     /// Parses an example in the same way as its command, without running it.
     fn read(words: Vec<OsString>) -> Result<(), RefusedLine> {
         let (command, rest) = (words[1].to_string_lossy().into_owned(), words[2..].to_vec());
-        let mut whole = definitions::whole();
+        let mut whole = definitions::full_definition();
         whole.build();
         let found = match &*command {
             "run" => {
@@ -239,7 +239,7 @@ mod tests {
             _ => whole.try_get_matches_from(words.clone()),
         };
         found.map(drop).map_err(|error| {
-            Typed::new(&error.to_string(), words)
+            CommandLine::new(&error.to_string(), words)
                 .refuse(&[], |_| crate::base::Diagnostic::whole("", error.to_string()))
         })
     }

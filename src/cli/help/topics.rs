@@ -47,7 +47,7 @@ pub(super) const FRONT: Topic = Topic {
 };
 
 /// Short descriptions of options of jobs, for `-h`.
-pub(super) const BRIEFS: [(&str, &str); 19] = [
+pub(super) const SHORT_HELP: [(&str, &str); 19] = [
     ("hostfile", "Hostfile, or a list of hosts: `n1:8,n2:8`, `n[01-04]:8`"),
     ("num_gpus", "Workers on each host: its first N slots"),
     ("include", "Hosts and slots to use: `n1@n2:0,2`"),

@@ -8,7 +8,7 @@ use super::values::{ReadArgs, SelectArgs};
 use super::{CommandOutput, LoadError, count, load, write};
 use crate::base::{Diagnostic, Findings, Severity, Status};
 use crate::pool::{
-    self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, mend, select,
+    self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, fix, select,
 };
 use crate::report::diagnostic::{Paint, show_findings};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
@@ -71,7 +71,7 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
                 out.refuse(&error, paint);
                 continue;
             }
-            Err(error) => unread(&error),
+            Err(error) => unreadable_file(&error),
         };
         out.worsen(checked.status);
         if args.format == Format::Human {
@@ -94,11 +94,11 @@ pub(super) fn run(args: &CheckArgs, paint: Paint) -> CommandOutput {
 fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
     let options = args.read.options();
     let mut reading = load::read(file, &args.read)?;
-    let mut note = fixable(file, &reading, "makes");
+    let mut note = count_fixes(file, &reading, "makes");
     if args.fix {
-        (reading, note) = fix(file, reading, options)?;
+        (reading, note) = fix_file(file, reading, options)?;
     }
-    examine(&mut reading, &args.allow);
+    add_lints(&mut reading, &args.allow);
     if reading.findings.source.name == load::LIST_NAME {
         reading.findings.diagnostics.retain(|found| found.code != codes::DIALECT);
     }
@@ -115,7 +115,7 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
 
 /// Adds findings about content that is valid but probably not intended, and removes the warnings
 /// and notes of `--allow`.
-fn examine(reading: &mut Reading, allow: &[String]) {
+fn add_lints(reading: &mut Reading, allow: &[String]) {
     let lints = pool::lint(reading);
     let mut diagnostics = std::mem::take(&mut reading.findings.diagnostics);
     diagnostics.extend(lints);
@@ -168,7 +168,7 @@ fn selected_world(
 }
 
 /// Text with the number of changes that `--fix` makes or would make.
-fn fixable(file: &Path, reading: &Reading, makes: &str) -> String {
+fn count_fixes(file: &Path, reading: &Reading, makes: &str) -> String {
     match certain_changes(&reading.findings).len() {
         0 => String::new(),
         changes => {
@@ -179,16 +179,16 @@ fn fixable(file: &Path, reading: &Reading, makes: &str) -> String {
 }
 
 /// Writes the changes that are certain, and reads the file again.
-fn fix(
+fn fix_file(
     file: &Path,
     reading: Reading,
     options: ReadOptions,
 ) -> Result<(Reading, String), LoadError> {
     if file.as_os_str() == "-" {
-        let note = fixable(file, &reading, "would make in a file");
+        let note = count_fixes(file, &reading, "would make in a file");
         return Ok((reading, note));
     }
-    let fixed = mend(reading, options);
+    let fixed = fix(reading, options);
     if fixed.changes == 0 {
         return Ok((fixed.reading, String::new()));
     }
@@ -215,7 +215,7 @@ fn screen(checked: &Checked, paint: Paint) -> String {
     }
 }
 
-fn unread(error: &LoadError) -> Checked {
+fn unreadable_file(error: &LoadError) -> Checked {
     Checked {
         reading: None,
         findings: vec![error.as_findings()],

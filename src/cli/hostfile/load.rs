@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::values::ReadArgs;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
-use crate::cli::check::host_with_slots;
-use crate::os::input_file::{InputReader, is_pipe, open, other_kind};
+use crate::cli::check::as_host_list;
+use crate::os::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
 use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
 use crate::report::diagnostic::{Paint, show_findings};
@@ -27,7 +27,7 @@ pub enum Trust {
     /// Files that not every user can write.
     Owner,
     /// All files (`--allow_insecure_files`).
-    Anyone,
+    All,
 }
 
 /// Error while a hostfile is loaded.
@@ -38,7 +38,7 @@ pub enum LoadError {
     Missing(PathBuf),
     /// The file does not exist, and the command starts no job.
     #[error("hostfile `{}` does not exist", .0.display())]
-    NothingToRead(PathBuf),
+    MissingInput(PathBuf),
     /// The path is a directory, a pipe or a device.
     #[error("hostfile `{}` is not a regular file: it is {kind}", .path.display())]
     NotAFile {
@@ -79,7 +79,7 @@ impl LoadError {
     pub fn status(&self) -> Status {
         match self {
             Self::Missing(_)
-            | Self::NothingToRead(_)
+            | Self::MissingInput(_)
             | Self::NotAFile { .. }
             | Self::Unreadable { .. } => Status::NoInput,
             Self::WritableByAll(_) => Status::Permission,
@@ -93,7 +93,7 @@ impl LoadError {
         match self {
             Self::WritableByAll(_) | Self::TooLarge(_) | Self::Malformed(_) => Status::Findings,
             Self::Missing(_)
-            | Self::NothingToRead(_)
+            | Self::MissingInput(_)
             | Self::NotAFile { .. }
             | Self::Unreadable { .. }
             | Self::NotWritten { .. } => Status::Usage,
@@ -109,15 +109,15 @@ impl LoadError {
     }
 
     pub(super) fn as_findings(&self) -> Findings {
-        if let Self::Missing(path) | Self::NothingToRead(path) = self
-            && let Some(list) = path.to_str().and_then(host_with_slots)
+        if let Self::Missing(path) | Self::MissingInput(path) = self
+            && let Some(list) = path.to_str().and_then(as_host_list)
         {
             return missing(self, path, &format!("did you mean `{list}`?"));
         }
         let (code, path, help) = match self {
             Self::Malformed(findings) => return findings.clone(),
             // A path that looks like names of hosts may be a list of hosts.
-            Self::Missing(path) if are_host_names(&path.to_string_lossy()) => (
+            Self::Missing(path) if all_host_names(&path.to_string_lossy()) => (
                 codes::FILE_MISSING,
                 path,
                 "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this \
@@ -128,7 +128,7 @@ impl LoadError {
                 path,
                 "correct the path, or leave -H out to run on this machine",
             ),
-            Self::NothingToRead(path) => {
+            Self::MissingInput(path) => {
                 (codes::FILE_MISSING, path, "correct the path; `-` is standard input")
             }
             // Users of DeepSpeed give this path if there is no hostfile.
@@ -291,7 +291,7 @@ pub(super) fn read_as(
         Ok(read_typed(text, LIST_NAME, options))
     } else {
         read_file(path, trust, options).map_err(|error| match error {
-            LoadError::Missing(path) => LoadError::NothingToRead(path),
+            LoadError::Missing(path) => LoadError::MissingInput(path),
             other => other,
         })
     }
@@ -304,7 +304,7 @@ fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading,
     })?;
     let found = file.metadata().map_err(|error| unreadable(path, error))?;
     // A shell replaces `<(command)` with the path of a pipe.
-    if let Some(kind) = other_kind(&found).filter(|_| !is_pipe(&found)) {
+    if let Some(kind) = irregular_kind(&found).filter(|_| !is_pipe(&found)) {
         return Err(LoadError::NotAFile { path: path.to_owned(), kind });
     }
     if trust == Trust::Owner && found.mode() & 0o002 != 0 {
@@ -352,7 +352,7 @@ fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Read
     Ok(pool::read_any(&name, &bytes, options))
 }
 
-fn are_host_names(list: &str) -> bool {
+fn all_host_names(list: &str) -> bool {
     list.split(',').all(|name| HostName::parse(name).is_ok())
 }
 

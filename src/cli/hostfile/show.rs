@@ -41,7 +41,7 @@ struct Member {
 }
 
 /// Reason why a set could not be evaluated.
-enum NoSet {
+enum SetError {
     Load(LoadError),
     Text(Findings),
 }
@@ -49,10 +49,10 @@ enum NoSet {
 pub(super) fn run(args: &ShowArgs, paint: Paint) -> CommandOutput {
     let mut out = CommandOutput::new();
     let mut notes = String::new();
-    let found = members(args, &mut notes);
+    let found = evaluate(args, &mut notes);
     match &found {
-        Err(NoSet::Load(error)) => out.refuse(error, paint),
-        Err(NoSet::Text(findings)) => {
+        Err(SetError::Load(error)) => out.refuse(error, paint),
+        Err(SetError::Text(findings)) => {
             out.stderr = show_findings(findings, paint);
             out.status = Status::Usage;
         }
@@ -88,7 +88,7 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
     }
     let known = pool(members);
     if known.is_none() && args.select.selector().is_some() && !members.is_empty() {
-        out.stderr = show_findings(&no_slots(), paint);
+        out.stderr = show_findings(&slots_unknown(), paint);
         out.status = Status::Usage;
         return;
     }
@@ -119,7 +119,7 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
     };
 }
 
-fn no_slots() -> Findings {
+fn slots_unknown() -> Findings {
     let message = "--include, --exclude, --num_nodes and --num_gpus need slots";
     let problem = Diagnostic::whole(codes::MISSING_SLOTS, message)
         .help("the list has no slots: add `--slots 8`, or leave the option out");
@@ -133,10 +133,10 @@ fn pool(members: &[Member]) -> Option<Pool> {
     let users = members.iter();
     let users = users.filter_map(|member| Some((member.name.clone(), member.user.clone()?)));
     let pool = hosts.filter(|hosts| !hosts.is_empty()).map(Pool::of)?;
-    Some(pool.reached_as(users.collect()))
+    Some(pool.with_users(users.collect()))
 }
 
-fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
+fn evaluate(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, SetError> {
     // A file may have any name, even one with operators.
     if let [file] = &args.set[..]
         && (file == "-" || Path::new(file).exists())
@@ -144,9 +144,9 @@ fn members(args: &ShowArgs, notes: &mut String) -> Result<Vec<Member>, NoSet> {
         return from_file(Path::new(file), args);
     }
     let text = args.set.join(" ");
-    let expression = Expression::read(&text).map_err(|span| no_operand(&text, span))?;
-    if let Some(span) = minus(&expression, &text) {
-        return Err(no_minus(&text, span));
+    let expression = Expression::read(&text).map_err(|span| operand_missing(&text, span))?;
+    if let Some(span) = find_minus(&expression, &text) {
+        return Err(minus_is_no_operator(&text, span));
     }
     let mut known: HashMap<HostName, SlotCount> = HashMap::new();
     let mut set: Vec<Member> = Vec::new();
@@ -190,14 +190,14 @@ fn operand_members(
     is_alone: bool,
     text: &str,
     args: &ShowArgs,
-) -> Result<Vec<Member>, NoSet> {
+) -> Result<Vec<Member>, SetError> {
     let path = Path::new(operand.text);
     // An operand such as `n1:2` is a host with its slots.
     if load::is_counted(operand.text) && load::as_list(path).is_some() {
         return from_file(path, args);
     }
     if is_alone && !path.exists() && HostName::parse(operand.text).is_ok() {
-        return Err(lone_name(operand, text));
+        return Err(name_is_no_set(operand, text));
     }
     let is_list = is_pattern(operand.text) || !is_alone && !operand.text.contains('/');
     if operand.text == "-" || path.exists() || !is_list {
@@ -205,17 +205,17 @@ fn operand_members(
     }
     let patterns = read_list(operand.text, operand.span.start).map_err(|problems| {
         let diagnostics = problems.iter().map(RangeProblem::diagnostic).collect();
-        NoSet::Text(Findings { source: source(text), diagnostics })
+        SetError::Text(Findings { source: source(text), diagnostics })
     })?;
     let names = patterns.iter().flat_map(|(pattern, _)| pattern.hosts());
     Ok(names.map(|name| Member { name, user: None, slots: None }).collect())
 }
 
-fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
-    let reading = load::read(path, &args.read).map_err(NoSet::Load)?;
-    let (reading, has_slots) = without_slots(reading);
+fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, SetError> {
+    let reading = load::read(path, &args.read).map_err(SetError::Load)?;
+    let (reading, has_slots) = read_without_slots(reading);
     if reading.findings.has_errors() {
-        return Err(NoSet::Load(LoadError::Malformed(reading.findings)));
+        return Err(SetError::Load(LoadError::Malformed(reading.findings)));
     }
     let hosts = reading.hostfile.hosts().iter();
     let member = |host: &Host| Member {
@@ -228,7 +228,7 @@ fn from_file(path: &Path, args: &ShowArgs) -> Result<Vec<Member>, NoSet> {
 
 /// Reads a list of names without any slots again, with one slot for each host. The second value is
 /// false if that was necessary: the slots of the hosts are not known.
-fn without_slots(reading: Reading) -> (Reading, bool) {
+fn read_without_slots(reading: Reading) -> (Reading, bool) {
     let mut errors = reading.findings.diagnostics.iter();
     let mut errors = errors.by_ref().filter(|found| found.severity == Severity::Error).peekable();
     let has_no_slots = reading.hostfile.hosts().is_empty() && errors.peek().is_some();
@@ -242,23 +242,23 @@ fn without_slots(reading: Reading) -> (Reading, bool) {
 }
 
 /// Returns the error for a single name, which is probably a mistyped file and not a set.
-fn lone_name(operand: SetOperand<'_>, text: &str) -> NoSet {
+fn name_is_no_set(operand: SetOperand<'_>, text: &str) -> SetError {
     let message = format!("hostfile `{}` does not exist", operand.text);
     let problem = Diagnostic::error(codes::FILE_MISSING, operand.span, message)
         .label("no such file")
         .help("correct the path, or write a set: `alpha,beta`, `rack[1-3]`");
-    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
+    SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
-fn no_operand(text: &str, span: Span) -> NoSet {
+fn operand_missing(text: &str, span: Span) -> SetError {
     let problem = Diagnostic::error(codes::BAD_SET, span, "the operator needs a set on each side")
         .help("the operators are `,`, `&`, `!` and `^`: `hosts & rack[1-3]`");
-    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
+    SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
 /// Returns the place of a `-` after a blank; standard input must be the first operand or follow an
 /// operator.
-fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
+fn find_minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
     let mut operands = expression.terms.iter().map(|(_, operand)| operand).skip(1);
     let follows_set = |operand: &&SetOperand<'_>| {
         let before = text[..operand.span.start].trim_end();
@@ -267,11 +267,11 @@ fn minus(expression: &Expression<'_>, text: &str) -> Option<Span> {
     operands.find(follows_set).map(|operand| operand.span)
 }
 
-fn no_minus(text: &str, span: Span) -> NoSet {
+fn minus_is_no_operator(text: &str, span: Span) -> SetError {
     let problem = Diagnostic::error(codes::BAD_SET, span, "`-` is not an operator")
         .label("standard input, which must follow an operator")
         .help("the difference of two sets is `hosts ! rack[1-3]`");
-    NoSet::Text(Findings { source: source(text), diagnostics: vec![problem] })
+    SetError::Text(Findings { source: source(text), diagnostics: vec![problem] })
 }
 
 fn source(text: &str) -> Source {

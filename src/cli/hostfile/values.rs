@@ -24,7 +24,7 @@ pub(super) struct ReadArgs {
 impl ReadArgs {
     /// Returns which files are accepted.
     pub(super) fn trust(&self) -> Trust {
-        if self.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
+        if self.allow_insecure_files { Trust::All } else { Trust::Owner }
     }
 
     /// Returns the options for the parser.

@@ -11,8 +11,8 @@ use rustix::fs::{Gid, Uid};
 /// and owner are kept, and a symbolic link stays a link.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
-    let draft = draft_of(&path);
-    let written = write_draft(&path, &draft, text).and_then(|()| fs::rename(&draft, &path));
+    let draft = temporary_path(&path);
+    let written = write_temporary(&path, &draft, text).and_then(|()| fs::rename(&draft, &path));
     if written.is_err() {
         let _ = fs::remove_file(&draft);
     }
@@ -25,7 +25,7 @@ pub(in crate::cli) fn create(path: &Path, text: &str) -> io::Result<()> {
         Ok(found) if found.is_file() => replace(path, text),
         Ok(_) => fs::write(path, text),
         Err(_) => {
-            let draft = draft_of(path);
+            let draft = temporary_path(path);
             let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
             if written.is_err() {
                 let _ = fs::remove_file(&draft);
@@ -41,20 +41,20 @@ pub(in crate::cli) fn probe(path: &Path) -> io::Result<()> {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(found) if !found.is_file() => Ok(()),
         Ok(_) | Err(_) => {
-            let draft = draft_of(path);
+            let draft = temporary_path(path);
             fs::write(&draft, "").and_then(|()| fs::remove_file(&draft))
         }
     }
 }
 
-fn draft_of(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     path.with_file_name(name)
 }
 
-fn write_draft(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
+fn write_temporary(path: &Path, draft: &Path, text: &str) -> io::Result<()> {
     let old = fs::metadata(path)?;
     // A draft with this name was left by an earlier process with the same pid, so it is not in use.
     let _ = fs::remove_file(draft);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::cli::line::{BadValue, whole};
+use crate::cli::line::{BadValue, parse_whole};
 use crate::cli::values::{parse_duration, parse_timeout};
 use crate::plan::{Controller, Quantity};
 
 /// Text after the list of options in the help.
-const HELP_END: &str = "\
+const HELP_FOOTER: &str = "\
 The pods share a secret. Without --with_key it must exist before the job, in its namespace:
 
   head -c 32 /dev/urandom | kubectl create secret generic NAME-key --from-file=key=/dev/stdin
@@ -43,7 +43,7 @@ the same way. Pods that are stopped because another pod failed exit with 99, whi
 /// Print manifests and a Containerfile for jobs on Kubernetes; no cluster is contacted.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "remuda k8s", bin_name = "remuda k8s", version)]
-pub(super) struct K8sFace {
+pub(super) struct K8sCli {
     #[command(subcommand)]
     pub(super) command: K8sCommand,
 }
@@ -51,7 +51,7 @@ pub(super) struct K8sFace {
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(super) enum K8sCommand {
     /// Print the objects that start `remuda pod` in every pod of a job.
-    #[command(after_help = HELP_END, rename_all = "snake_case")]
+    #[command(after_help = HELP_FOOTER, rename_all = "snake_case")]
     Manifest(Box<ManifestArgs>),
     /// Print a Containerfile for an image of these pods, as a template.
     Containerfile,
@@ -214,16 +214,16 @@ pub(super) struct PlacementArgs {
 }
 
 fn parse_count(text: &str) -> Result<u32, BadValue> {
-    whole(text, 1..=1 << 17).map(|count| count as u32)
+    parse_whole(text, 1..=1 << 17).map(|count| count as u32)
 }
 
 fn parse_number(text: &str) -> Result<u32, BadValue> {
-    whole(text, 0..=1 << 17).map(|count| count as u32)
+    parse_whole(text, 0..=1 << 17).map(|count| count as u32)
 }
 
 /// Parses a port; the next two ports must be valid, too.
 fn parse_port(text: &str) -> Result<u16, BadValue> {
-    whole(text, 1..=65_533).map(|port| port as u16)
+    parse_whole(text, 1..=65_533).map(|port| port as u16)
 }
 
 fn parse_quantity(text: &str) -> Result<Quantity, BadValue> {

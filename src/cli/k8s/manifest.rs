@@ -6,13 +6,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{CommandFactory, ValueEnum};
 
-use super::args::{K8sCommand, K8sFace, Kind, ManifestArgs, PlacementArgs};
+use super::args::{K8sCli, K8sCommand, Kind, ManifestArgs, PlacementArgs};
 use super::values::{self, values};
 use crate::base::{Diagnostic, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
 use crate::cli::line::codes::{CANNOT_COMBINE, UNKNOWN_OPTION};
-use crate::cli::line::{ArgvSpan, Flags, Typed};
+use crate::cli::line::{ArgvSpan, CommandLine, Flags};
 use crate::cli::{check, lower, pod, pod_codes as codes};
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
@@ -28,12 +28,12 @@ const NVIDIA: &str = "nvidia.com/gpu";
 
 /// Returns the definition of `remuda k8s` with its commands.
 pub(in crate::cli) fn definition() -> clap::Command {
-    K8sFace::command()
+    K8sCli::command()
 }
 
 /// Parses the command line, and prints the objects.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
-    let (cli, typed) = crate::cli::parse::<K8sFace>(words)?;
+    let (cli, typed) = crate::cli::parse::<K8sCli>(words)?;
     match cli.command {
         K8sCommand::Manifest(args) => print_manifest(*args, &typed),
         K8sCommand::Containerfile => {
@@ -43,16 +43,16 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     }
 }
 
-fn print_manifest(args: ManifestArgs, typed: &Typed) -> Result<Status, CliError> {
-    let wanted = wanted(args, typed)?;
+fn print_manifest(args: ManifestArgs, typed: &CommandLine) -> Result<Status, CliError> {
+    let wanted = manifest_spec(args, typed)?;
     let objects = manifest(&wanted).map_err(|error| {
         let help = match error {
-            ManifestError::Name(_) | ManifestError::Long(_) => {
+            ManifestError::Name(_) | ManifestError::NameTooLong(_) => {
                 "use another `--name`: the names of all pods start with it"
             }
             ManifestError::Secret(_) => "use another `--secret`",
         };
-        CliError::new(Status::Usage, codes::BAD_OBJECT, error.to_string()).help(help)
+        CliError::new(Status::Usage, codes::BAD_OBJECT_NAME, error.to_string()).help(help)
     })?;
     print_error(&notes(&wanted));
     print(&show_yaml(&objects)).map_err(CliError::output)?;
@@ -61,7 +61,7 @@ fn print_manifest(args: ManifestArgs, typed: &Typed) -> Result<Status, CliError>
 
 /// Notes about what the user has to do besides applying the manifest.
 fn notes(wanted: &ManifestSpec) -> String {
-    let secret = wanted.key.is_none().then(|| note_of_secret(wanted));
+    let secret = wanted.key.is_none().then(|| secret_note(wanted));
     let missing = ["cpu", "memory"].into_iter().filter(|name| !wanted.resources.has(name));
     let missing: Vec<_> = missing.collect();
     let unreserved = (!missing.is_empty()).then(|| {
@@ -74,7 +74,7 @@ fn notes(wanted: &ManifestSpec) -> String {
     secret.into_iter().chain(unreserved).collect()
 }
 
-fn note_of_secret(wanted: &ManifestSpec) -> String {
+fn secret_note(wanted: &ManifestSpec) -> String {
     let (secret, namespace) = (&wanted.secret, wanted.namespace.as_ref());
     let namespace = namespace.map_or(String::new(), |name| format!(" --namespace={name}"));
     format!(
@@ -84,16 +84,16 @@ fn note_of_secret(wanted: &ManifestSpec) -> String {
     )
 }
 
-fn wanted(args: ManifestArgs, typed: &Typed) -> Result<ManifestSpec, CliError> {
+fn manifest_spec(args: ManifestArgs, typed: &CommandLine) -> Result<ManifestSpec, CliError> {
     let (nodes, slots) = match &args.hostfile {
-        Some(file) => of_hostfile(file)?,
+        Some(file) => pods_of_hostfile(file)?,
         None => (args.nodes.unwrap_or(1), args.gpus.or(args.cpus).unwrap_or(1)),
     };
     let key = args.with_key.then(lower::random_bytes::<32>).transpose()?;
     check_kind(args.kind, &args.placement, typed)?;
     let (resources, accelerator) = resources(&args, slots, typed)?;
-    check_own(&args, typed)?;
-    let words = pod_words(&args)?;
+    check_unknown_option(&args, typed)?;
+    let words = pod_args(&args)?;
     check_ports(args.master_port, args.status_port)?;
     let placement = &args.placement;
     Ok(ManifestSpec {
@@ -142,7 +142,7 @@ fn seconds(time: std::time::Duration) -> u64 {
 fn resources(
     args: &ManifestArgs,
     slots: u32,
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<(Resources, Option<&'static str>), CliError> {
     let mut resources = Resources::default();
     let given = &args.resources;
@@ -154,7 +154,7 @@ fn resources(
         added.expect("a device is counted in whole numbers");
         accelerator = accelerator_of(&device);
     } else if let (Some(device), Some(cpus)) =
-        (typed.place_of("gpu_resource"), typed.place_of("cpus"))
+        (typed.value_span("gpu_resource"), typed.value_span("cpus"))
     {
         let refused = typed.refuse(&[device, cpus], |spans| {
             let message = "`--gpu_resource` and `--cpus` contradict each other";
@@ -184,7 +184,7 @@ fn accelerator_of(resource: &str) -> Option<&'static str> {
     known.into_iter().find(|(name, _)| *name == domain).map(|(_, kind)| kind)
 }
 
-fn scheduling(args: &PlacementArgs, typed: &Typed) -> Result<Scheduling, CliError> {
+fn scheduling(args: &PlacementArgs, typed: &CommandLine) -> Result<Scheduling, CliError> {
     let one =
         |flag, text: &Option<String>, read: fn(values::Value<'_>) -> Result<String, CliError>| {
             values(typed, flag, text).pop().map(read).transpose()
@@ -199,7 +199,7 @@ fn scheduling(args: &PlacementArgs, typed: &Typed) -> Result<Scheduling, CliErro
 }
 
 /// Refuses options that the controller does not support; they are never left out silently.
-fn check_kind(kind: Kind, args: &PlacementArgs, typed: &Typed) -> Result<(), CliError> {
+fn check_kind(kind: Kind, args: &PlacementArgs, typed: &CommandLine) -> Result<(), CliError> {
     let support = kind.controller().support();
     let unsupported = [
         ("queue", args.queue.is_some() && !support.queue),
@@ -211,7 +211,7 @@ fn check_kind(kind: Kind, args: &PlacementArgs, typed: &Typed) -> Result<(), Cli
     };
     let name = kind.to_possible_value().expect("every kind has a name");
     let name = name.get_name();
-    let place = |flag| typed.place_of(flag).unwrap_or_else(|| typed.end());
+    let place = |flag| typed.value_span(flag).unwrap_or_else(|| typed.end_span());
     let refused = typed.refuse(&[place(flag), place("kind")], |spans| {
         let message = format!("`--kind {name}` has no `--{flag}`");
         let help = match kind {
@@ -230,7 +230,7 @@ fn check_kind(kind: Kind, args: &PlacementArgs, typed: &Typed) -> Result<(), Cli
     Err(refused.into())
 }
 
-fn pod_words(args: &ManifestArgs) -> Result<Vec<String>, CliError> {
+fn pod_args(args: &ManifestArgs) -> Result<Vec<String>, CliError> {
     let mut words = Vec::new();
     if args.cpus.is_some() {
         words.extend(["--accelerator", "cpu"].map(str::to_owned));
@@ -239,13 +239,13 @@ fn pod_words(args: &ManifestArgs) -> Result<Vec<String>, CliError> {
         words.push(format!("--max_restarts={}", args.max_restarts));
     }
     words.extend(args.words.iter().cloned());
-    check_words(&words)?;
+    check_pod_args(&words)?;
     Ok(words)
 }
 
 /// Refuses an option before the `--` that `remuda pod` does not have: it was meant for the
 /// manifest.
-fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
+fn check_unknown_option(args: &ManifestArgs, typed: &CommandLine) -> Result<(), CliError> {
     let Some(first) = args.words.first().and_then(|word| word.strip_prefix("--")) else {
         return Ok(());
     };
@@ -271,12 +271,12 @@ fn check_own(args: &ManifestArgs, typed: &Typed) -> Result<(), CliError> {
 
 /// Refuses words that every pod would refuse. Words with `$(` are not checked: Kubernetes may
 /// replace them by values of its own.
-fn check_words(words: &[String]) -> Result<(), CliError> {
+fn check_pod_args(words: &[String]) -> Result<(), CliError> {
     if words.iter().any(|word| word.contains("$(")) {
         return Ok(());
     }
     let words = words.iter().map(OsString::from).collect();
-    let (args, typed) = crate::cli::to_run(pod::parse(words)?)?;
+    let (args, typed) = crate::cli::into_args(pod::parse(words)?)?;
     check::program(&args.program, &typed)?;
     check::watch(&args.watch, &typed)?;
     let set = [
@@ -292,7 +292,7 @@ fn check_words(words: &[String]) -> Result<(), CliError> {
         same => same,
     };
     let message = format!("`--{name}` of the pods would differ from the manifest");
-    Err(CliError::usage(codes::CLASH, message)
+    Err(CliError::usage(codes::MANIFEST_CONFLICT, message)
         .help(format!("give `--{own}` to `remuda k8s manifest`, before the `--`")))
 }
 
@@ -305,13 +305,13 @@ fn check_ports(master: u16, status: u16) -> Result<(), CliError> {
         "port {status} of the probes is one of the job's ports, {master} to {}",
         master + 2
     );
-    Err(CliError::usage(codes::CLASH, message)
+    Err(CliError::usage(codes::MANIFEST_CONFLICT, message)
         .help("use another `--master_port` or `--status_port`"))
 }
 
 /// Returns the number of hosts and of slots of each host: all pods of a job are equal.
-fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
-    let paint = Terminal::look().paint;
+fn pods_of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
+    let paint = Terminal::detect().paint;
     let loaded = hostfile::load_value(file, Trust::Owner, None, None);
     let loaded = loaded
         .map_err(|error| CliError::Screen { status: error.status(), text: error.screen(paint) })?;
@@ -325,7 +325,7 @@ fn of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
     let first = sizes.next().unwrap_or(0);
     if let Some(other) = sizes.find(|other| *other != first) {
         let message = format!("hosts of {first} and of {other} slots cannot be pods of one job");
-        return Err(CliError::new(Status::Config, codes::UNEVEN, message)
+        return Err(CliError::new(Status::Config, codes::UNEVEN_SLOTS, message)
             .help("all pods have the same number of workers: use `--nodes N` and `--gpus N`"));
     }
     Ok((nodes.len() as u32, first))

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::base::Diagnostic;
 use crate::cli::error::CliError;
 use crate::cli::line::codes::CANNOT_COMBINE;
-use crate::cli::line::{ArgvSpan, BadValue, Typed, refuse_value};
+use crate::cli::line::{ArgvSpan, BadValue, CommandLine, refuse_value};
 use crate::plan::{
     PairError, Quantity, ResourceError, Resources, Toleration, TolerationError, is_label_value,
     is_qualified_name, is_subdomain, parse_annotation, parse_label,
@@ -15,7 +15,7 @@ use crate::plan::{
 /// A value of an option, with its place in the command line.
 #[derive(Clone, Copy)]
 pub(super) struct Value<'a> {
-    typed: &'a Typed,
+    typed: &'a CommandLine,
     flag: &'static str,
     text: &'a str,
     place: ArgvSpan,
@@ -23,13 +23,13 @@ pub(super) struct Value<'a> {
 
 /// Returns the values of an option, in order.
 pub(super) fn values<'a>(
-    typed: &'a Typed,
+    typed: &'a CommandLine,
     flag: &'static str,
     texts: impl IntoIterator<Item = &'a String>,
 ) -> Vec<Value<'a>> {
     let given = typed.options.iter().filter(|given| given.flag == flag);
     let places = given.filter_map(|given| given.value.as_ref()).map(|(_, place)| *place);
-    let places = places.chain(std::iter::repeat_with(|| typed.end()));
+    let places = places.chain(std::iter::repeat_with(|| typed.end_span()));
     let with_place = |(text, place): (&'a String, ArgvSpan)| Value { typed, flag, text, place };
     texts.into_iter().zip(places).map(with_place).collect()
 }
@@ -58,7 +58,7 @@ impl Value<'_> {
     }
 
     /// Returns the error for a value that is given twice.
-    fn twice(self, what: &str, first: Self) -> CliError {
+    fn refuse_duplicate(self, what: &str, first: Self) -> CliError {
         let refused = self.typed.refuse(&[self.place, first.place], |spans| {
             Diagnostic::error(CANNOT_COMBINE, spans[0], format!("`{what}` is given twice"))
                 .label("a second time")
@@ -83,7 +83,7 @@ pub(super) fn resources(
         for value in all.iter().flat_map(|value| value.split()) {
             let (name, quantity) = read_resource(value)?;
             if let Some((_, first)) = seen.iter().find(|(other, _)| *other == name) {
-                return Err(value.twice(name, *first));
+                return Err(value.refuse_duplicate(name, *first));
             }
             seen.push((name, value));
             let result: Result<(), ResourceError> = add(&mut resources, name, quantity);
@@ -161,7 +161,7 @@ fn pairs(
             value.refuse(&BadValue::new(error.to_string()).help("write KEY=VALUE: `team=vision`"))
         })?;
         if let Some(first) = pairs.iter().position(|(other, _)| *other == key) {
-            return Err(value.twice(&key, all[first]));
+            return Err(value.refuse_duplicate(&key, all[first]));
         }
         pairs.push((key, text));
     }

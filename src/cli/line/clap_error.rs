@@ -9,24 +9,28 @@ use super::codes;
 use super::elsewhere::{UnknownOption, guess};
 use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
-use super::typed::{ArgvSpan, RefusedLine, Typed};
+use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
 use crate::pool::{nearest, python_int};
 
 /// Reason why clap returned no result.
 pub(in crate::cli) enum NotParsed {
     /// A text that the line requests, such as help.
-    Asked(StyledStr),
+    Text(StyledStr),
     /// The line has an error.
     Refused(RefusedLine),
 }
 
 /// Converts an error of clap to a message of remuda. The options of `typed` are known.
-pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed) -> NotParsed {
+pub(in crate::cli) fn explain(
+    error: &clap::Error,
+    flags: &Flags,
+    typed: &CommandLine,
+) -> NotParsed {
     if !error.use_stderr() {
-        return NotParsed::Asked(error.render());
+        return NotParsed::Text(error.render());
     }
-    let about = About::new(error, typed);
+    let about = ErrorContext::new(error, typed);
     NotParsed::Refused(match error.kind() {
         ErrorKind::InvalidValue if about.value.is_empty() => about.value_missing(),
         ErrorKind::InvalidValue => about.not_in_list(&texts(error, ContextKind::ValidValue)),
@@ -36,29 +40,29 @@ pub(in crate::cli) fn explain(error: &clap::Error, flags: &Flags, typed: &Typed)
         ErrorKind::UnknownArgument => about.unknown(flags),
         ErrorKind::InvalidSubcommand => about.unknown_command(error),
         ErrorKind::MissingRequiredArgument => {
-            missing(typed, &about.command, &texts(error, ContextKind::InvalidArg))
+            argument_missing(typed, &about.command, &texts(error, ContextKind::InvalidArg))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            missing(typed, &about.command, &["a command".to_owned()])
+            argument_missing(typed, &about.command, &["a command".to_owned()])
         }
         _ => about.first_line(error),
     })
 }
 
 /// Parts of clap's error.
-struct About<'a> {
-    typed: &'a Typed,
+struct ErrorContext<'a> {
+    typed: &'a CommandLine,
     /// The option without dashes, or the word.
     flag: String,
     /// The value that was refused.
     value: String,
-    place: ArgvSpan,
+    span: ArgvSpan,
     /// The command with its parent commands.
     command: String,
 }
 
-impl<'a> About<'a> {
-    fn new(error: &clap::Error, typed: &'a Typed) -> Self {
+impl<'a> ErrorContext<'a> {
+    fn new(error: &clap::Error, typed: &'a CommandLine) -> Self {
         let subject = texts(error, ContextKind::InvalidArg).into_iter().next();
         let subject = subject.or_else(|| texts(error, ContextKind::InvalidSubcommand).pop());
         let subject = subject.unwrap_or_default();
@@ -66,12 +70,12 @@ impl<'a> About<'a> {
         let flag = subject.split([' ', '=']).next().unwrap_or_default();
         let flag = flag.strip_prefix("--").unwrap_or(flag).to_owned();
         let value = texts(error, ContextKind::InvalidValue).pop().unwrap_or_default();
-        let place = place(typed, &flag, &subject, &value);
-        Self { typed, flag, value, place, command: command(error, typed) }
+        let place = find_span(typed, &flag, &subject, &value);
+        Self { typed, flag, value, span: place, command: command(error, typed) }
     }
 
     fn value_missing(&self) -> RefusedLine {
-        self.typed.refuse(&[self.place], |spans| {
+        self.typed.refuse(&[self.span], |spans| {
             let message = format!("`--{}` needs a value", self.flag);
             Diagnostic::error(codes::VALUE_MISSING, spans[0], message)
                 .label("expected a value")
@@ -111,12 +115,12 @@ impl<'a> About<'a> {
                 }
             }
         };
-        self.refuse_value(&self.mpirun().or_else(|| self.one_dash(flags)).unwrap_or(bad))
+        self.refuse_value(&self.mpirun_hint().or_else(|| self.one_dash_hint(flags)).unwrap_or(bad))
     }
 
     /// Hint for `-np 2` of MPI's launchers, which is parsed as `-n` with the value `p`.
-    fn mpirun(&self) -> Option<BadValue> {
-        let words = self.typed.words.get(self.place.word..)?;
+    fn mpirun_hint(&self) -> Option<BadValue> {
+        let words = self.typed.words.get(self.span.word..)?;
         if words.first()? != "-np" {
             return None;
         }
@@ -127,8 +131,8 @@ impl<'a> About<'a> {
     }
 
     /// Hint for `-num_gpus 2`, which is parsed as `-n` with the value `um_gpus`.
-    fn one_dash(&self, flags: &Flags) -> Option<BadValue> {
-        let word = self.typed.words.get(self.place.word)?.to_str()?;
+    fn one_dash_hint(&self, flags: &Flags) -> Option<BadValue> {
+        let word = self.typed.words.get(self.span.word)?.to_str()?;
         let name = underscored(word.strip_prefix('-')?.split('=').next()?);
         flags.exact(&name, OptionOwner::All)?;
         let bad = BadValue::new(format!("read as the value of `{}`", &word[..2]));
@@ -136,21 +140,21 @@ impl<'a> About<'a> {
     }
 
     fn refuse_value(&self, bad: &BadValue) -> RefusedLine {
-        refuse_value(self.typed, self.place, &self.flag, &self.value, bad)
+        refuse_value(self.typed, self.span, &self.flag, &self.value, bad)
     }
 
     fn unknown(&self, flags: &Flags) -> RefusedLine {
-        if !self.typed.word_starts_with_dash(self.place) {
-            return self.typed.refuse(&[self.place], |spans| {
+        if !self.typed.word_starts_with_dash(self.span) {
+            return self.typed.refuse(&[self.span], |spans| {
                 let message = format!("unexpected word `{}`", self.flag);
                 Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
                     .label("nothing is expected here")
                     .help(format!("`{} --help` shows the usage", self.command))
             });
         }
-        let shown = self.typed.shown(self.place);
-        let meant = self.meant(flags);
-        self.typed.refuse(&[self.place], |spans| {
+        let shown = self.typed.text_of(self.span);
+        let meant = self.suggestion(flags);
+        self.typed.refuse(&[self.span], |spans| {
             let message = format!("there is no option `{shown}`");
             let problem =
                 Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown");
@@ -166,15 +170,15 @@ impl<'a> About<'a> {
     }
 
     /// Returns what an unknown option probably means.
-    fn meant(&self, flags: &Flags) -> Option<String> {
-        let word = self.typed.words.get(self.place.word)?.to_string_lossy();
-        let words_after = self.typed.words[self.place.word + 1..].iter();
+    fn suggestion(&self, flags: &Flags) -> Option<String> {
+        let word = self.typed.words.get(self.span.word)?.to_string_lossy();
+        let words_after = self.typed.words[self.span.word + 1..].iter();
         let words_after: Vec<String> =
             words_after.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
             name: &self.flag,
-            glued: word.split_once('=').map(|(_, value)| value),
-            behind: &words_after,
+            attached_value: word.split_once('=').map(|(_, value)| value),
+            words_after: &words_after,
             program: &self.command,
         };
         word.starts_with("--").then(|| guess(option, flags)).flatten()
@@ -183,7 +187,7 @@ impl<'a> About<'a> {
     fn unknown_command(&self, error: &clap::Error) -> RefusedLine {
         let near = texts(error, ContextKind::SuggestedSubcommand).into_iter().next();
         let near = near.filter(|near| nearest(&self.flag, [near.as_str()]).is_some());
-        self.typed.refuse(&[self.place], |spans| {
+        self.typed.refuse(&[self.span], |spans| {
             let message = format!("there is no command `{}`", self.flag);
             let problem =
                 Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
@@ -198,8 +202,8 @@ impl<'a> About<'a> {
     fn conflict(&self, error: &clap::Error) -> RefusedLine {
         let other = texts(error, ContextKind::PriorArg).into_iter().next().unwrap_or_default();
         let other = other.split([' ', '=']).next().unwrap_or_default().trim_start_matches("--");
-        let other_place = self.typed.name_of(other).unwrap_or(self.place);
-        let place = self.typed.name_of(&self.flag).unwrap_or(self.place);
+        let other_place = self.typed.name_span(other).unwrap_or(self.span);
+        let place = self.typed.name_span(&self.flag).unwrap_or(self.span);
         let mut two = [(place, &*self.flag), (other_place, other)];
         two.sort_by_key(|(place, _)| (place.word, place.start));
         let [(first_place, first), (second_place, second)] = two;
@@ -218,7 +222,7 @@ impl<'a> About<'a> {
         let text = error.render().to_string();
         let line = text.lines().next().unwrap_or_default();
         let message = line.strip_prefix("error: ").unwrap_or(line).to_owned();
-        self.typed.refuse(&[self.place], |spans| {
+        self.typed.refuse(&[self.span], |spans| {
             Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], message)
         })
     }
@@ -226,7 +230,7 @@ impl<'a> About<'a> {
 
 /// Returns the error for a value that its option does not accept.
 pub(in crate::cli) fn refuse_value(
-    typed: &Typed,
+    typed: &CommandLine,
     place: ArgvSpan,
     flag: &str,
     value: &str,
@@ -248,8 +252,8 @@ pub(in crate::cli) fn refuse_value(
 }
 
 /// Returns the place of the value, else of the option, else of the word, else the end of the line.
-fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> ArgvSpan {
-    let is_it = |given: &&super::typed::Given| {
+fn find_span(typed: &CommandLine, flag: &str, word: &str, value: &str) -> ArgvSpan {
+    let is_it = |given: &&super::typed::GivenOption| {
         given.flag == flag && given.value.as_ref().is_some_and(|(text, _)| *text == *value)
     };
     let given = typed.options.iter().find(is_it).and_then(|given| given.value.as_ref());
@@ -263,18 +267,18 @@ fn place(typed: &Typed, flag: &str, word: &str, value: &str) -> ArgvSpan {
     };
     given
         .map(|(_, place)| *place)
-        .or_else(|| find(value).map(|at| typed.word(at)))
-        .or_else(|| typed.place_of(flag))
+        .or_else(|| find(value).map(|at| typed.word_span(at)))
+        .or_else(|| typed.value_span(flag))
         .or_else(|| {
             let at = starts()?;
             let end = word.len().min(typed.words[at].len());
             Some(ArgvSpan { word: at, start: 0, end })
         })
-        .unwrap_or_else(|| typed.end())
+        .unwrap_or_else(|| typed.end_span())
 }
 
 /// Returns the command with its parents, such as `remuda hostfile check`, from clap's usage.
-fn command(error: &clap::Error, typed: &Typed) -> String {
+fn command(error: &clap::Error, typed: &CommandLine) -> String {
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else {
         return typed.program.clone();
     };
@@ -285,9 +289,9 @@ fn command(error: &clap::Error, typed: &Typed) -> String {
     if command.starts_with(&typed.program) { command } else { typed.program.clone() }
 }
 
-fn missing(typed: &Typed, command: &str, what: &[String]) -> RefusedLine {
+fn argument_missing(typed: &CommandLine, command: &str, what: &[String]) -> RefusedLine {
     let what = what.join(" ").replace(['<', '>'], "");
-    typed.refuse(&[typed.end()], |spans| {
+    typed.refuse(&[typed.end_span()], |spans| {
         let message = format!("{} is missing", what.trim_end_matches("..."));
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("expected here")
@@ -295,8 +299,8 @@ fn missing(typed: &Typed, command: &str, what: &[String]) -> RefusedLine {
     })
 }
 
-fn not_text(typed: &Typed) -> RefusedLine {
-    let is_odd = |given: &&super::typed::Given| {
+fn not_text(typed: &CommandLine) -> RefusedLine {
+    let is_odd = |given: &&super::typed::GivenOption| {
         given.value.as_ref().is_some_and(|(text, _)| text.to_str().is_none())
     };
     let given = typed.options.iter().find(is_odd);
@@ -304,8 +308,8 @@ fn not_text(typed: &Typed) -> RefusedLine {
     let word = || typed.words.iter().position(|word| word.to_str().is_none());
     let place = value
         .map(|(_, place)| *place)
-        .or_else(|| word().map(|at| typed.word(at)))
-        .unwrap_or_else(|| typed.end());
+        .or_else(|| word().map(|at| typed.word_span(at)))
+        .unwrap_or_else(|| typed.end_span());
     typed.refuse(&[place], |spans| {
         Diagnostic::error(codes::BAD_VALUE, spans[0], "this value is not text")
             .label("expected UTF-8")

@@ -1,6 +1,6 @@
 //! The codes of errors in a command line (`C…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// An option that does not exist.
 pub const UNKNOWN_OPTION: &str = "C001";
@@ -19,7 +19,7 @@ pub const CANNOT_COMBINE: &str = "C007";
 /// An option that DeepSpeed has removed.
 pub const REMOVED: &str = "C008";
 /// An option that remuda recognises and does not support.
-pub const NOT_THERE: &str = "C009";
+pub const NOT_SUPPORTED: &str = "C009";
 /// An option that needs another one.
 pub const NEEDS_OTHER: &str = "C010";
 /// A word where none is expected.
@@ -32,7 +32,7 @@ pub const GIVEN_TWICE: &str = "C013";
 
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         UNKNOWN_OPTION,
         "there is no such option",
         "Options of the launcher are placed before the script, and options of the script after \
@@ -40,47 +40,47 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          --num_gpus 2 train.py --lr 0.1\n\n`-` and `_` are equivalent in the name of an option. \
          DeepSpeed's options can be abbreviated; remuda's own options cannot.",
     ),
-    story(
+    explanation(
         AMBIGUOUS,
         "the abbreviation matches several options",
         "A long option of DeepSpeed can be abbreviated if only one option starts with these \
          letters: `--num_g` is `--num_gpus`, but `--num` matches three options. Type one more \
          letter. remuda's own options never make an abbreviation ambiguous.",
     ),
-    story(
+    explanation(
         VALUE_MISSING,
         "the option needs a value",
         "No value follows the option, or the next word looks like an option. If the value starts \
          with `-`, attach it with `=` (this is not necessary for a negative number or a value \
          that contains a space):\n\n    remuda run --prefix=-x train.py",
     ),
-    story(
+    explanation(
         VALUE_UNWANTED,
         "the option takes no value",
         "The option is a switch, which is either given or not. Type `--quiet` instead of \
          `--quiet=yes`.",
     ),
-    story(
+    explanation(
         NO_SCRIPT,
         "there is nothing to run",
         "The command line ends before the script. Options are first, then the script, then the \
          script's own arguments:\n\n    remuda run --num_gpus 2 train.py --lr 0.1\n\nIf the \
          command line contains the script, the option before it used the script as its value.",
     ),
-    story(
+    explanation(
         BAD_VALUE,
         "the option cannot take this value",
         "The text above the caret is not a valid value of the option; the label names the valid \
          values. Whole numbers are parsed as Python parses them: ` 2`, `+2`, `02` and `1_000` \
          are numbers; `0x2` and `2.0` are not.",
     ),
-    story(
+    explanation(
         CANNOT_COMBINE,
         "two options contradict each other",
         "Each of the two options is valid alone, but together one of them would have no effect \
          or the wrong effect. Remove one of them.",
     ),
-    story(
+    explanation(
         REMOVED,
         "the option was removed from DeepSpeed",
         "DeepSpeed 0.19.8 removed elastic training, and with it `--elastic_training`, \
@@ -88,35 +88,35 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          hosts in the hostfile, or `--num_nodes`:\n\n    remuda run -H hosts --num_nodes 4 \
          train.py",
     ),
-    story(
-        NOT_THERE,
+    explanation(
+        NOT_SUPPORTED,
         "the option is not supported",
         "remuda recognises this option or value of DeepSpeed but does not implement it, or the \
          option does not apply to this command. remuda refuses it instead of ignoring it, \
          because a job that depends on it would run with different settings. Remove it. \
          COMPAT.md lists all differences and their reasons.",
     ),
-    story(
+    explanation(
         NEEDS_OTHER,
         "another option or word is missing",
         "The option only has a meaning together with another option, which is missing; or a word \
          is missing at the end of the command line. `COMMAND --help` lists the options that \
          belong together.",
     ),
-    story(
+    explanation(
         UNEXPECTED_WORD,
         "unexpected word",
         "This command takes no script and no arguments after its options. A value that contains \
          spaces needs quotes, because the shell splits it into several words otherwise.",
     ),
-    story(
+    explanation(
         UNKNOWN_COMMAND,
         "there is no such command",
         "The first word selects the command. To run a script, use the command \
          `run`:\n\n    remuda run train.py\n\nUnder the name `deepspeed` (a link to the \
          executable) remuda has no commands and runs its first word as a script.",
     ),
-    story(
+    explanation(
         GIVEN_TWICE,
         "the option is given twice, with different values",
         "The option takes one value. Tools of remuda refuse a second value, because one of the \

@@ -9,33 +9,33 @@ use crate::pool::nearest;
 
 /// Equivalent in remuda of an option of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meant {
+enum Equivalent {
     /// An option with the same value: `--nproc_per_node 4` is `--num_gpus 4`.
     Same(&'static str),
     /// A number of devices, or a list of devices.
     Devices,
     /// Other options; the value replaces `{}`.
-    Written(&'static str),
+    Options(&'static str),
     /// An option of the script, with a value.
     Script,
     /// An option of the script, without a value.
     ScriptSwitch,
     /// No equivalent is needed, for this reason; the option has no value.
-    Needless(&'static str),
+    Unneeded(&'static str),
     /// No equivalent is needed, for this reason; the option has a value.
-    NeedlessValue(&'static str),
+    UnneededValue(&'static str),
 }
 
-use Meant::{Devices, Needless, NeedlessValue, Same, Script, ScriptSwitch, Written};
+use Equivalent::{Devices, Options, Same, Script, ScriptSwitch, Unneeded, UnneededValue};
 
-const MEETING: &str = "remuda connects the nodes without a rendezvous backend";
+const NO_RENDEZVOUS: &str = "remuda connects the nodes without a rendezvous backend";
 const MPI: &str = "remuda does not use MPI";
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 const SCHEDULER: &str =
     "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
 
 /// Names with `_` between words, and their meaning; the first of the names is the usual one.
-const ELSEWHERE: &[(&[&str], Meant)] = &[
+const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     // torchrun, accelerate, Horovod, mpirun, srun: number and place of workers.
     (
         &[
@@ -66,7 +66,7 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
         ],
         Same("num_gpus"),
     ),
-    (&["np", "ntasks"], Written("-n {}")),
+    (&["np", "ntasks"], Options("-n {}")),
     (
         &[
             "gpus",
@@ -103,32 +103,32 @@ const ELSEWHERE: &[(&[&str], Meant)] = &[
         ],
         Same("hostfile"),
     ),
-    (&["rdzv_endpoint"], Written("--master_addr HOST --master_port PORT")),
+    (&["rdzv_endpoint"], Options("--master_addr HOST --master_port PORT")),
     (&["rdzv_id"], Same("job_id")),
-    (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], NeedlessValue(MEETING)),
-    (&["standalone", "multi_gpu", "same_network"], Needless(ONE_MACHINE)),
-    (&["monitor_interval", "role", "start_method"], NeedlessValue("it has no effect in remuda")),
-    (&["redirects", "tee", "output_filename", "output"], Written("--log_dir DIR")),
+    (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], UnneededValue(NO_RENDEZVOUS)),
+    (&["standalone", "multi_gpu", "same_network"], Unneeded(ONE_MACHINE)),
+    (&["monitor_interval", "role", "start_method"], UnneededValue("it has no effect in remuda")),
+    (&["redirects", "tee", "output_filename", "output"], Options("--log_dir DIR")),
     (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
-    (&["verbose", "debug"], Written("--log_level debug")),
+    (&["verbose", "debug"], Options("--log_level debug")),
     (&["interpreter", "python_exec", "python_path"], Same("python")),
     // accelerate launch: variables that its library reads.
-    (&["mixed_precision"], Written("--env ACCELERATE_MIXED_PRECISION={}")),
-    (&["use_deepspeed"], Written("--env ACCELERATE_USE_DEEPSPEED=true")),
-    (&["deepspeed_config_file"], Written("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
-    (&["cpu", "use_cpu"], Written("--accelerator cpu")),
+    (&["mixed_precision"], Options("--env ACCELERATE_MIXED_PRECISION={}")),
+    (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
+    (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
+    (&["cpu", "use_cpu"], Options("--accelerator cpu")),
     // mpirun and srun: other options.
     (&["genv", "export"], Same("env")),
     (
         &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
-        Written("--env OMP_NUM_THREADS={}"),
+        Options("--env OMP_NUM_THREADS={}"),
     ),
-    (&["bind_to", "cpu_bind", "bind_to_core"], Written("--bind_cores_to_rank")),
-    (&["mca", "map_by", "rank_by"], NeedlessValue(MPI)),
-    (&["allow_run_as_root", "tag_output", "report_bindings"], Needless(MPI)),
+    (&["bind_to", "cpu_bind", "bind_to_core"], Options("--bind_cores_to_rank")),
+    (&["mca", "map_by", "rank_by"], UnneededValue(MPI)),
+    (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
     (
         &["partition", "account", "qos", "constraint", "gres", "reservation"],
-        NeedlessValue(SCHEDULER),
+        UnneededValue(SCHEDULER),
     ),
     // DeepSpeed: options that the script reads.
     (
@@ -150,9 +150,9 @@ pub(super) struct UnknownOption<'a> {
     /// Its name as typed, without dashes.
     pub(super) name: &'a str,
     /// The text after its `=`.
-    pub(super) glued: Option<&'a str>,
+    pub(super) attached_value: Option<&'a str>,
     /// The words after the option.
-    pub(super) behind: &'a [String],
+    pub(super) words_after: &'a [String],
     /// The name of the command: `remuda run`.
     pub(super) program: &'a str,
 }
@@ -160,7 +160,7 @@ pub(super) struct UnknownOption<'a> {
 /// Returns help about the probable meaning of an unknown option, or `None` if no option is similar.
 pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     let name = underscored(option.name);
-    let known = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name));
+    let known = EQUIVALENTS.iter().find(|(names, _)| names.contains(&&*name));
     if let Some(help) = known.and_then(|(_, meant)| option.explain(*meant, flags)) {
         return Some(help);
     }
@@ -174,7 +174,7 @@ pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> 
     if known.is_some() {
         return None;
     }
-    near(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
+    nearest_option(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
 }
 
 /// Returns the same help for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
@@ -188,7 +188,7 @@ pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<S
         "N" => Same("num_nodes"),
         "G" => Devices,
         "f" => Same("hostfile"),
-        "v" => Written("--log_level debug"),
+        "v" => Options("--log_level debug"),
         "x" if option.value().is_some_and(is_variable) => Same("env"),
         _ => return None,
     };
@@ -197,7 +197,10 @@ pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<S
 
 /// Returns the option that was probably mistyped: one letter of a short name differs, two of a
 /// longer one, three at most.
-pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest_option<'a>(
+    typed: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let letters = typed.chars().count();
     let budget = match letters {
         0..=2 => return None,
@@ -212,11 +215,12 @@ pub(super) fn near<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Opt
 impl UnknownOption<'_> {
     /// Returns the value if the option takes one.
     fn value(&self) -> Option<&str> {
-        let next = || self.behind.first().map(String::as_str).filter(|word| !word.starts_with('-'));
-        self.glued.or_else(next)
+        let next =
+            || self.words_after.first().map(String::as_str).filter(|word| !word.starts_with('-'));
+        self.attached_value.or_else(next)
     }
 
-    fn explain(&self, meant: Meant, flags: &Flags) -> Option<String> {
+    fn explain(&self, meant: Equivalent, flags: &Flags) -> Option<String> {
         let has = |name: &str| flags.exact(name, OptionOwner::All).is_some();
         let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
         Some(match meant {
@@ -225,14 +229,14 @@ impl UnknownOption<'_> {
                 None => format!("did you mean `--{own}`?"),
             },
             Devices if has("num_gpus") => self.devices(),
-            Written(words) => {
+            Options(words) => {
                 let first = words.trim_start_matches('-').split([' ', '=']).next()?;
                 let is_there = if words.starts_with("--") { has(first) } else { has("num_gpus") };
                 let value = self.value().map_or_else(|| "N".to_owned(), quoted);
                 is_there.then(|| format!("did you mean `{}`?", words.replace("{}", &value)))?
             }
-            Script | ScriptSwitch if has("no_local_rank") => self.of_script(meant),
-            Needless(why) | NeedlessValue(why) if has("num_nodes") => needless(why),
+            Script | ScriptSwitch if has("no_local_rank") => self.script_hint(meant),
+            Unneeded(why) | UnneededValue(why) if has("num_nodes") => needless(why),
             _ => return None,
         })
     }
@@ -259,17 +263,17 @@ impl UnknownOption<'_> {
         }
     }
 
-    fn of_script(&self, meant: Meant) -> String {
+    fn script_hint(&self, meant: Equivalent) -> String {
         let takes_value = meant == Script;
-        let option = match self.glued {
+        let option = match self.attached_value {
             Some(value) => format!("--{}={}", self.name, quoted(value)),
             None => match self.value().filter(|_| takes_value) {
                 Some(value) => format!("--{} {}", self.name, quoted(value)),
                 None => format!("--{}", self.name),
             },
         };
-        let skipped = usize::from(takes_value && self.glued.is_none());
-        let script = self.behind.get(skipped).filter(|word| !word.starts_with('-'));
+        let skipped = usize::from(takes_value && self.attached_value.is_none());
+        let script = self.words_after.get(skipped).filter(|word| !word.starts_with('-'));
         let script = script.map_or_else(|| "SCRIPT".to_owned(), quoted);
         format!(
             "`--{}` is an option of the script: `{} {script} {option}`",
@@ -283,7 +287,8 @@ pub(in crate::cli) fn setting_as_option(word: &str) -> Option<String> {
     let (key, value) = word.split_once('=')?;
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let key = underscored(&key.to_lowercase());
-    let counts = ELSEWHERE.iter().filter(|(_, meant)| matches!(meant, Same("num_gpus") | Devices));
+    let counts =
+        EQUIVALENTS.iter().filter(|(_, meant)| matches!(meant, Same("num_gpus") | Devices));
     let mut names =
         counts.flat_map(|(names, _)| *names).copied().chain(["num_gpus", "slots", "np"]);
     (is_number && names.any(|name| name == key)).then(|| format!("--num_gpus {value}"))
@@ -307,7 +312,12 @@ mod tests {
             None => (first, None),
         };
         let words_after: Vec<String> = words.map(str::to_owned).collect();
-        let option = UnknownOption { name, glued, behind: &words_after, program: "remuda run" };
+        let option = UnknownOption {
+            name,
+            attached_value: glued,
+            words_after: &words_after,
+            program: "remuda run",
+        };
         assert_eq!(guess(option, &flags).as_deref(), expect, "for `{line}`");
     }
 
@@ -350,8 +360,12 @@ mod tests {
         fn check(name: &str, value: &str, expect: Option<&str>) {
             let flags = Flags::of(&mut RunArgs::command());
             let words_after = [value.to_owned()];
-            let option =
-                UnknownOption { name, glued: None, behind: &words_after, program: "remuda run" };
+            let option = UnknownOption {
+                name,
+                attached_value: None,
+                words_after: &words_after,
+                program: "remuda run",
+            };
             assert_eq!(guess_letter(option, &flags).as_deref(), expect, "for `-{name} {value}`");
         }
         check("N", "2", Some("did you mean `--num_nodes 2`?"));
@@ -399,8 +413,12 @@ mod tests {
         let mut command = clap::Command::new("c").arg(clap::Arg::new("json").long("json"));
         let flags = Flags::of(&mut command);
         for name in ["nproc_per_node", "gpus", "deepspeed_config", "standalone", "verbose", "np"] {
-            let option =
-                UnknownOption { name, glued: None, behind: &[], program: "remuda explain" };
+            let option = UnknownOption {
+                name,
+                attached_value: None,
+                words_after: &[],
+                program: "remuda explain",
+            };
             assert_eq!(guess(option, &flags), None, "for `{name}`");
         }
     }

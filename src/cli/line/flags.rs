@@ -119,7 +119,7 @@ impl Flags {
     pub(super) fn exact(&self, name: &str, owner: OptionOwner) -> Option<usize> {
         let name = match owner {
             OptionOwner::All => underscored(name),
-            OptionOwner::DeepSpeed if theirs().any(|flag| flag == name) => name.to_owned(),
+            OptionOwner::DeepSpeed if deepspeed_flags().any(|flag| flag == name) => name.to_owned(),
             OptionOwner::DeepSpeed => return None,
         };
         self.options.iter().position(|flag| flag.names.contains(&name))
@@ -136,7 +136,7 @@ impl Flags {
             OptionOwner::All => underscored(start),
             OptionOwner::DeepSpeed => start.to_owned(),
         };
-        let begins = theirs().filter(|name| name.starts_with(&start));
+        let begins = deepspeed_flags().filter(|name| name.starts_with(&start));
         begins.filter_map(|name| Some((self.exact(name, OptionOwner::DeepSpeed)?, name))).collect()
     }
 
@@ -165,7 +165,7 @@ impl Flags {
 }
 
 /// Names of options of DeepSpeed's launchers; a command has only some of them.
-fn theirs() -> impl Iterator<Item = &'static str> {
+fn deepspeed_flags() -> impl Iterator<Item = &'static str> {
     DEEPSPEED_FLAGS.into_iter().chain(NODE_FLAGS)
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use super::codes;
 use super::elsewhere::{UnknownOption, guess, guess_letter};
 use super::flags::{Flags, OptionOwner, Takes, underscored};
-use super::typed::{ArgvSpan, Given, RefusedLine, Typed};
+use super::typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 use crate::base::Diagnostic;
 use crate::cli::help::Length;
 
@@ -30,7 +30,7 @@ pub(in crate::cli) enum Lexed {
 }
 
 /// Finds the options and the script, and adds the options to `typed`.
-pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, RefusedLine> {
+pub(in crate::cli) fn lex(flags: &Flags, typed: &mut CommandLine) -> Result<Lexed, RefusedLine> {
     let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
     let lexed = lexer.run()?;
     // A request for help or for the version takes precedence over an unknown option; a script does
@@ -43,7 +43,7 @@ pub(in crate::cli) fn lex(flags: &Flags, typed: &mut Typed) -> Result<Lexed, Ref
 }
 
 /// Kind of a word.
-enum Read {
+enum WordKind {
     Positional,
     Option {
         flag: usize,
@@ -67,7 +67,7 @@ enum Attached {
 
 struct Lexer<'a> {
     flags: &'a Flags,
-    typed: &'a mut Typed,
+    typed: &'a mut CommandLine,
     at: usize,
     /// The first option that is not known.
     unknown: Option<ArgvSpan>,
@@ -81,14 +81,14 @@ impl Lexer<'_> {
                 let script = self.at + 1;
                 return Ok((script < self.typed.words.len()).then_some(Lexed::Script(script)));
             }
-            match read(self.flags, word, OptionOwner::All) {
-                Read::Positional => return Ok(Some(Lexed::Script(self.at))),
-                Read::Ambiguous(names) => return Err(self.ambiguous(&names)),
-                Read::Unknown => {
-                    self.unknown.get_or_insert(self.typed.word(self.at));
+            match classify(self.flags, word, OptionOwner::All) {
+                WordKind::Positional => return Ok(Some(Lexed::Script(self.at))),
+                WordKind::Ambiguous(names) => return Err(self.ambiguous(&names)),
+                WordKind::Unknown => {
+                    self.unknown.get_or_insert(self.typed.word_span(self.at));
                     self.at += 1;
                 }
-                Read::Option { flag, name, value } => {
+                WordKind::Option { flag, name, value } => {
                     if let Some(lexed) = self.option(flag, name, value)? {
                         return Ok(Some(lexed));
                     }
@@ -112,7 +112,7 @@ impl Lexer<'_> {
                 (Takes::Value, Attached::Equals(from) | Attached::Glued(from)) => {
                     self.value_of_this(flag, name, from);
                 }
-                (_, Attached::Equals(from)) => return Err(self.unwanted(flag, name, from)),
+                (_, Attached::Equals(from)) => return Err(self.value_unwanted(flag, name, from)),
                 (Takes::Help, _) => {
                     let word = self.typed.words[self.at].as_bytes();
                     return Ok(Some(Lexed::Help(Length::of(word))));
@@ -121,7 +121,7 @@ impl Lexer<'_> {
                 (Takes::Nothing, Attached::Nothing) => self.push(flag, name, None),
                 (Takes::Nothing, Attached::Glued(from)) => {
                     self.push(flag, name, None);
-                    (flag, value) = self.bundled(flag, name, from)?;
+                    (flag, value) = self.next_bundled(flag, name, from)?;
                     name = ArgvSpan { word: self.at, start: from, end: from + 1 };
                     continue;
                 }
@@ -132,7 +132,7 @@ impl Lexer<'_> {
     }
 
     /// Finds the next letter of a word such as `-qH`.
-    fn bundled(
+    fn next_bundled(
         &self,
         flag: usize,
         name: ArgvSpan,
@@ -142,7 +142,8 @@ impl Lexer<'_> {
         let letter = bytes[from];
         let Some(next) = self.flags.short(letter, OptionOwner::All) else {
             let end = bytes.len();
-            let message = format!("`{}` is followed by an unknown option", self.typed.shown(name));
+            let message =
+                format!("`{}` is followed by an unknown option", self.typed.text_of(name));
             return Err(self.typed.refuse(
                 &[ArgvSpan { word: self.at, start: from, end }],
                 |spans| {
@@ -166,7 +167,7 @@ impl Lexer<'_> {
         let next = self.at + 1;
         match self.typed.words.get(next) {
             Some(word) if is_value(self.flags, word) => {
-                let value = (word.clone(), self.typed.word(next));
+                let value = (word.clone(), self.typed.word_span(next));
                 self.push(flag, name, Some(value));
                 self.at = next;
                 Ok(())
@@ -177,10 +178,10 @@ impl Lexer<'_> {
 
     fn push(&mut self, flag: usize, name: ArgvSpan, value: Option<(OsString, ArgvSpan)>) {
         let flag = self.flags.get(flag).long.clone();
-        self.typed.options.push(Given { flag, name, value });
+        self.typed.options.push(GivenOption { flag, name, value });
     }
 
-    fn unwanted(&self, flag: usize, name: ArgvSpan, from: usize) -> RefusedLine {
+    fn value_unwanted(&self, flag: usize, name: ArgvSpan, from: usize) -> RefusedLine {
         let end = self.typed.words[name.word].len();
         let long = &self.flags.get(flag).long;
         self.typed.refuse(&[ArgvSpan { word: name.word, start: from, end }], |spans| {
@@ -193,7 +194,7 @@ impl Lexer<'_> {
     fn value_missing(&self, flag: usize, name: ArgvSpan, has_next: bool) -> RefusedLine {
         let long = &self.flags.get(flag).long;
         let message = format!("`--{long}` needs a value");
-        let places = [name, self.typed.word(name.word + 1)];
+        let places = [name, self.typed.word_span(name.word + 1)];
         self.typed.refuse(&places[..=usize::from(has_next)], |spans| {
             let problem = Diagnostic::error(codes::VALUE_MISSING, spans[0], message);
             match spans.get(1) {
@@ -211,7 +212,8 @@ impl Lexer<'_> {
         let end = word.as_bytes().iter().position(|byte| *byte == b'=').unwrap_or(word.len());
         let place = ArgvSpan { word: self.at, start: 0, end };
         let list = names.iter().map(|name| format!("--{name}")).collect::<Vec<_>>().join(", ");
-        let message = format!("ambiguous option: `{}` could match {list}", self.typed.shown(place));
+        let message =
+            format!("ambiguous option: `{}` could match {list}", self.typed.text_of(place));
         self.typed.refuse(&[place], |spans| {
             Diagnostic::error(codes::AMBIGUOUS, spans[0], message)
                 .label(format!("{} options start with this", names.len()))
@@ -220,7 +222,7 @@ impl Lexer<'_> {
     }
 
     fn no_script(&self) -> RefusedLine {
-        self.typed.refuse(&[self.typed.end()], |spans| {
+        self.typed.refuse(&[self.typed.end_span()], |spans| {
             Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
                 .label("expected the script, then its own arguments")
                 .help(format!("`{} --help` lists the options", self.typed.program))
@@ -236,7 +238,7 @@ impl Lexer<'_> {
             return self.removed(place, removed);
         }
         let message = format!("there is no option `{typed_name}`");
-        let meant = self.meant(word.word, typed_name);
+        let meant = self.suggestion(word.word, typed_name);
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
@@ -253,7 +255,7 @@ impl Lexer<'_> {
     }
 
     /// Returns what an unknown option probably means.
-    fn meant(&self, at: usize, typed_name: &str) -> Option<String> {
+    fn suggestion(&self, at: usize, typed_name: &str) -> Option<String> {
         let text = self.typed.words[at].to_string_lossy();
         let name = typed_name.trim_start_matches('-');
         // In `-module` a dash is missing; `-x` may be an option of the script.
@@ -266,8 +268,8 @@ impl Lexer<'_> {
             words_after.map(|word| word.to_string_lossy().into_owned()).collect();
         let option = UnknownOption {
             name,
-            glued: text.split_once('=').map(|(_, value)| value),
-            behind: &words_after,
+            attached_value: text.split_once('=').map(|(_, value)| value),
+            words_after: &words_after,
             program: &self.typed.program,
         };
         if typed_name.starts_with("--") {
@@ -296,45 +298,45 @@ fn removed(name: &str) -> Option<&'static str> {
 
 /// Whether a word may be the value of the option before it.
 fn is_value(flags: &Flags, word: &OsStr) -> bool {
-    word != "--" && matches!(read(flags, word, OptionOwner::DeepSpeed), Read::Positional)
+    word != "--" && matches!(classify(flags, word, OptionOwner::DeepSpeed), WordKind::Positional)
 }
 
 /// Classifies a word, as argparse's `_parse_optional` does.
-fn read(flags: &Flags, word: &OsStr, owner: OptionOwner) -> Read {
+fn classify(flags: &Flags, word: &OsStr, owner: OptionOwner) -> WordKind {
     let bytes = word.as_bytes();
     if bytes.first() != Some(&b'-') || bytes.len() == 1 {
-        return Read::Positional;
+        return WordKind::Positional;
     }
     let equals = bytes.iter().position(|byte| *byte == b'=');
     let head = &bytes[..equals.unwrap_or(bytes.len())];
     let value = equals.map_or(Attached::Nothing, |at| Attached::Equals(at + 1));
     let found = match head.strip_prefix(b"--") {
-        Some(name) => read_long(flags, std::str::from_utf8(name).unwrap_or_default(), owner),
+        Some(name) => find_long(flags, std::str::from_utf8(name).unwrap_or_default(), owner),
         None if head.len() == 2 => {
             flags.short(head[1], owner).map_or(Ok(None), |flag| Ok(Some(flag)))
         }
         None => Ok(None),
     };
     match found {
-        Ok(Some(flag)) => return Read::Option { flag, name: head.len(), value },
-        Err(names) => return Read::Ambiguous(names),
+        Ok(Some(flag)) => return WordKind::Option { flag, name: head.len(), value },
+        Err(names) => return WordKind::Ambiguous(names),
         Ok(None) => {}
     }
     if bytes[1] != b'-'
         && let Some(flag) = flags.short(bytes[1], owner)
     {
-        return Read::Option { flag, name: 2, value: attached(bytes, 2) };
+        return WordKind::Option { flag, name: 2, value: attached(bytes, 2) };
     }
     if is_negative_number(bytes) || bytes.contains(&b' ') {
-        Read::Positional
+        WordKind::Positional
     } else {
-        Read::Unknown
+        WordKind::Unknown
     }
 }
 
 /// Finds the option with this name, or the only one that begins with it; several matches are an
 /// error.
-fn read_long(
+fn find_long(
     flags: &Flags,
     name: &str,
     owner: OptionOwner,

@@ -17,12 +17,12 @@ mod typed;
 pub use flags::DEEPSPEED_FLAGS;
 pub use number::BadValue;
 pub use parse::Parsed;
-pub use typed::{ArgvSpan, Given, RefusedLine, Typed};
+pub use typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 
 pub(super) use clap_error::{NotParsed, explain, refuse_value};
 pub(super) use elsewhere::setting_as_option;
 pub(super) use flags::Flags;
-pub(super) use number::{python_int, whole};
+pub(super) use number::{parse_whole, python_int};
 pub(super) use parse::parse;
 pub(super) use shlex::split;
-pub(super) use typed::{respelt, scan};
+pub(super) use typed::{in_clap_spelling, scan_options};

@@ -36,7 +36,7 @@ impl BadValue {
 }
 
 /// Parses a whole number within a range, with the syntax of Python's `int()`.
-pub(in crate::cli) fn whole(text: &str, range: RangeInclusive<i64>) -> Result<i64, BadValue> {
+pub(in crate::cli) fn parse_whole(text: &str, range: RangeInclusive<i64>) -> Result<i64, BadValue> {
     let number = python_int(text).ok_or_else(|| BadValue::new("expected a whole number"))?;
     if range.contains(&number) {
         return Ok(number);
@@ -53,10 +53,13 @@ mod tests {
 
     #[test]
     fn numbers_have_ranges() {
-        assert_eq!(whole(" +1_0 ", 1..=10), Ok(10));
-        assert_eq!(whole("11", 1..=10), Err(BadValue::new("expected a number from 1 to 10")));
-        assert_eq!(whole("0", 1..=i64::MAX), Err(BadValue::new("expected a number of at least 1")));
-        assert_eq!(whole("ten", 1..=10), Err(BadValue::new("expected a whole number")));
-        assert!(whole("99999999999999999999999", 1..=65535).is_err());
+        assert_eq!(parse_whole(" +1_0 ", 1..=10), Ok(10));
+        assert_eq!(parse_whole("11", 1..=10), Err(BadValue::new("expected a number from 1 to 10")));
+        assert_eq!(
+            parse_whole("0", 1..=i64::MAX),
+            Err(BadValue::new("expected a number of at least 1"))
+        );
+        assert_eq!(parse_whole("ten", 1..=10), Err(BadValue::new("expected a whole number")));
+        assert!(parse_whole("99999999999999999999999", 1..=65535).is_err());
     }
 }

@@ -8,7 +8,7 @@ use clap::{Command, FromArgMatches};
 use super::clap_error::{NotParsed, explain};
 use super::flags::Flags;
 use super::lex::{Lexed, lex};
-use super::typed::{RefusedLine, Typed};
+use super::typed::{CommandLine, RefusedLine};
 use crate::cli::{color, help};
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
@@ -17,16 +17,16 @@ const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 #[derive(Clone, Debug)]
 pub enum Parsed<A> {
     /// A job.
-    Run(Box<A>, Typed),
+    Run(Box<A>, CommandLine),
     /// A text that the line requests, such as help.
-    Asked(StyledStr),
+    Text(StyledStr),
 }
 
 /// Parses the words of `typed` with the rules of Python's argparse and the options of `command`.
 /// Nothing outside the line is read but the width of a help page.
 pub(in crate::cli) fn parse<A: FromArgMatches>(
     mut command: Command,
-    mut typed: Typed,
+    mut typed: CommandLine,
 ) -> Result<Parsed<A>, RefusedLine> {
     command = color::with_option(command);
     let flags = Flags::of(&mut command);
@@ -35,23 +35,23 @@ pub(in crate::cli) fn parse<A: FromArgMatches>(
     let script = match lexed? {
         Lexed::Script(script) => script,
         Lexed::Help(length) => {
-            return Ok(Parsed::Asked(help::page(&command, length, help::width())));
+            return Ok(Parsed::Text(help::page(&command, length, help::width())));
         }
-        Lexed::Version => return Ok(Parsed::Asked(VERSION.into())),
+        Lexed::Version => return Ok(Parsed::Text(VERSION.into())),
     };
     typed.find_replaced(&flags);
     let found = command.try_get_matches_from(canonical(&typed, script));
     match found.and_then(|found| A::from_arg_matches(&found)) {
         Ok(args) => Ok(Parsed::Run(Box::new(args), typed)),
         Err(error) => match explain(&error, &flags, &typed) {
-            NotParsed::Asked(text) => Ok(Parsed::Asked(text)),
+            NotParsed::Text(text) => Ok(Parsed::Text(text)),
             NotParsed::Refused(refused) => Err(refused),
         },
     }
 }
 
 /// Returns the line without abbreviations, from which clap fills its structs.
-fn canonical(typed: &Typed, script: usize) -> Vec<OsString> {
+fn canonical(typed: &CommandLine, script: usize) -> Vec<OsString> {
     let mut words = vec![OsString::from(&typed.program)];
     for given in &typed.options {
         let mut word = OsString::from(format!("--{}", given.flag));

@@ -26,7 +26,7 @@ pub struct ArgvSpan {
 
 /// An option that was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenOption {
     /// Its first long spelling, without dashes.
     pub flag: String,
     /// Place of its name.
@@ -37,13 +37,13 @@ pub struct Given {
 
 /// A command line: its words, and the options among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Typed {
+pub struct CommandLine {
     /// The program and command before the words: `remuda run`.
     pub program: String,
     /// The words after the program, as typed.
     pub words: Vec<OsString>,
     /// The options, in order.
-    pub options: Vec<Given>,
+    pub options: Vec<GivenOption>,
     /// Options that take one value and were given several times with different values: the index of
     /// the last but one time, and of the last time.
     replaced: Vec<(usize, usize)>,
@@ -56,36 +56,36 @@ pub struct RefusedLine {
     pub findings: Findings,
 }
 
-impl Typed {
+impl CommandLine {
     /// Creates a command line in which no options have been looked for.
     pub fn new(program: &str, words: Vec<OsString>) -> Self {
         Self { program: program.to_owned(), words, options: Vec::new(), replaced: Vec::new() }
     }
 
     /// Returns the place of a whole word.
-    pub(in crate::cli) fn word(&self, index: usize) -> ArgvSpan {
+    pub(in crate::cli) fn word_span(&self, index: usize) -> ArgvSpan {
         let end = self.words.get(index).map_or(0, |word| word.len());
         ArgvSpan { word: index, start: 0, end }
     }
 
     /// Returns the place after the last word.
-    pub(in crate::cli) fn end(&self) -> ArgvSpan {
+    pub(in crate::cli) fn end_span(&self) -> ArgvSpan {
         ArgvSpan { word: self.words.len(), start: 0, end: 0 }
     }
 
     /// Returns the last occurrence of an option.
-    pub fn last(&self, flag: &str) -> Option<&Given> {
+    pub fn last(&self, flag: &str) -> Option<&GivenOption> {
         self.options.iter().rev().find(|given| given.flag == flag)
     }
 
     /// Returns the place of the value of an option, or of its name if it has no value.
-    pub fn place_of(&self, flag: &str) -> Option<ArgvSpan> {
+    pub fn value_span(&self, flag: &str) -> Option<ArgvSpan> {
         let given = self.last(flag)?;
         Some(given.value.as_ref().map_or(given.name, |(_, place)| *place))
     }
 
     /// Returns the place of the name of an option.
-    pub fn name_of(&self, flag: &str) -> Option<ArgvSpan> {
+    pub fn name_span(&self, flag: &str) -> Option<ArgvSpan> {
         self.last(flag).map(|given| given.name)
     }
 
@@ -93,7 +93,7 @@ impl Typed {
     pub(in crate::cli) fn find_replaced(&mut self, flags: &Flags) {
         for (last, given) in self.options.iter().enumerate() {
             let before = self.options[..last].iter().rposition(|one| one.flag == given.flag);
-            let text = |given: &Given| given.value.as_ref().map(|(text, _)| text.clone());
+            let text = |given: &GivenOption| given.value.as_ref().map(|(text, _)| text.clone());
             let is_list =
                 flags.exact(&given.flag, OptionOwner::All).is_some_and(|at| flags.get(at).is_list);
             if let Some(before) = before
@@ -106,10 +106,10 @@ impl Typed {
     }
 
     /// Returns a note for each value that a later one replaces: ``note: `-n 3` replaces `-n 2` ``.
-    pub(in crate::cli) fn replacements(&self) -> String {
+    pub(in crate::cli) fn show_replacements(&self) -> String {
         let shown = |at: usize| {
             let given = &self.options[at];
-            let name = self.shown(given.name);
+            let name = self.text_of(given.name);
             // The letters of `-qn3` have no dash each.
             let dash = if name.starts_with('-') { "" } else { "-" };
             let value = given.value.as_ref().map_or_else(String::new, |(text, _)| quoted(text));
@@ -139,7 +139,7 @@ impl Typed {
     }
 
     /// Returns the text of a place, for messages.
-    pub(super) fn shown(&self, place: ArgvSpan) -> String {
+    pub(super) fn text_of(&self, place: ArgvSpan) -> String {
         let bytes = &self.words[place.word].as_bytes()[place.start..place.end];
         String::from_utf8_lossy(bytes).into_owned()
     }
@@ -155,14 +155,14 @@ impl Typed {
         places: &[ArgvSpan],
         make: impl FnOnce(&[Span]) -> Diagnostic,
     ) -> RefusedLine {
-        let (text, spans) = self.draw(places);
+        let (text, spans) = self.excerpt(places);
         let source = Source { name: "command line".to_owned(), text };
         RefusedLine { findings: Findings { source, diagnostics: vec![make(&spans)] } }
     }
 
     /// Returns the line in shell syntax, without the words that are far from all places, and the
     /// spans.
-    fn draw(&self, places: &[ArgvSpan]) -> (String, Vec<Span>) {
+    fn excerpt(&self, places: &[ArgvSpan]) -> (String, Vec<Span>) {
         let mut text = self.program.clone();
         let mut spans = vec![Span::new(0, 0); places.len()];
         let is_near =
@@ -180,7 +180,7 @@ impl Typed {
             let at = text.len();
             let shown = show_word(word);
             for (place, span) in places.iter().zip(&mut spans).filter(|(p, _)| p.word == index) {
-                *span = within(word, &shown, *place).shifted(at);
+                *span = span_within(word, &shown, *place).shifted(at);
             }
             text += &shown;
         }
@@ -196,7 +196,7 @@ impl Typed {
 
 /// Returns the span of a part of a word if the word is shown as it is or in quotes; else the whole
 /// word.
-fn within(word: &OsStr, shown: &str, place: ArgvSpan) -> Span {
+fn span_within(word: &OsStr, shown: &str, place: ArgvSpan) -> Span {
     let is_plain = word.as_bytes() == shown.as_bytes();
     let quoted = shown.strip_prefix('\'').and_then(|shown| shown.strip_suffix('\''));
     let is_quoted = quoted.is_some_and(|shown| shown.as_bytes() == word.as_bytes());
@@ -235,7 +235,7 @@ fn show_odd(bytes: &[u8]) -> String {
 }
 
 /// Finds the options of a line that clap alone parses, by their spellings.
-pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
+pub(in crate::cli) fn scan_options(typed: &mut CommandLine, flags: &Flags) {
     let mut at = flags.first_word();
     while let Some(word) = typed.words.get(at) {
         let index = at;
@@ -256,7 +256,9 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
             Some(from) => {
                 Some((text[from..].into(), ArgvSpan { word: index, start: from, end: text.len() }))
             }
-            None => typed.words.get(index + 1).map(|next| (next.clone(), typed.word(index + 1))),
+            None => {
+                typed.words.get(index + 1).map(|next| (next.clone(), typed.word_span(index + 1)))
+            }
         };
         let value = value.filter(|_| takes_value);
         // A value is neither an option nor a word; if it begins with a dash, the value of the
@@ -265,12 +267,12 @@ pub(in crate::cli) fn scan(typed: &mut Typed, flags: &Flags) {
         let next = typed.words.get(at).map(|word| word.as_bytes());
         at += usize::from(is_next && next.is_some_and(|word| word.first() != Some(&b'-')));
         let name = ArgvSpan { word: index, start: 0, end };
-        typed.options.push(Given { flag: flags.get(flag).long.clone(), name, value });
+        typed.options.push(GivenOption { flag: flags.get(flag).long.clone(), name, value });
     }
 }
 
-/// Returns the words, with every option that [`scan`] found in clap's spelling.
-pub(in crate::cli) fn respelt(typed: &Typed) -> Vec<OsString> {
+/// Returns the words, with every option that [`scan_options`] found in clap's spelling.
+pub(in crate::cli) fn in_clap_spelling(typed: &CommandLine) -> Vec<OsString> {
     let mut words = typed.words.clone();
     for given in &typed.options {
         let word = words[given.name.word].as_bytes();
@@ -305,7 +307,7 @@ mod tests {
         let words = words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect();
         let places: Vec<ArgvSpan> =
             places.iter().map(|&(word, start, end)| ArgvSpan { word, start, end }).collect();
-        let (text, spans) = Typed::new("remuda run", words).draw(&places);
+        let (text, spans) = CommandLine::new("remuda run", words).excerpt(&places);
         let shown: Vec<&str> = spans.iter().map(|span| &text[span.start..span.end]).collect();
         assert_eq!(format!("{text} | {}", shown.join(" ")), expect);
     }

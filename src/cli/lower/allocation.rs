@@ -17,7 +17,7 @@ pub(super) struct SchedulerAllocation {
 /// Result of the search for an allocation in the environment.
 pub(super) enum AllocationSource {
     /// No scheduler was found.
-    Nothing,
+    NotFound,
     /// The nodes of the allocation.
     Nodes(Box<SchedulerAllocation>),
     /// The scheduler starts remuda once on every node, so each process starts a job of its own; the
@@ -57,7 +57,7 @@ pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationS
     if let Some(file) = file(env_vars::PE_HOSTFILE) {
         return from_file(&file, trust, options(Dialect::Sge));
     }
-    Ok(AllocationSource::Nothing)
+    Ok(AllocationSource::NotFound)
 }
 
 fn text(name: &str) -> Option<String> {

@@ -10,7 +10,7 @@ use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, TOO_FEW_DEVICES};
 use crate::cli::values::AcceleratorArg;
-use crate::doctor::SlotsAre;
+use crate::doctor::SlotDevice;
 use crate::inventory::{self, VisibleDevices};
 use crate::launch::GpuSharing;
 use crate::plan::Accelerator;
@@ -23,7 +23,7 @@ pub(super) struct Visible {
     /// Names of the devices, if they are not numbers.
     pub(super) names: Vec<String>,
     /// The variable that selects the devices: `CUDA_VISIBLE_DEVICES=3,1`.
-    pub(super) said_by: Option<String>,
+    pub(super) variable: Option<String>,
 }
 
 pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
@@ -36,7 +36,7 @@ pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
 
 /// Returns how the job uses GPUs that other jobs use. A node may have GPUs even if this machine has
 /// none, so locks are left out only if the options name another kind of device.
-pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
+pub(super) fn gpu_sharing(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
             GpuSharing::Shared
@@ -51,14 +51,14 @@ pub(super) fn claims(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
 pub(in crate::cli) fn slots_are(
     args: &DeviceArgs,
     oversubscribed: bool,
-) -> Result<SlotsAre, CliError> {
+) -> Result<SlotDevice, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if oversubscribed => {
-            SlotsAre::SharedGpus
+            SlotDevice::SharedGpus
         }
-        AcceleratorArg::Auto => SlotsAre::GpusIfAny,
-        AcceleratorArg::Kind(Accelerator::Cuda) => SlotsAre::Gpus,
-        AcceleratorArg::Kind(_) => SlotsAre::Other,
+        AcceleratorArg::Auto => SlotDevice::GpusIfAny,
+        AcceleratorArg::Kind(Accelerator::Cuda) => SlotDevice::Gpus,
+        AcceleratorArg::Kind(_) => SlotDevice::Other,
     })
 }
 
@@ -113,7 +113,7 @@ fn visible_to_cuda(environment: &Environment, count: u32) -> Visible {
     let mask = mask(environment, name);
     let said_by = mask.as_ref().map(|mask| show(name, mask));
     match inventory::visible_devices(count, mask.as_deref()) {
-        VisibleDevices::Slots(slots) => Visible { slots, names: Vec::new(), said_by },
+        VisibleDevices::Slots(slots) => Visible { slots, names: Vec::new(), variable: said_by },
         VisibleDevices::Uuids(names) => named(names, said_by),
     }
 }
@@ -128,7 +128,7 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
         let numbers = entries.iter().map(|entry| entry.parse().ok().map(Slot));
         let said_by = Some(show(name, &mask));
         return Some(match numbers.collect() {
-            Some(slots) => Visible { slots, names: Vec::new(), said_by },
+            Some(slots) => Visible { slots, names: Vec::new(), variable: said_by },
             None => named(entries, said_by),
         });
     }
@@ -137,7 +137,7 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
         set(&env_vars::ROCR_VISIBLE_DEVICES).filter(|_| accelerator == Accelerator::Rocm)?;
     let slots = (0..below.split(',').count() as u32).map(Slot).collect();
     let said_by = Some(show(env_vars::ROCR_VISIBLE_DEVICES, &below));
-    Some(Visible { slots, names: Vec::new(), said_by })
+    Some(Visible { slots, names: Vec::new(), variable: said_by })
 }
 
 fn show(name: &str, value: &str) -> String {
@@ -146,7 +146,7 @@ fn show(name: &str, value: &str) -> String {
 
 /// Returns devices with names; they are numbered in the order of the list.
 fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
-    Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, said_by }
+    Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, variable: said_by }
 }
 
 pub(super) fn check_devices(
@@ -161,10 +161,10 @@ pub(super) fn check_devices(
     if wanted <= found as usize {
         return Ok(());
     }
-    Err(too_few(wanted, &format!("this machine has {found}")))
+    Err(too_few_devices(wanted, &format!("this machine has {found}")))
 }
 
-pub(super) fn too_few(wanted: usize, available: &str) -> CliError {
+pub(super) fn too_few_devices(wanted: usize, available: &str) -> CliError {
     CliError::usage(TOO_FEW_DEVICES, format!("the job needs {wanted} GPUs, but {available}"))
         .help("start fewer workers, share GPUs with `--oversubscribe`, or use `--accelerator cpu`")
 }

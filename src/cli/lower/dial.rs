@@ -9,24 +9,24 @@ use std::time::Duration;
 use crate::base::{Diagnostic, JobId, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::is_foreign;
-use crate::cli::line::{self, Typed};
+use crate::cli::line::{self, CommandLine};
 use crate::cli::pod_codes as codes;
 use crate::launch::DialOptions;
 use crate::os::input_file::{InputReader, open};
 use crate::os::{fds, interfaces};
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be
 /// unscheduled, or be booting.
 pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Offset of the port for agents from the port of rank 0.
-const GATE: u16 = 1;
+const AGENT_PORT_OFFSET: u16 = 1;
 /// Offset of the port of the store from the port of rank 0.
-const STORE: u16 = 2;
+const STORE_PORT_OFFSET: u16 = 2;
 
 /// Options about the connection of the nodes.
-pub(super) struct Meeting<'a> {
+pub(super) struct DialArgs<'a> {
     pub(super) key_file: &'a Path,
     pub(super) job_id: Option<&'a str>,
     pub(super) join_timeout: Option<Duration>,
@@ -37,12 +37,12 @@ pub(super) struct Meeting<'a> {
     /// Port of rank 0.
     pub(super) master_port: u16,
     pub(super) peer_exit: Option<u8>,
-    pub(super) key_is: KeyIs,
+    pub(super) key_location: KeyLocation,
 }
 
 /// Location of a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyIs {
+pub(super) enum KeyLocation {
     /// A file on a machine that may have other users.
     File,
     /// A Secret that is mounted in a pod: it belongs to root, and all users in the pod can read it.
@@ -51,28 +51,31 @@ pub(super) enum KeyIs {
 
 /// Returns the options of the transport, and warnings.
 pub(super) fn dial(
-    meeting: &Meeting<'_>,
-    typed: &Typed,
+    meeting: &DialArgs<'_>,
+    typed: &CommandLine,
 ) -> Result<(DialOptions, String), CliError> {
     let master_port = meeting.master_port;
-    let Some(store_port) = master_port.checked_add(STORE) else {
-        let place = typed.place_of("master_port").unwrap_or_else(|| typed.end());
+    let Some(store_port) = master_port.checked_add(STORE_PORT_OFFSET) else {
+        let place = typed.value_span("master_port").unwrap_or_else(|| typed.end_span());
         let refused = typed.refuse(&[place], |spans| {
             let message = format!("there are no two ports after {master_port}");
             Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
-                .label(format!("expected at most {} with `--key_file`", u16::MAX - STORE))
+                .label(format!(
+                    "expected at most {} with `--key_file`",
+                    u16::MAX - STORE_PORT_OFFSET
+                ))
                 .help("remuda uses the next port for agents and the one after it for the store")
         });
         return Err(refused.into());
     };
-    let (key, warning) = read_key(meeting.key_file, meeting.key_is)?;
+    let (key, warning) = read_key(meeting.key_file, meeting.key_location)?;
     let job = meeting.job_id.map(|name| JobId(name.to_owned()));
     let options = DialOptions {
         job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
         key,
         key_file: meeting.key_file.display().to_string(),
         address: meeting.address.to_owned(),
-        port: master_port + GATE,
+        port: master_port + AGENT_PORT_OFFSET,
         store_port,
         local_addr: meeting.local_addr.map(own_address).transpose()?,
         join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
@@ -84,7 +87,7 @@ pub(super) fn dial(
 /// Parses an address of this machine, or the name of an interface.
 fn own_address(text: &str) -> Result<IpAddr, CliError> {
     let all = interfaces::addresses().unwrap_or_default();
-    chosen(text, &all).ok_or_else(|| {
+    find_address(text, &all).ok_or_else(|| {
         let message = format!("`{text}` is neither an address nor an interface of this node");
         let known = all.iter().filter(|(_, address)| !address.is_loopback());
         let known = known.map(|(name, address)| format!("{name} {address}"));
@@ -95,7 +98,7 @@ fn own_address(text: &str) -> Result<IpAddr, CliError> {
 
 /// Returns the address itself, or an address of the interface: the first IPv4 address, else the
 /// first IPv6 address that other nodes can reach.
-fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
+fn find_address(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         // All of 127.0.0.0/8 belongs to this machine, but is not in the list.
         let is_own = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
@@ -112,14 +115,14 @@ fn chosen(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
 /// Returns the key, and a warning if other users can read it. If others can write the file, it is
 /// refused. Others can read a mounted Secret, too, but it is mounted for one pod only, so there is
 /// no warning.
-fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
+fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| {
-        let message = format!("cannot read the key file `{shown}`: {}", reason(error));
-        let help = help_of_unreadable(error, key_is);
+        let message = format!("cannot read the key file `{shown}`: {}", show_io_error(error));
+        let help = unreadable_help(error, key_is);
         CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
-    let file = match descriptor(path) {
+    let file = match descriptor_of_path(path) {
         // The descriptor is for this process, and workers must not inherit it.
         Some(number) => fds::close_on_exec(number).and_then(|()| open(path)),
         None => open(path),
@@ -136,8 +139,8 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
             codes::KEY_WRITABLE,
             "is writable by other users".to_owned(),
             match key_is {
-                KeyIs::File => "`chmod go-w` it, or create a new one",
-                KeyIs::Mounted => {
+                KeyLocation::File => "`chmod go-w` it, or create a new one",
+                KeyLocation::Mounted => {
                     "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
                      than root"
                 }
@@ -147,7 +150,7 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     if is_foreign(found.uid(), own) {
         let why = format!("belongs to another user (uid {})", found.uid());
         return refused(
-            codes::KEY_FOREIGN,
+            codes::KEY_OF_OTHER_USER,
             why,
             "its owner can start workers under your account: copy it to a file of your own",
         );
@@ -158,9 +161,9 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
     read.map_err(|error| unreadable(&error))?;
     let key = JobKey::from_text(&text).map_err(|error| {
         let message = format!("the key file `{shown}`: {error}");
-        CliError::new(Status::BadInput, codes::NO_KEY, message).help(MAKE_ONE)
+        CliError::new(Status::BadInput, codes::NO_KEY, message).help(MAKE_KEY_HELP)
     })?;
-    let is_secret = key_is == KeyIs::Mounted && found.uid() == 0;
+    let is_secret = key_is == KeyLocation::Mounted && found.uid() == 0;
     let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
         let code = codes::KEY_READABLE;
         format!("warning[{code}]: other users can read the key file `{shown}`; `chmod 600` it\n")
@@ -172,26 +175,26 @@ fn read_key(path: &Path, key_is: KeyIs) -> Result<(JobKey, String), CliError> {
 
 /// Returns help for a key file that cannot be read. In a pod the file belongs to root, and the user
 /// of the pod may be another.
-fn help_of_unreadable(error: &std::io::Error, key_is: KeyIs) -> &'static str {
+fn unreadable_help(error: &std::io::Error, key_is: KeyLocation) -> &'static str {
     let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
     match (key_is, is_refused) {
-        (KeyIs::File, false) => MAKE_ONE,
-        (KeyIs::File, true) => "it must belong to you: `chown` it, and `chmod 600` it",
-        (KeyIs::Mounted, false) => {
+        (KeyLocation::File, false) => MAKE_KEY_HELP,
+        (KeyLocation::File, true) => "it must belong to you: `chown` it, and `chmod 600` it",
+        (KeyLocation::Mounted, false) => {
             "mount the same Secret in every pod, and give the path of its entry"
         }
-        (KeyIs::Mounted, true) => {
+        (KeyLocation::Mounted, true) => {
             "a Secret's volume with `defaultMode: 0400` is readable by root only: for another user \
              set `defaultMode: 0444`, or 0440 and an `fsGroup`"
         }
     }
 }
 
-const MAKE_ONE: &str = "create one key and copy it to every node: \
+const MAKE_KEY_HELP: &str = "create one key and copy it to every node: \
                         `(umask 077; head -c 32 /dev/urandom > key)`";
 
 /// Returns the number of a descriptor that the parent process passed: `/dev/fd/3`.
-fn descriptor(path: &Path) -> Option<i32> {
+fn descriptor_of_path(path: &Path) -> Option<i32> {
     let text = path.to_str()?;
     let number =
         ["/dev/fd/", "/proc/self/fd/"].into_iter().find_map(|head| text.strip_prefix(head))?;
@@ -214,8 +217,9 @@ mod tests {
             ("net2", "fe80::3"),
         ];
         let all = all.map(|(name, ip)| (name.to_owned(), ip.parse().expect("an address")));
-        let shown =
-            |text: &str| chosen(text, &all).map_or_else(String::new, |address| address.to_string());
+        let shown = |text: &str| {
+            find_address(text, &all).map_or_else(String::new, |address| address.to_string())
+        };
         assert_eq!(shown("10.0.0.4"), "10.0.0.4");
         assert_eq!(shown("127.0.0.3"), "127.0.0.3");
         assert_eq!(shown("eth0"), "10.0.0.4");
@@ -227,9 +231,9 @@ mod tests {
 
     #[test]
     fn descriptor_is_parsed_from_path() {
-        assert_eq!(descriptor(Path::new("/dev/fd/3")), Some(3));
-        assert_eq!(descriptor(Path::new("/proc/self/fd/12")), Some(12));
-        assert_eq!(descriptor(Path::new("/etc/key")), None);
-        assert_eq!(descriptor(Path::new("/dev/fd/key")), None);
+        assert_eq!(descriptor_of_path(Path::new("/dev/fd/3")), Some(3));
+        assert_eq!(descriptor_of_path(Path::new("/proc/self/fd/12")), Some(12));
+        assert_eq!(descriptor_of_path(Path::new("/etc/key")), None);
+        assert_eq!(descriptor_of_path(Path::new("/dev/fd/key")), None);
     }
 }

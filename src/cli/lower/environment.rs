@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use crate::base::{Diagnostic, Findings, Severity, Source, Status, env_vars};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{Trust, is_foreign};
-use crate::cli::machine_codes::{BAD_VARIABLE, NOT_READ};
+use crate::cli::machine_codes::{BAD_VARIABLE, CANNOT_READ};
 use crate::launch::Transport;
-use crate::os::input_file::{open, other_kind};
-use crate::plan::{Accelerator, Export, VariableOrigin, propagated};
-use crate::pool::{EnvFile, Variable, codes, loads_code, read_env, shadowed};
+use crate::os::input_file::{irregular_kind, open};
+use crate::plan::{Accelerator, Export, VariableOrigin, propagated_exports};
+use crate::pool::{EnvFile, Variable, codes, loads_code_warning, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
 
 /// Name of DeepSpeed's environment file.
 const DEFAULT_NAME: &str = ".deepspeed_env";
@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Variables from environment files, and warnings about the files.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct FromFiles {
+pub(in crate::cli) struct FileExports {
     exports: Vec<Export>,
     /// Warnings, ready to be printed.
     pub(in crate::cli) warnings: String,
@@ -55,14 +55,14 @@ impl JobScope {
 /// `--env`.
 pub(in crate::cli) fn exports(
     typed: &[OsString],
-    files: FromFiles,
+    files: FileExports,
     reach: JobScope,
     accelerator: Accelerator,
 ) -> Result<Vec<Export>, CliError> {
     let mut exports = Vec::new();
     if reach == JobScope::Nodes {
         let cwd = working_directory()?;
-        exports.extend(propagated(&env_vars::all(), cwd.as_os_str(), accelerator));
+        exports.extend(propagated_exports(&env_vars::all(), cwd.as_os_str(), accelerator));
     }
     exports.extend(files.exports);
     for text in typed {
@@ -78,8 +78,8 @@ pub(in crate::cli) fn working_directory() -> Result<PathBuf, CliError> {
             Some(path) => format!("the working directory `{}` no longer exists", path.display()),
             None => "no working directory".to_owned(),
         };
-        let message = format!("{what}: {}", reason(&error));
-        CliError::new(Status::NoInput, NOT_READ, message).help("`cd` to a directory that exists")
+        let message = format!("{what}: {}", show_io_error(&error));
+        CliError::new(Status::NoInput, CANNOT_READ, message).help("`cd` to a directory that exists")
     })
 }
 
@@ -111,12 +111,12 @@ pub(in crate::cli) fn read_files(
     trust: Trust,
     accelerator: Accelerator,
     paint: Paint,
-) -> Result<FromFiles, CliError> {
+) -> Result<FileExports, CliError> {
     let named = env_vars::get(env_vars::DS_ENV_FILE);
     let name = named.clone().unwrap_or_else(|| DEFAULT_NAME.into());
     let home = env_vars::get(env_vars::HOME).map(|home| Path::new(&home).join(&name));
     let here = working_directory()?.join(&name);
-    let mut read = Reading { trust, screens: String::new(), status: None };
+    let mut read = EnvFileReader { trust, screens: String::new(), status: None };
     // An absolute name is the same file in both places, and the home directory may be the working
     // directory.
     let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
@@ -124,7 +124,8 @@ pub(in crate::cli) fn read_files(
     let mut near = read.file(&here, paint);
     let is_in_cwd_only = !is_same && Path::new(&name).is_relative();
     if let (true, Some((file, findings))) = (is_in_cwd_only, &mut near) {
-        let found = file.variables.iter().filter_map(|found| loads_code(&found.name, found.span));
+        let found =
+            file.variables.iter().filter_map(|found| loads_code_warning(&found.name, found.span));
         findings.diagnostics.extend(found);
     }
     if let (Some((file, findings)), Some((other, far_findings))) = (&mut near, &far) {
@@ -148,7 +149,7 @@ pub(in crate::cli) fn read_files(
     }
     match read.status {
         Some(status) => Err(CliError::Screen { status, text: read.screens }),
-        None => Ok(FromFiles { exports: to_exports(&found), warnings: read.screens }),
+        None => Ok(FileExports { exports: to_exports(&found), warnings: read.screens }),
     }
 }
 
@@ -187,7 +188,7 @@ fn same_file(left: &Path, right: &Path) -> bool {
     }
 }
 
-struct Reading {
+struct EnvFileReader {
     trust: Trust,
     /// Messages about files that could not be read.
     screens: String,
@@ -195,14 +196,14 @@ struct Reading {
     status: Option<Status>,
 }
 
-impl Reading {
+impl EnvFileReader {
     /// Reads a file; the result is `None` if it does not exist or may not be used.
     fn file(&mut self, path: &Path, paint: Paint) -> Option<(EnvFile, Findings)> {
         match self.read(path) {
             Ok(found) => found,
             Err((status, problem)) => {
                 self.status.get_or_insert(status);
-                let source = Source { name: shown(path), text: String::new() };
+                let source = Source { name: short_path(path), text: String::new() };
                 let findings = Findings { source, diagnostics: vec![*problem] };
                 self.screens += &show_findings(&findings, paint);
                 None
@@ -222,11 +223,11 @@ impl Reading {
         let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
         read.map_err(|error| unreadable(path, &error))?;
         if FILE_BYTES_MAX < bytes.len() as u64 {
-            let message = format!("environment file `{}` is larger than 16 MiB", shown(path));
+            let message = format!("environment file `{}` is larger than 16 MiB", short_path(path));
             let problem = Diagnostic::whole(codes::ENV_TOO_LARGE, message);
             return Err(refusal(Status::BadInput, problem.help("is this an environment file?")));
         }
-        Ok(Some(read_env(&shown(path), &bytes)))
+        Ok(Some(read_env(&short_path(path), &bytes)))
     }
 }
 
@@ -243,20 +244,21 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Refusal {
-    let message = format!("cannot read environment file `{}`: {}", shown(path), reason(error));
+    let message =
+        format!("cannot read environment file `{}`: {}", short_path(path), show_io_error(error));
     let problem = Diagnostic::whole(codes::ENV_UNREADABLE, message)
         .help("make it readable (`chmod u+r`), or move it away");
     refusal(Status::NoInput, problem)
 }
 
 fn check(path: &Path, found: &std::fs::Metadata, trust: Trust) -> Result<(), Refusal> {
-    let name = shown(path);
-    if let Some(kind) = other_kind(found) {
+    let name = short_path(path);
+    if let Some(kind) = irregular_kind(found) {
         let message = format!("environment file `{name}` is not a regular file: it is {kind}");
         let problem = Diagnostic::whole(codes::ENV_NOT_A_FILE, message);
         return Err(refusal(Status::NoInput, problem.help("write the variables to a file")));
     }
-    if trust == Trust::Anyone {
+    if trust == Trust::All {
         return Ok(());
     }
     if found.mode() & 0o002 != 0 {
@@ -286,12 +288,12 @@ fn missing(named: &OsStr) -> Findings {
 }
 
 /// Shortens a path: relative to the working directory, or with `~` for the home directory.
-fn shown(path: &Path) -> String {
-    if let Some(rest) = std::env::current_dir().ok().and_then(|here| below(path, &here)) {
+fn short_path(path: &Path) -> String {
+    if let Some(rest) = std::env::current_dir().ok().and_then(|here| relative_to(path, &here)) {
         return rest.display().to_string();
     }
     let home = env_vars::get(env_vars::HOME).map(PathBuf::from);
-    match home.and_then(|home| below(path, &home)) {
+    match home.and_then(|home| relative_to(path, &home)) {
         Some(rest) => format!("~/{}", rest.display()),
         None => path.display().to_string(),
     }
@@ -299,7 +301,7 @@ fn shown(path: &Path) -> String {
 
 /// Returns the path relative to a directory. Every path is below the root, and then keeps its
 /// slash.
-fn below(path: &Path, directory: &Path) -> Option<PathBuf> {
+fn relative_to(path: &Path, directory: &Path) -> Option<PathBuf> {
     directory.parent()?;
     path.strip_prefix(directory).ok().map(Path::to_owned)
 }

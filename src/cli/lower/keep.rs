@@ -9,9 +9,9 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::base::{Status, clock};
 use crate::cli::error::CliError;
-use crate::cli::machine_codes::NOT_MADE;
+use crate::cli::machine_codes::CANNOT_CREATE;
 use crate::os::calendar;
-use crate::report::summary::reason;
+use crate::report::summary::show_io_error;
 use crate::report::{RankFiles, make_dirs};
 
 /// Directory of the file of `--save_pid`, as in DeepSpeed.
@@ -25,12 +25,15 @@ pub(in crate::cli) fn rank_files(
     let Some(directory) = directory else { return Ok(None) };
     let shown = directory.display();
     make_dirs(&directory, 0o777).map_err(|error| {
-        let cannot = |message| CliError::new(Status::CantCreate, NOT_MADE, message);
+        let cannot = |message| CliError::new(Status::CantCreate, CANNOT_CREATE, message);
         if error.kind() == io::ErrorKind::AlreadyExists {
             let message = format!("--enable_each_rank_log: `{shown}` is a file");
             return cannot(message).help("name a directory");
         }
-        cannot(format!("--enable_each_rank_log: cannot create `{shown}`: {}", reason(&error)))
+        cannot(format!(
+            "--enable_each_rank_log: cannot create `{shown}`: {}",
+            show_io_error(&error)
+        ))
     })?;
     Ok(Some(RankFiles { directory, stamp: calendar::local_stamp(clock::wall()) }))
 }
@@ -46,9 +49,12 @@ impl PidFile {
         let name = format!("{}.deepspeed", named_after.unwrap_or(pid));
         let path = Path::new(PID_DIRECTORY).join(name);
         create(&path).and_then(|mut file| write!(file, "{pid}")).map_err(|error| {
-            let message =
-                format!("--save_pid: cannot create `{}`: {}", path.display(), reason(&error));
-            CliError::new(Status::CantCreate, NOT_MADE, message)
+            let message = format!(
+                "--save_pid: cannot create `{}`: {}",
+                path.display(),
+                show_io_error(&error)
+            );
+            CliError::new(Status::CantCreate, CANNOT_CREATE, message)
         })?;
         Ok(Self(path))
     }

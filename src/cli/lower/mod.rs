@@ -18,19 +18,21 @@ mod world;
 
 pub(super) use devices::{gpu_count, slots_are};
 pub(super) use keep::PidFile;
-pub(super) use options::{Speaker, options, program_and_script, random_bytes};
+pub(super) use options::{PrintedRanks, options, program_and_script, random_bytes};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
-pub(super) use program::{interpreter, lacks, no_script, program, python_named, search_path};
+pub(super) use program::{
+    interpreter, missing_requirements, program, script_problem, search_path, show_interpreter,
+};
 pub(super) use rendezvous::unused_variables;
 pub(super) use size::check_size;
 pub(super) use world::node_of_world;
 
-use super::args::PlaceArgs;
+use super::args::ClusterArgs;
 use super::error::CliError;
 use super::hostfile::Trust;
-use super::line::Typed;
+use super::line::CommandLine;
 use crate::base::{Diagnostic, Findings, HostName, NodeRank, Slot, Span, Status};
-use crate::doctor::SlotsAre;
+use crate::doctor::SlotDevice;
 use crate::launch::{ContinueWith, GpuSharing, SupervisorOptions, Transport};
 use crate::plan::{Accelerator, MasterAddr};
 use crate::pool::{Reading, SelectorArgs, select};
@@ -46,9 +48,9 @@ pub(super) struct ResolvedCluster {
     pub(super) master_addr: MasterAddr,
     pub(super) master_port: Option<u16>,
     /// The only node that is started here (`--no_ssh`).
-    pub(super) alone: Option<NodeRank>,
+    pub(super) local_node: Option<NodeRank>,
     /// Number of this node, if the nodes of the job dial in (`--no_ssh` with a key).
-    pub(super) joins: Option<NodeRank>,
+    pub(super) dialing_node: Option<NodeRank>,
     /// Source of the slots, for messages.
     pub(super) origin: String,
     /// Which owners and permissions of files are accepted.
@@ -57,15 +59,15 @@ pub(super) struct ResolvedCluster {
     pub(super) warnings: String,
     pub(super) transport: Transport,
     /// Options for the supervisor of the pod.
-    pub(super) keeper: SupervisorOptions,
+    pub(super) supervisor: SupervisorOptions,
     /// Claims of the job on its GPUs.
-    pub(super) claims: GpuSharing,
+    pub(super) gpu_sharing: GpuSharing,
     /// Devices of the slots, for comparison with the devices of a node.
-    pub(super) slots_are: SlotsAre,
+    pub(super) slots_are: SlotDevice,
     /// The hostfile, if there is one.
-    pub(super) reading: Option<Reading>,
+    pub(super) hostfile: Option<Reading>,
     /// Ways to continue without a failed host, for help texts.
-    pub(super) way_on: ContinueWith,
+    pub(super) continue_with: ContinueWith,
 }
 
 impl ResolvedCluster {
@@ -77,17 +79,17 @@ impl ResolvedCluster {
 
 /// Moves findings to the options in the command line: the number of `-n 9`, or both of two options
 /// that contradict each other. Other findings keep the text of the selector.
-fn in_line(findings: Findings, typed: &Typed) -> Findings {
+fn with_line_spans(findings: Findings, typed: &CommandLine) -> Findings {
     contradiction(&findings, typed).unwrap_or_else(|| number(findings, typed))
 }
 
 /// Returns the finding for `--include` beside `--num_gpus`, with both places in one excerpt of the
 /// line, if both were typed.
-fn contradiction(findings: &Findings, typed: &Typed) -> Option<Findings> {
+fn contradiction(findings: &Findings, typed: &CommandLine) -> Option<Findings> {
     let [problem] = &findings.diagnostics[..] else { return None };
     let [(first, label)] = &problem.related[..] else { return None };
     let flag = |span: Span| findings.source.text[span.start..span.end].strip_prefix("--");
-    let places = [typed.name_of(flag(*first)?)?, typed.name_of(flag(problem.span?)?)?];
+    let places = [typed.name_span(flag(*first)?)?, typed.name_span(flag(problem.span?)?)?];
     let problem = problem.clone();
     let related = |span| vec![(span, label.clone())];
     let make =
@@ -95,10 +97,10 @@ fn contradiction(findings: &Findings, typed: &Typed) -> Option<Findings> {
     Some(typed.refuse(&places, make).findings)
 }
 
-fn number(findings: Findings, typed: &Typed) -> Findings {
+fn number(findings: Findings, typed: &CommandLine) -> Findings {
     let flag = findings.source.name.strip_prefix("--").filter(|flag| flag.starts_with("num_"));
     let (Some(place), [problem]) =
-        (flag.and_then(|flag| typed.place_of(flag)), &findings.diagnostics[..])
+        (flag.and_then(|flag| typed.value_span(flag)), &findings.diagnostics[..])
     else {
         return findings;
     };
@@ -106,7 +108,7 @@ fn number(findings: Findings, typed: &Typed) -> Findings {
     typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }).findings
 }
 
-fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> ContinueWith {
+fn ways_to_continue(args: &ClusterArgs, joins: Option<NodeRank>) -> ContinueWith {
     let chooses = [&args.include, &args.num_nodes, &args.num_gpus];
     if joins.is_some() {
         ContinueWith::Nothing
@@ -118,9 +120,9 @@ fn way_on(args: &PlaceArgs, joins: Option<NodeRank>) -> ContinueWith {
 }
 
 /// Finds the hosts, and applies the selection.
-pub(super) fn place(
-    args: &PlaceArgs,
-    typed: &Typed,
+pub(super) fn resolve_cluster(
+    args: &ClusterArgs,
+    typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     let (pool, found) = pool::find_pool(args, typed, terminal)?;
@@ -131,31 +133,31 @@ pub(super) fn place(
         include: args.include.clone(),
         exclude: args.exclude.clone(),
         num_nodes: args.num_nodes.clone(),
-        num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.counted),
+        num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.is_counted),
     };
     let selected = select(&pool, &selector).map_err(|findings| CliError::Findings {
         status: Status::Usage,
-        findings: findings.into_iter().map(|found| in_line(found, typed)).collect(),
+        findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
     })?;
     let (nodes, users) = selected.pool.into_parts();
-    let alone = alone::node(&args.reach, typed, nodes.len())?;
+    let alone = alone::started_node(&args.transport, typed, nodes.len())?;
     let here = match alone {
         Some(node) => &nodes[node.index()..=node.index()],
         None => &nodes,
     };
-    let key_file = args.reach.key_file.as_deref().filter(|_| 1 < nodes.len());
+    let key_file = args.transport.key_file.as_deref().filter(|_| 1 < nodes.len());
     let (transport, of_key) = match (alone, key_file) {
         (Some(_), Some(key_file)) => {
-            let (address, master_port) = alone::rendezvous(&args.reach, &nodes);
-            let meeting = dial::Meeting {
+            let (address, master_port) = alone::rendezvous(&args.transport, &nodes);
+            let meeting = dial::DialArgs {
                 key_file,
-                job_id: args.reach.job_id.as_deref(),
-                join_timeout: args.reach.join_timeout,
-                local_addr: args.reach.local_addr.as_deref(),
+                job_id: args.transport.job_id.as_deref(),
+                join_timeout: args.transport.join_timeout,
+                local_addr: args.transport.local_addr.as_deref(),
                 address,
                 master_port,
                 peer_exit: None,
-                key_is: dial::KeyIs::File,
+                key_location: dial::KeyLocation::File,
             };
             let (dial, warning) = dial::dial(&meeting, typed)?;
             (Transport::Dial(dial), warning)
@@ -163,7 +165,10 @@ pub(super) fn place(
         (Some(_), None) => (Transport::Local, String::new()),
         (None, _) => {
             let hosts = nodes.iter().map(|(host, _)| host);
-            (reach::transport(&args.reach, hosts, users, &alone::machine_name())?, String::new())
+            (
+                reach::transport(&args.transport, hosts, users, &alone::machine_name())?,
+                String::new(),
+            )
         }
     };
     let is_here = !matches!(transport, Transport::Ssh(_));
@@ -171,28 +176,28 @@ pub(super) fn place(
         devices::check_devices(&args.devices, here, found.accelerator)?;
     }
     let (master_addr, master_port) = match alone {
-        Some(_) => alone::master(args.reach.master_addr(), args.reach.master_port, &nodes),
-        None => (reach::master_addr(&args.reach, &transport), args.reach.master_port),
+        Some(_) => alone::master(args.transport.master_addr(), args.transport.master_port, &nodes),
+        None => (reach::master_addr(&args.transport, &transport), args.transport.master_port),
     };
-    let doubt = alone.map_or_else(String::new, |node| alone::doubt(node, &nodes));
+    let doubt = alone.map_or_else(String::new, |node| alone::name_warning(node, &nodes));
     let (alone, joins) = match transport {
         Transport::Dial(_) => (None, alone),
         Transport::Local | Transport::Ssh(_) => (alone, None),
     };
     Ok(ResolvedCluster {
-        way_on: way_on(args, joins),
+        continue_with: ways_to_continue(args, joins),
         nodes,
         accelerator: found.accelerator,
         device_names: found.device_names,
         master_addr,
         master_port,
-        alone,
-        joins,
+        local_node: alone,
+        dialing_node: joins,
         transport,
-        keeper: SupervisorOptions::default(),
-        claims: devices::claims(&args.devices)?,
+        supervisor: SupervisorOptions::default(),
+        gpu_sharing: devices::gpu_sharing(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
-        reading: found.reading,
+        hostfile: found.hostfile,
         origin: found.origin,
         trust: pool::trust(args),
         warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt + &of_key,

@@ -9,14 +9,14 @@ use super::keep::rank_files;
 use crate::base::{JobId, Rank, Status, env_vars};
 use crate::cli::args::{WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
-use crate::cli::machine_codes::{BAD_VARIABLE, NOT_MADE, SYSTEM};
+use crate::cli::machine_codes::{BAD_VARIABLE, CANNOT_CREATE, SYSTEM};
 use crate::cli::values::{CoreList, StdinArg};
 use crate::launch::{
     CauseRule, ContinueWith, Cores, Framing, GpuSharing, Options, StdinTo, SupervisorOptions,
     Transport,
 };
 use crate::plan::{Export, JobSpec, Program};
-use crate::report::{Keep, LogDir, RunClass, RunDir, Style, Terminal};
+use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style, Terminal};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
@@ -27,9 +27,9 @@ const GROUP_LIMIT: Duration = Duration::from_secs(60);
 
 /// The workers with printed output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Speaker {
+pub(in crate::cli) enum PrintedRanks {
     /// All workers: lines have a prefix with their rank.
-    Everybody,
+    All,
     /// Only rank 0, without a prefix. The rule determines whether its exit status 1 is a result of
     /// the job and not a failure.
     Rank0(CauseRule),
@@ -41,7 +41,7 @@ pub(in crate::cli) fn options(
     workers_args: &WorkerArgs,
     spec: &JobSpec,
     transport: Transport,
-    speaker: Speaker,
+    speaker: PrintedRanks,
     terminal: Terminal,
     class: RunClass,
 ) -> Result<(Options, String), CliError> {
@@ -57,14 +57,14 @@ pub(in crate::cli) fn options(
         Ok(run_dir) => (Some(run_dir), String::new()),
         Err(error) if args.run_dir.is_some() => {
             let message = format!("cannot create the run directory: {error}");
-            return Err(CliError::new(Status::CantCreate, NOT_MADE, message));
+            return Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message));
         }
         Err(error) => (None, format!("note: the run is not recorded: {error}\n")),
     };
     let log_dir = args.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
     let logs = logs.map(ToOwned::to_owned);
-    let keep = if args.log_dir.is_some() { Keep::All } else { Keep::CAPPED };
+    let keep = if args.log_dir.is_some() { LogRetention::All } else { LogRetention::CAPPED };
     let (program, script) = program_and_script(&spec.program);
     let options = Options {
         job,
@@ -77,7 +77,7 @@ pub(in crate::cli) fn options(
         files: Vec::new(),
         grace: args.grace,
         lease: args.lease,
-        beat: args.beat.unwrap_or_else(|| wire::beat(args.lease)),
+        heartbeat_interval: args.beat.unwrap_or_else(|| wire::heartbeat_interval(args.lease)),
         timeout: args.timeout,
         agent_limit: match &transport {
             Transport::Ssh(ssh) => ssh.agent_limit,
@@ -90,44 +90,44 @@ pub(in crate::cli) fn options(
             prefix: args
                 .prefix
                 .clone()
-                .or_else(|| (speaker != Speaker::Everybody).then(String::new)),
-            solo: solo(args, speaker, workers),
+                .or_else(|| (speaker != PrintedRanks::All).then(String::new)),
+            solo: unprefixed_rank(args, speaker, workers),
             log_dir: logs,
-            keep,
+            retention: keep,
             rank_files,
             gather: false,
             // The report of the cause is better than the messages of bundled programs about a lost
             // peer.
-            quiet_when_left: speaker != Speaker::Everybody,
+            hide_after_peer_loss: speaker != PrintedRanks::All,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Workers of bundled programs meet at the store, so messages about it are left out.
-        talks: speaker == Speaker::Everybody && args.talks(),
-        group_limit: if speaker == Speaker::Everybody && args.warns() {
+        shows_progress: speaker == PrintedRanks::All && args.prints_progress(),
+        group_limit: if speaker == PrintedRanks::All && args.prints_warnings() {
             GROUP_LIMIT
         } else {
             Duration::ZERO
         },
         cores,
         venv_script: workers_args.venv_script.clone(),
-        lets_run: false,
-        judge: match speaker {
-            Speaker::Everybody => CauseRule::Nobody,
-            Speaker::Rank0(judge) => judge,
+        lets_others_run: false,
+        cause_rule: match speaker {
+            PrintedRanks::All => CauseRule::ExitCodes,
+            PrintedRanks::Rank0(judge) => judge,
         },
-        claims: GpuSharing::None,
+        gpu_sharing: GpuSharing::None,
         announcement: String::new(),
-        way_on: ContinueWith::Nothing,
-        kept: None,
+        continue_with: ContinueWith::Nothing,
+        checkpoint_dir: None,
         framing: match speaker {
-            _ if !args.talks() => Framing::None,
+            _ if !args.prints_progress() => Framing::None,
             // The tool prints its own results at the end.
-            Speaker::Rank0(CauseRule::Rank0) => Framing::Start,
-            Speaker::Everybody | Speaker::Rank0(CauseRule::Nobody) => Framing::StartAndEnd,
+            PrintedRanks::Rank0(CauseRule::Rank0) => Framing::Start,
+            PrintedRanks::All | PrintedRanks::Rank0(CauseRule::ExitCodes) => Framing::StartAndEnd,
         },
         run_dir,
         log_dir,
-        keeper: SupervisorOptions::default(),
+        supervisor: SupervisorOptions::default(),
         transport,
     };
     Ok((options, note))
@@ -136,7 +136,7 @@ pub(in crate::cli) fn options(
 fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
     LogDir::create(parent, job).map_err(|error| {
         let message = format!("--log_dir: cannot create `{}`: {error}", parent.display());
-        CliError::new(Status::CantCreate, NOT_MADE, message)
+        CliError::new(Status::CantCreate, CANNOT_CREATE, message)
     })
 }
 
@@ -156,11 +156,11 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
 }
 
 /// Returns the worker with output that gets no prefix.
-fn solo(args: &WatchArgs, speaker: Speaker, workers: usize) -> Option<Rank> {
+fn unprefixed_rank(args: &WatchArgs, speaker: PrintedRanks, workers: usize) -> Option<Rank> {
     let is_unprefixed = match speaker {
-        Speaker::Everybody => workers == 1,
+        PrintedRanks::All => workers == 1,
         // Its progress is sent in notes, and drawn below its lines.
-        Speaker::Rank0(_) => false,
+        PrintedRanks::Rank0(_) => false,
     };
     (args.prefix.is_none() && is_unprefixed).then_some(Rank(0))
 }
@@ -179,7 +179,7 @@ fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
         Some(StdinArg::Rank(rank)) => StdinTo::Rank(Rank(rank)),
         Some(StdinArg::All) => StdinTo::All,
         None if workers == 1 => StdinTo::Rank(Rank(0)),
-        Some(StdinArg::None) | None => StdinTo::Nobody,
+        Some(StdinArg::None) | None => StdinTo::None,
     }
 }
 

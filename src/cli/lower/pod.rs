@@ -6,25 +6,25 @@ use std::path::Path;
 
 use clap::Parser;
 
-use super::devices::{self, accelerator, claims, visible};
-use super::dial::{self, KeyIs, Meeting};
+use super::devices::{self, accelerator, gpu_sharing, visible};
+use super::dial::{self, DialArgs, KeyLocation};
 use super::{ResolvedCluster, alone};
 use crate::agent;
 use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
-use crate::cli::args::PlaceArgs;
+use crate::cli::args::ClusterArgs;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
-use crate::cli::line::Typed;
-use crate::cli::pod::PodPlaceArgs;
+use crate::cli::line::CommandLine;
+use crate::cli::pod::PodNodeArgs;
 use crate::cli::pod_codes as codes;
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::os::input_file;
 use crate::plan::{
-    Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodIdentity, Surroundings, mpi_hostfile,
+    Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodContext, PodIdentity, mpi_hostfile_path,
 };
 use crate::report::Terminal;
-use crate::report::summary::{count, reason};
+use crate::report::summary::{show_count, show_io_error};
 
 /// The place of this pod among the pods of the job.
 pub(in crate::cli) struct Pod {
@@ -47,18 +47,18 @@ impl fmt::Display for Pod {
 }
 
 /// Returns the facts that this process can read about its pod.
-pub(in crate::cli) fn surroundings() -> Surroundings {
+pub(in crate::cli) fn surroundings() -> PodContext {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let env = env_vars::all().into_iter();
     let env = env.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
     let hostname = alone::machine_name();
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let full_name = full_name(&hosts, &hostname);
-    let mpi_hostfile = mpi_hostfile(&env).map(|(path, said_by)| {
-        let text = read_mounted(Path::new(&path)).map_err(|error| reason(&error));
-        MpiHostfile { path, said_by, text }
+    let mpi_hostfile = mpi_hostfile_path(&env).map(|(path, said_by)| {
+        let text = read_mounted(Path::new(&path)).map_err(|error| show_io_error(&error));
+        MpiHostfile { path, source: said_by, text }
     });
-    Surroundings { env, hostname, full_name, mpi_hostfile }
+    PodContext { env, hostname, full_name, mpi_hostfile }
 }
 
 /// Maximum size of files that are mounted from Kubernetes objects, in bytes.
@@ -73,34 +73,35 @@ fn read_mounted(path: &Path) -> std::io::Result<String> {
 /// Options of `remuda run` with their default values.
 #[derive(Parser)]
 #[command(name = "remuda run")]
-struct Untyped {
+struct DefaultRunArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    cluster: ClusterArgs,
 }
 
 /// Resolves the launcher of an `MPIJob`: workers run on the hosts of its hostfile, over ssh. The
 /// hosts may not be running yet.
 pub(in crate::cli) fn mpi_hosts(
-    args: &PodPlaceArgs,
+    args: &PodNodeArgs,
     launcher: &MpiLauncher,
-    typed: &Typed,
+    typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
-    let Untyped { place } = Untyped::parse_from(["remuda run", "--hostfile", &launcher.hostfile]);
-    let mut place = PlaceArgs {
+    let DefaultRunArgs { cluster: place } =
+        DefaultRunArgs::parse_from(["remuda run", "--hostfile", &launcher.hostfile]);
+    let mut place = ClusterArgs {
         num_nodes: args.nodes.map(|nodes| nodes.to_string()),
         num_gpus: args.num_gpus.map(|slots| slots.to_string()),
         devices: args.devices.clone(),
         allow_insecure_files: args.allow_insecure_files,
         ..place
     };
-    place.reach.master_addr.clone_from(&args.master_addr);
-    place.reach.master_port = args.master_port;
-    let mut place = super::place(&place, typed, terminal)?;
+    place.transport.master_addr.clone_from(&args.master_addr);
+    place.transport.master_port = args.master_port;
+    let mut place = super::resolve_cluster(&place, typed, terminal)?;
     if let Transport::Ssh(options) = &mut place.transport {
-        options.patience = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
+        options.wait_limit = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
     }
-    Ok(ResolvedCluster { way_on: ContinueWith::Nothing, ..place })
+    Ok(ResolvedCluster { continue_with: ContinueWith::Nothing, ..place })
 }
 
 /// Returns the full name of this host in the text of `/etc/hosts`, which has a line such as
@@ -115,9 +116,9 @@ fn full_name(hosts: &str, own: &str) -> Option<String> {
 
 /// Resolves hosts and slots of the job, and the connection of the pods.
 pub(in crate::cli) fn pod(
-    args: &PodPlaceArgs,
+    args: &PodNodeArgs,
     pod: &Pod,
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<ResolvedCluster, CliError> {
     let accelerator = accelerator(&args.devices)?;
     let slots: Vec<Slot> = (0..slots(pod, accelerator)?).map(Slot).collect();
@@ -134,28 +135,28 @@ pub(in crate::cli) fn pod(
     let address = given.or(found.and_then(|found| found.master_addr.as_deref()));
     let port = args.master_port.or(found.and_then(|found| found.master_port));
     let (transport, mut warnings) = transport(args, pod, (address, port), typed)?;
-    warnings += &shared_memory(slots.len());
+    warnings += &shared_memory_warning(slots.len());
     let (master_addr, master_port) = alone::master(address, port, &nodes);
     let (alone, joins) = match transport {
         Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
         Transport::Local | Transport::Ssh(_) => (Some(NodeRank(pod.rank)), None),
     };
     Ok(ResolvedCluster {
-        way_on: ContinueWith::Nothing,
+        continue_with: ContinueWith::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,
         master_port,
-        alone,
-        joins,
-        origin: count(nodes.len(), "pod"),
-        trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
+        local_node: alone,
+        dialing_node: joins,
+        origin: show_count(nodes.len(), "pod"),
+        trust: if args.allow_insecure_files { Trust::All } else { Trust::Owner },
         warnings,
         transport,
-        keeper: SupervisorOptions::default(),
-        claims: claims(&args.devices)?,
+        supervisor: SupervisorOptions::default(),
+        gpu_sharing: gpu_sharing(&args.devices)?,
         slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
-        reading: None,
+        hostfile: None,
         nodes,
     })
 }
@@ -190,7 +191,7 @@ fn slots(pod: &Pod, accelerator: Accelerator) -> Result<u32, CliError> {
 
 /// Returns a warning if `/dev/shm` is small: libraries share memory between the workers of a pod,
 /// and a container has 64 MiB by default.
-fn shared_memory(slots: usize) -> String {
+fn shared_memory_warning(slots: usize) -> String {
     if slots < 2 {
         return String::new();
     }
@@ -207,10 +208,10 @@ fn shared_memory(slots: usize) -> String {
 }
 
 fn transport(
-    args: &PodPlaceArgs,
+    args: &PodNodeArgs,
     pod: &Pod,
     (address, port): (Option<&str>, Option<u16>),
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<(Transport, String), CliError> {
     if pod.nodes == 1 || args.isolated {
         return Ok((Transport::Local, String::new()));
@@ -222,7 +223,7 @@ fn transport(
              pods names",
         ));
     };
-    let meeting = Meeting {
+    let meeting = DialArgs {
         key_file,
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
@@ -230,7 +231,7 @@ fn transport(
         address,
         master_port: port.unwrap_or(MASTER_PORT),
         peer_exit: args.peer_exit,
-        key_is: KeyIs::Mounted,
+        key_location: KeyLocation::Mounted,
     };
     let (dial, warning) = dial::dial(&meeting, typed)?;
     Ok((Transport::Dial(dial), warning))

@@ -3,22 +3,22 @@
 use std::path::Path;
 
 use super::allocation::{self, AllocationSource, SchedulerAllocation};
-use super::alone::{machine_name, named as node_named};
-use super::devices::{Visible, accelerator, too_few, visible};
+use super::alone::{machine_name, node_named};
+use super::devices::{Visible, accelerator, too_few_devices, visible};
 use crate::base::{HostName, Slot, Status, env_vars};
-use crate::cli::args::PlaceArgs;
+use crate::cli::args::ClusterArgs;
 use crate::cli::check::needs_other;
 use crate::cli::error::CliError;
 use crate::cli::hostfile::{self, Trust};
-use crate::cli::line::Typed;
+use crate::cli::line::CommandLine;
 use crate::cli::machine_codes::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{Pool, Reading, SLOTS_MAX, count_to_make, python_int};
+use crate::pool::{Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
-use crate::report::summary::{count, paint_ours};
+use crate::report::summary::{paint_message, show_count};
 
 /// Path of the hostfile without `-H` (DeepSpeed's default).
 const DEFAULT_HOSTFILE: &str = "/job/hostfile";
@@ -31,55 +31,52 @@ pub(super) struct FoundPool {
     pub(super) origin: String,
     pub(super) warnings: String,
     /// Whether the slots are from `--num_gpus`, which must not select among them again.
-    pub(super) counted: bool,
+    pub(super) is_counted: bool,
     /// The hostfile, if there is one.
-    pub(super) reading: Option<Reading>,
+    pub(super) hostfile: Option<Reading>,
 }
 
 /// Returns hosts and slots. The allocation of a scheduler is used only if remuda was started by its
 /// own name: DeepSpeed's launcher ignores the scheduler, and its users expect that.
 pub(super) fn find_pool(
-    args: &PlaceArgs,
-    typed: &Typed,
+    args: &ClusterArgs,
+    typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
     let default = Path::new(DEFAULT_HOSTFILE);
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
-        let loaded = loaded.map_err(|error| unusable(&error, terminal))?;
-        let note = loaded.said_by().map(|why| format!("{}: {why}", path.display()));
+        let loaded = loaded.map_err(|error| load_error(&error, terminal))?;
+        let note = loaded.show_evidence().map(|why| format!("{}: {why}", path.display()));
         return from_reading(loaded, path.display().to_string(), note, args, terminal);
     }
     let is_remuda = typed.program.starts_with("remuda");
     let found = if is_remuda {
         allocation::find(trust(args), args.slots)
     } else {
-        Ok(AllocationSource::Nothing)
+        Ok(AllocationSource::NotFound)
     };
-    match found.map_err(|error| unusable(&error, terminal))? {
-        AllocationSource::Nodes(found) if !says_no_more_than_this_machine(&found, args)? => {
+    match found.map_err(|error| load_error(&error, terminal))? {
+        AllocationSource::Nodes(found) if !is_this_machine_only(&found, args)? => {
             let note = format!("hosts are those of the {}", found.origin);
             from_reading(found.reading, found.origin, Some(note), args, terminal)
         }
-        AllocationSource::Nodes(_) | AllocationSource::Nothing => this_machine(args, typed),
+        AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
         AllocationSource::OneTaskOfMany(note) => {
             let (pool, found) = this_machine(args, typed)?;
-            let warnings = paint_ours(&format!("note: {note}\n"), terminal.paint);
+            let warnings = paint_message(&format!("note: {note}\n"), terminal.paint);
             Ok((pool, FoundPool { warnings, ..found }))
         }
     }
 }
 
-fn unusable(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
+fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
     CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
 }
 
 /// Whether an allocation contains only this machine: then its visible GPUs are read from this
 /// machine, which is more exact.
-fn says_no_more_than_this_machine(
-    found: &SchedulerAllocation,
-    args: &PlaceArgs,
-) -> Result<bool, CliError> {
+fn is_this_machine_only(found: &SchedulerAllocation, args: &ClusterArgs) -> Result<bool, CliError> {
     let pool = found.reading.hostfile.pool();
     let is_alone = pool.nodes().len() == 1;
     let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();
@@ -91,7 +88,7 @@ fn from_reading(
     reading: Reading,
     origin: String,
     note: Option<String>,
-    args: &PlaceArgs,
+    args: &ClusterArgs,
     terminal: Terminal,
 ) -> Result<(Pool, FoundPool), CliError> {
     let note = note.map_or(String::new(), |note| format!("note: {note}\n"));
@@ -100,20 +97,20 @@ fn from_reading(
         accelerator: accelerator(&args.devices)?,
         device_names: Vec::new(),
         origin,
-        warnings: paint_ours(&note, terminal.paint) + &warnings,
-        counted: false,
-        reading: None,
+        warnings: paint_message(&note, terminal.paint) + &warnings,
+        is_counted: false,
+        hostfile: None,
     };
-    Ok((reading.hostfile.pool(), FoundPool { reading: Some(reading), ..found }))
+    Ok((reading.hostfile.pool(), FoundPool { hostfile: Some(reading), ..found }))
 }
 
-pub(super) fn trust(args: &PlaceArgs) -> Trust {
-    if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner }
+pub(super) fn trust(args: &ClusterArgs) -> Trust {
+    if args.allow_insecure_files { Trust::All } else { Trust::Owner }
 }
 
 /// Returns the pool without a hostfile: the devices of this machine, or the requested number of CPU
 /// slots.
-fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), CliError> {
+fn this_machine(args: &ClusterArgs, typed: &CommandLine) -> Result<(Pool, FoundPool), CliError> {
     if args.slots.is_some() {
         return Err(needs_other(typed, "slots", "hostfile").into());
     }
@@ -130,13 +127,13 @@ fn this_machine(args: &PlaceArgs, typed: &Typed) -> Result<(Pool, FoundPool), Cl
         origin,
         warnings: String::new(),
         // Beside a filter the number is kept, and is refused later.
-        counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
-        reading: None,
+        is_counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
+        hostfile: None,
     };
     Ok((Pool::single(host, visible.slots), found))
 }
 
-fn cpu_slots(args: &PlaceArgs, wanted: Option<usize>) -> Result<(Visible, String), CliError> {
+fn cpu_slots(args: &ClusterArgs, wanted: Option<usize>) -> Result<(Visible, String), CliError> {
     let count = match wanted {
         Some(wanted) => Some(wanted),
         None => local_size()?,
@@ -169,7 +166,7 @@ fn local_size() -> Result<Option<usize>, CliError> {
 }
 
 fn device_slots(
-    args: &PlaceArgs,
+    args: &ClusterArgs,
     accelerator: Accelerator,
     wanted: Option<usize>,
 ) -> Result<(Visible, String), CliError> {
@@ -181,7 +178,7 @@ fn device_slots(
         )
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };
-    let available = match &visible.said_by {
+    let available = match &visible.variable {
         Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
         None => format!("this machine has {}", visible.slots.len()),
     };
@@ -196,12 +193,12 @@ fn device_slots(
             let missing = wanted - visible.slots.len();
             visible.slots.extend((next..).take(missing).map(Slot));
         }
-        Some(wanted) => return Err(too_few(wanted, &available)),
+        Some(wanted) => return Err(too_few_devices(wanted, &available)),
         None => {}
     }
-    let origin = match &visible.said_by {
+    let origin = match &visible.variable {
         Some(said_by) => format!("this machine, {said_by}"),
-        None => format!("this machine, {}", count(visible.slots.len(), "GPU")),
+        None => format!("this machine, {}", show_count(visible.slots.len(), "GPU")),
     };
     Ok((visible, origin))
 }
@@ -212,13 +209,13 @@ fn first_slots(count: usize) -> Visible {
 
 /// Returns `--num_gpus` as a number of local slots. Beside a filter it is left to the selector,
 /// which refuses the two together.
-fn wanted_slots(args: &PlaceArgs, typed: &Typed) -> Result<Option<usize>, CliError> {
+fn wanted_slots(args: &ClusterArgs, typed: &CommandLine) -> Result<Option<usize>, CliError> {
     let filters = [&args.include, &args.exclude];
     let is_filtered = filters.into_iter().flatten().any(|text| !text.is_empty());
-    match args.num_gpus.as_deref().map_or(Ok(None), count_to_make) {
+    match args.num_gpus.as_deref().map_or(Ok(None), parse_slot_count) {
         Err(_) if is_filtered => Ok(None),
         Err(found) => {
-            let findings = vec![super::in_line(found, typed)];
+            let findings = vec![super::with_line_spans(found, typed)];
             Err(CliError::Findings { status: Status::Usage, findings })
         }
         Ok(wanted) => Ok(wanted),

@@ -11,7 +11,7 @@ use crate::agent;
 use crate::base::{Status, env_vars};
 use crate::cli::args::ProgramArgs;
 use crate::cli::error::CliError;
-use crate::cli::machine_codes::{NO_PYTHON, NOT_READ};
+use crate::cli::machine_codes::{CANNOT_READ, NO_PYTHON};
 use crate::os::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
@@ -95,7 +95,10 @@ pub(in crate::cli) fn interpreter(
 }
 
 /// Returns the interpreter and the setting that selected it, unless it is the `python3` of PATH.
-pub(in crate::cli) fn python_named(program: &Program, named: Option<&OsString>) -> Option<String> {
+pub(in crate::cli) fn show_interpreter(
+    program: &Program,
+    named: Option<&OsString>,
+) -> Option<String> {
     let Program::Python { interpreter, .. } = program else { return None };
     let of_path = search_path("python3");
     let is_set = |name| env_vars::get(name).is_some();
@@ -129,11 +132,11 @@ fn absolute(python: &Path) -> Result<OsString, CliError> {
     let absolute = std::path::absolute(python);
     absolute
         .map(PathBuf::into_os_string)
-        .map_err(|error| CliError::new(Status::Io, NOT_READ, error.to_string()))
+        .map_err(|error| CliError::new(Status::Io, CANNOT_READ, error.to_string()))
 }
 
 /// Returns the reason why a Python script cannot be run, as far as this machine can check it.
-pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String> {
+pub(in crate::cli) fn script_problem(program: &Program, cwd: &Path) -> Option<String> {
     let Program::Python { script, module: false, .. } = program else { return None };
     let shown = Path::new(script).display();
     match std::fs::metadata(cwd.join(script)) {
@@ -145,7 +148,7 @@ pub(in crate::cli) fn no_script(program: &Program, cwd: &Path) -> Option<String>
 
 /// Returns the files and programs that this node needs to start its workers and lacks, as far as
 /// this can be checked before the launcher waits for other nodes.
-pub(in crate::cli) fn lacks(
+pub(in crate::cli) fn missing_requirements(
     program: &Program,
     venv_script: Option<&Path>,
 ) -> Result<Vec<Problem>, CliError> {
@@ -154,7 +157,7 @@ pub(in crate::cli) fn lacks(
         return Ok(Vec::new());
     }
     let (program, script) = program_and_script(program);
-    Ok(agent::lacks(&working_directory()?, script.as_deref(), &program))
+    Ok(agent::find_missing(&working_directory()?, script.as_deref(), &program))
 }
 
 pub(in crate::cli) fn search_path(name: &str) -> Option<OsString> {

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use super::alone;
 use crate::base::{HostName, Status};
-use crate::cli::args::ReachArgs;
+use crate::cli::args::TransportArgs;
 use crate::cli::error::CliError;
 use crate::cli::launcher_args::{self, PdshArgs};
 use crate::cli::line::codes::BAD_VALUE;
-use crate::cli::machine_codes::NOT_READ;
+use crate::cli::machine_codes::CANNOT_READ;
 use crate::cli::ssh_args::{KexArg, MuxArg, SshArgs};
 use crate::cli::values::LauncherArg;
 use crate::launch::Transport;
 use crate::os::input_file::{is_pipe, not_regular, open};
 use crate::plan::MasterAddr;
 use crate::pool::Users;
-use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, is_tellable};
+use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 
 /// Address of rank 0 for jobs on one machine.
 pub(super) const LOOPBACK: &str = "127.0.0.1";
@@ -24,19 +24,19 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 /// Returns the transport: ssh to every host including this machine, so that all nodes get the same
 /// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
 pub(super) fn transport<'a>(
-    args: &ReachArgs,
+    args: &TransportArgs,
     hosts: impl Iterator<Item = &'a HostName> + Clone,
     mut users: Users,
     machine: &str,
 ) -> Result<Transport, CliError> {
-    let words = args.launcher_args.as_ref().map(launcher_args::read);
+    let words = args.launcher_args.as_ref().map(launcher_args::parse);
     let pdsh = words
         .map_or_else(PdshArgs::default, |read| read.expect("the check of the line has parsed it"));
     // The login of another user on this machine is a different place. Words for pdsh have no effect
     // on a job that needs no ssh.
     let is_here = |host: &HostName| {
         let is_loopback = matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
-        (is_loopback || alone::is_called(machine, host)) && !users.contains_key(host)
+        (is_loopback || alone::has_name(machine, host)) && !users.contains_key(host)
     };
     let mut one = hosts.clone();
     let is_alone_here = one.next().is_none_or(is_here) && one.next().is_none();
@@ -55,12 +55,12 @@ pub(super) fn transport<'a>(
             options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
             Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
-        Some(LauncherArg::NotThere(_)) => unreachable!("the check of the line refuses it"),
+        Some(LauncherArg::Unsupported(_)) => unreachable!("the check of the line refuses it"),
     }
 }
 
 /// Returns the address of rank 0 of torch.
-pub(super) fn master_addr(args: &ReachArgs, transport: &Transport) -> MasterAddr {
+pub(super) fn master_addr(args: &TransportArgs, transport: &Transport) -> MasterAddr {
     match (args.master_addr(), transport) {
         (Some(address), _) => MasterAddr::Given(address.to_owned()),
         (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
@@ -73,12 +73,12 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         port,
         users: Users::new(),
         config: match &args.ssh_config {
-            None => SshConfig::Usual,
+            None => SshConfig::Default,
             Some(file) if file == Path::new("none") => SshConfig::Nothing,
-            Some(file) => SshConfig::File(readable(file)?),
+            Some(file) => SshConfig::File(check_readable(file)?),
         },
         kex: match args.ssh_kex {
-            KexArg::User => Kex::Users,
+            KexArg::User => Kex::Configured,
             KexArg::Fast => Kex::Fast,
         },
         mux: match args.ssh_mux {
@@ -88,12 +88,12 @@ fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
         fanout: args.fanout.map(|fanout| fanout as usize),
         agent_limit: args.agent_timeout,
         agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
-        patience: Duration::ZERO,
+        wait_limit: Duration::ZERO,
         verbose: false,
     })
 }
 
-fn readable(file: &Path) -> Result<PathBuf, CliError> {
+fn check_readable(file: &Path) -> Result<PathBuf, CliError> {
     // Ssh reads the file again for every host, and a pipe would be empty then. `/dev/null` is
     // accepted.
     let opened = open(file)
@@ -101,13 +101,13 @@ fn readable(file: &Path) -> Result<PathBuf, CliError> {
         .and_then(|found| if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) });
     opened.map(|()| file.to_owned()).map_err(|error| {
         let message = format!("cannot read `{}`: {error}", file.display());
-        CliError::new(Status::NoInput, NOT_READ, message)
+        CliError::new(Status::NoInput, CANNOT_READ, message)
             .help("`--ssh_config` accepts the same files as `ssh -F`")
     })
 }
 
 fn agent_path(path: &Path) -> Result<String, CliError> {
-    let text = path.to_str().filter(|_| path.is_absolute() && is_tellable(path));
+    let text = path.to_str().filter(|_| path.is_absolute() && can_send_path(path));
     text.map(str::to_owned).ok_or_else(|| {
         CliError::usage(BAD_VALUE, format!("--agent_path {}: not an absolute path", path.display()))
             .help("it is a path on the nodes, such as `/opt/remuda/bin/remuda`")
@@ -124,7 +124,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        reach: ReachArgs,
+        reach: TransportArgs,
     }
 
     /// Parses `[USER@]HOST`.

@@ -3,7 +3,7 @@
 use super::ResolvedCluster;
 use crate::base::env_vars;
 use crate::base::shell::quoted;
-use crate::cli::args::ReachArgs;
+use crate::cli::args::TransportArgs;
 use crate::plan::{MASTER_PORT, MasterAddr};
 
 /// Variables that users of torch usually set, and the option that is read instead.
@@ -13,7 +13,7 @@ const NAMES: [(&str, &str); 2] =
 /// Returns a note about `MASTER_ADDR` and `MASTER_PORT` of the environment if they are set, differ
 /// from the values of the job, and no option was typed.
 pub(in crate::cli) fn unused_variables(
-    args: &ReachArgs,
+    args: &TransportArgs,
     cluster: &ResolvedCluster,
 ) -> Option<String> {
     let address = match (&cluster.master_addr, args.master_addr()) {

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::base::{Status, env_vars};
 use crate::cli::error::CliError;
-use crate::cli::machine_codes::NOT_FOR_WORKERS;
+use crate::cli::machine_codes::INVALID_FOR_WORKERS;
 use crate::plan::{EnvValue, LaunchPlan, WorkerPlan};
 
 /// Smallest limit of the kernel, whatever the limit of the stack is.
@@ -33,7 +33,7 @@ fn refuse_above(needed: u64, limit: u64) -> Result<(), CliError> {
     let message = format!(
         "arguments and variables of a worker are {needed} bytes; the limit here is {limit}"
     );
-    Err(CliError::new(Status::OsLimit, NOT_FOR_WORKERS, message)
+    Err(CliError::new(Status::OsLimit, INVALID_FOR_WORKERS, message)
         .help("raise it with `ulimit -s`, or let the script read a file"))
 }
 

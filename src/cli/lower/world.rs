@@ -1,25 +1,25 @@
 //! `remuda launch`: finds the node of the world info that is this machine.
 
-use super::devices::{accelerator, check_devices, claims, slots_are};
+use super::devices::{accelerator, check_devices, gpu_sharing, slots_are};
 use super::{ResolvedCluster, alone};
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::launch::NodeArgs;
-use crate::cli::line::{RefusedLine, Typed};
+use crate::cli::line::{CommandLine, RefusedLine};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::pool::{codes, read_world};
-use crate::report::summary::count;
+use crate::report::summary::show_count;
 
 /// Resolves hosts and slots of the job, and the node that is started here.
 pub(in crate::cli) fn node_of_world(
     args: &NodeArgs,
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<ResolvedCluster, CliError> {
     let nodes = read_world(&args.world_info)
         .map_err(|found| CliError::Findings { status: Status::BadInput, findings: vec![found] })?;
     let node = match args.node_rank {
-        Some(rank) => alone::checked(typed, rank, nodes.len())?,
+        Some(rank) => alone::check_node_rank(typed, rank, nodes.len())?,
         None => own_node(&nodes, &alone::machine_name(), typed)?,
     };
     let accelerator = accelerator(&args.devices)?;
@@ -27,21 +27,21 @@ pub(in crate::cli) fn node_of_world(
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let (master_addr, master_port) = alone::master(given, args.master_port, &nodes);
     Ok(ResolvedCluster {
-        way_on: ContinueWith::Nothing,
+        continue_with: ContinueWith::Nothing,
         accelerator,
         device_names: Vec::new(),
         master_addr,
         master_port,
-        alone: Some(node),
-        joins: None,
-        origin: format!("world info, {}", count(nodes.len(), "node")),
-        trust: if args.allow_insecure_files { Trust::Anyone } else { Trust::Owner },
-        warnings: alone::doubt(node, &nodes),
+        local_node: Some(node),
+        dialing_node: None,
+        origin: format!("world info, {}", show_count(nodes.len(), "node")),
+        trust: if args.allow_insecure_files { Trust::All } else { Trust::Owner },
+        warnings: alone::name_warning(node, &nodes),
         transport: Transport::Local,
-        keeper: SupervisorOptions::default(),
-        claims: claims(&args.devices)?,
+        supervisor: SupervisorOptions::default(),
+        gpu_sharing: gpu_sharing(&args.devices)?,
         slots_are: slots_are(&args.devices, args.devices.oversubscribe)?,
-        reading: None,
+        hostfile: None,
         nodes,
     })
 }
@@ -50,16 +50,16 @@ pub(in crate::cli) fn node_of_world(
 fn own_node(
     nodes: &[(HostName, Vec<Slot>)],
     own: &str,
-    typed: &Typed,
+    typed: &CommandLine,
 ) -> Result<NodeRank, RefusedLine> {
     if let [_] = nodes {
         return Ok(NodeRank(0));
     }
-    alone::named(own, nodes).ok_or_else(|| {
-        typed.refuse(&[typed.end()], |spans| {
+    alone::node_named(own, nodes).ok_or_else(|| {
+        typed.refuse(&[typed.end_span()], |spans| {
             let message = format!("this host (`{}`) is not in `--world_info`", own.escape_debug());
             let (first, last) = (&nodes[0].0, &nodes[nodes.len() - 1].0);
-            Diagnostic::error(codes::WORLD_WITHOUT_US, spans[0], message)
+            Diagnostic::error(codes::HOST_NOT_IN_WORLD, spans[0], message)
                 .label("expected `--node_rank`")
                 .help(format!(
                     "`--node_rank 0` is `{first}`, `--node_rank {}` is `{last}`",

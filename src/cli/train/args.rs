@@ -124,7 +124,7 @@ impl TrainArgs {
     }
 
     /// Converts the options to those of the trainer; the options have been checked.
-    pub(super) fn lower(&self) -> TrainOptions {
+    pub(super) fn resolve(&self) -> TrainOptions {
         let default = |gpt, mlp| match self.model() {
             ModelArg::Gpt => gpt,
             ModelArg::Mlp => mlp,
@@ -133,7 +133,7 @@ impl TrainArgs {
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
         let kept = |dir| CheckpointOptions { dir, every: self.save_every, keep: self.keep };
         TrainOptions {
-            model: self.lower_model(),
+            model: self.resolve_model(),
             batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
             accumulate: self.accumulate.unwrap_or(NonZeroUsize::MIN),
             schedule: Schedule { rate: self.lr, rate_min, warmup: self.warmup, steps: self.steps },
@@ -148,7 +148,7 @@ impl TrainArgs {
             eval_every: (0 < self.eval_every).then_some(self.eval_every),
             checkpoint: self.checkpoint_dir.clone().map(kept),
             resume: if self.is_auto() { self.checkpoint_dir.clone() } else { self.resume.clone() },
-            may_begin: self.is_auto(),
+            may_start_fresh: self.is_auto(),
             start: job_start(),
             metrics: self.metrics.clone(),
             plot: self.plot.clone(),
@@ -162,7 +162,7 @@ impl TrainArgs {
         self.resume.as_deref() == Some(Path::new("auto"))
     }
 
-    fn lower_model(&self) -> ModelOptions {
+    fn resolve_model(&self) -> ModelOptions {
         let size = |given: Option<NonZeroUsize>, default| given.map_or(default, NonZeroUsize::get);
         match self.model() {
             ModelArg::Gpt => ModelOptions::Gpt(GptOptions {
@@ -182,7 +182,7 @@ impl TrainArgs {
     }
 
     /// Returns the equivalent command line, with which a worker is started.
-    pub(super) fn words(&self) -> Vec<OsString> {
+    pub(super) fn worker_args(&self) -> Vec<OsString> {
         let mut words = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
             if let Some(value) = value {
@@ -279,7 +279,7 @@ mod tests {
     #[track_caller]
     fn check_words(line: &str) {
         let args = parse(line).expect("the line is fine");
-        let again = Line::try_parse_from(args.words()).expect("words are a line again");
+        let again = Line::try_parse_from(args.worker_args()).expect("words are a line again");
         assert_eq!(again.train, args);
     }
 
@@ -313,12 +313,12 @@ mod tests {
 
     #[test]
     fn defaults_depend_on_the_model() {
-        let gpt = parse("").expect("no options").lower();
+        let gpt = parse("").expect("no options").resolve();
         assert_eq!(gpt.batch_size.get(), 12);
         assert!(
             matches!(&gpt.model, ModelOptions::Gpt(gpt) if (gpt.layers, gpt.width) == (4, 128))
         );
-        let mlp = parse("--model mlp").expect("one option").lower();
+        let mlp = parse("--model mlp").expect("one option").resolve();
         assert_eq!(mlp.batch_size.get(), 64);
         assert!(
             matches!(&mlp.model, ModelOptions::Mlp(mlp) if (mlp.layers, mlp.width) == (2, 1024))

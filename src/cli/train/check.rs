@@ -19,16 +19,16 @@ use crate::cli::check::{cannot_combine, needs_other};
 use crate::cli::error::CliError;
 use crate::cli::files::{check_file, check_writable};
 use crate::cli::line::codes::NEEDS_OTHER;
-use crate::cli::line::{ArgvSpan, RefusedLine, Typed};
+use crate::cli::line::{ArgvSpan, CommandLine, RefusedLine};
 use crate::inventory::available_memory;
 use crate::launch::{FileOf, WorkersFile};
-use crate::report::summary::{count, reason, show_bytes};
-use crate::report::{ask_disk, make_dirs};
+use crate::report::summary::{show_bytes, show_count, show_io_error};
+use crate::report::{make_dirs, with_disk_timeout};
 use crate::train::{
-    CheckpointError, Corpus, EXTENSION, ModelId, ModelOptions, Saved, inspect, inspect_newest,
-    newest_in, worker_bytes,
+    CheckpointError, CheckpointInfo, Corpus, EXTENSION, ModelId, ModelOptions, inspect,
+    inspect_newest, newest_in, worker_bytes,
 };
-use crate::wire::{Blame, FileState, FileWish};
+use crate::wire::{FileState, ProblemScope, RequiredFile};
 
 /// Number of different bytes that is assumed for a text that was not read yet: the maximum.
 const VOCABULARY_MAX: usize = 256;
@@ -37,16 +37,16 @@ const VOCABULARY_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workers {
     /// The workers run on this machine.
-    Here(usize),
+    Local(usize),
     /// The workers run on other machines: the agents check the files there, and the workers report
     /// all other errors.
-    Elsewhere(usize),
+    Remote(usize),
 }
 
 impl Workers {
     fn count(self) -> usize {
         match self {
-            Self::Here(count) | Self::Elsewhere(count) => count,
+            Self::Local(count) | Self::Remote(count) => count,
         }
     }
 }
@@ -55,9 +55,9 @@ impl Workers {
 /// checkpoint of `--resume`, which is returned.
 pub(super) fn run(
     args: &mut TrainArgs,
-    typed: &Typed,
+    typed: &CommandLine,
     workers: Workers,
-) -> Result<Option<Saved>, CliError> {
+) -> Result<Option<CheckpointInfo>, CliError> {
     if args.save_every.is_some() && args.checkpoint_dir.is_none() {
         return Err(needs_other(typed, "save_every", "checkpoint_dir").into());
     }
@@ -68,7 +68,7 @@ pub(super) fn run(
         return Err(auto_needs_directory(typed).into());
     }
     let line = Line(typed);
-    let is_here = matches!(workers, Workers::Here(_));
+    let is_here = matches!(workers, Workers::Local(_));
     let resume = if args.is_auto() {
         args.checkpoint_dir.as_deref().filter(|dir| newest_in(dir).is_some())
     } else {
@@ -77,8 +77,8 @@ pub(super) fn run(
     let inspect = if args.is_auto() { inspect_newest } else { inspect };
     let saved = resume.map(|path| line.find_saved(path, inspect)).transpose()?;
     if let Some(saved) = &saved {
-        line.take_saved(args, saved, is_here)?;
-        take_samples(args, saved, workers.count());
+        line.apply_saved(args, saved, is_here)?;
+        apply_samples(args, saved, workers.count());
     }
     if args.model() == ModelArg::Mlp && !args.data.is_empty() {
         return Err(
@@ -86,7 +86,7 @@ pub(super) fn run(
         );
     }
     line.check_heads(args)?;
-    let Workers::Here(workers) = workers else { return Ok(saved) };
+    let Workers::Local(workers) = workers else { return Ok(saved) };
     line.check_data(args)?;
     let vocabulary = saved.as_ref().map_or(VOCABULARY_MAX, |saved| match saved.model {
         ModelId::Gpt { vocabulary, .. } => vocabulary,
@@ -99,8 +99,8 @@ pub(super) fn run(
 }
 
 /// Returns the error for `--resume auto` without the directory of the checkpoints.
-fn auto_needs_directory(typed: &Typed) -> RefusedLine {
-    let place = typed.place_of("resume").unwrap_or_else(|| typed.end());
+fn auto_needs_directory(typed: &CommandLine) -> RefusedLine {
+    let place = typed.value_span("resume").unwrap_or_else(|| typed.end_span());
     typed.refuse(&[place], |spans| {
         let message = "`--resume auto` needs `--checkpoint_dir`";
         Diagnostic::error(NEEDS_OTHER, spans[0], message)
@@ -111,7 +111,7 @@ fn auto_needs_directory(typed: &Typed) -> RefusedLine {
 
 /// Sets the options that a checkpoint determines: the batch size, the seed, and, if the workers can
 /// share them evenly, the micro-batches. Typed options take precedence.
-fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
+fn apply_samples(args: &mut TrainArgs, saved: &CheckpointInfo, workers: usize) {
     let Some(samples) = saved.samples else { return };
     args.seed.get_or_insert(samples.seed);
     args.batch_size = args.batch_size.or(NonZeroUsize::new(samples.batch_size));
@@ -120,36 +120,36 @@ fn take_samples(args: &mut TrainArgs, saved: &Saved, workers: usize) {
 }
 
 /// Returns the files of the run, for checks by the agents of other machines.
-pub(super) fn files_elsewhere(args: &TrainArgs) -> Vec<WorkersFile> {
+pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
     let file = |of, path: &Path, state, help: String| {
         let path = path.as_os_str().as_bytes().to_vec();
         // If the node of rank 0 is excluded, rank 0 runs on another node with the same
         // requirements.
         let blame = match of {
-            FileOf::Everybody => Blame::Node,
-            FileOf::Rank0 => Blame::Job,
+            FileOf::AllWorkers => ProblemScope::Node,
+            FileOf::Rank0 => ProblemScope::Job,
         };
-        WorkersFile { of, wish: FileWish { path, state, help, blame } }
+        WorkersFile { owner: of, wish: RequiredFile { path, state, help, scope: blame } }
     };
     let readable = |of, path: &Path, flag: &str| {
         let help = match of {
-            FileOf::Everybody => "every worker reads it: the same path must exist on every node",
+            FileOf::AllWorkers => "every worker reads it: the same path must exist on every node",
             FileOf::Rank0 => "rank 0 reads it: the path must exist on its node",
         };
         file(of, path, FileState::Readable, format!("`{flag}`: {help}"))
     };
-    let data = args.data.iter().map(|path| readable(FileOf::Everybody, path, "--data"));
+    let data = args.data.iter().map(|path| readable(FileOf::AllWorkers, path, "--data"));
     let resume = args.resume.iter().filter(|_| !args.is_auto());
     let resume = resume.map(|path| readable(FileOf::Rank0, path, "--resume"));
-    let kept = args.checkpoint_dir.iter().filter(|dir| !goes_on_in(args, dir)).map(|dir| {
-        let state = FileState::Without(EXTENSION.to_owned());
-        file(FileOf::Rank0, dir, state, another_dir(dir))
+    let kept = args.checkpoint_dir.iter().filter(|dir| !continues_in(args, dir)).map(|dir| {
+        let state = FileState::NoFilesWithSuffix(EXTENSION.to_owned());
+        file(FileOf::Rank0, dir, state, other_dir_help(dir))
     });
     data.chain(resume).chain(kept).collect()
 }
 
 /// Whether a directory contains the checkpoints from which the run continues.
-fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
+fn continues_in(args: &TrainArgs, dir: &Path) -> bool {
     let is_it = |path: &Path| path == dir || path.parent() == Some(dir);
     let Some(resume) = &args.resume else { return false };
     if args.is_auto() {
@@ -163,8 +163,8 @@ fn goes_on_in(args: &TrainArgs, dir: &Path) -> bool {
 }
 
 /// Returns the checkpoint directory if it contains checkpoints of another run, and the message.
-pub(super) fn of_another_run(args: &TrainArgs) -> Option<(&Path, String)> {
-    let dir = args.checkpoint_dir.as_deref().filter(|dir| !goes_on_in(args, dir))?;
+pub(super) fn other_run_in_dir(args: &TrainArgs) -> Option<(&Path, String)> {
+    let dir = args.checkpoint_dir.as_deref().filter(|dir| !continues_in(args, dir))?;
     let newest = newest_in(dir)?;
     let newest = newest.file_name().unwrap_or_default().display();
     Some((
@@ -173,13 +173,13 @@ pub(super) fn of_another_run(args: &TrainArgs) -> Option<(&Path, String)> {
     ))
 }
 
-fn another_dir(dir: &Path) -> String {
+fn other_dir_help(dir: &Path) -> String {
     let dir = quoted(dir);
     format!("to continue that run: `--resume {dir}`; otherwise use another `--checkpoint_dir`")
 }
 
 /// Returns a warning if a restart could not continue from the step of the failure.
-pub(super) fn restarts(args: &TrainArgs) -> String {
+pub(super) fn restart_warning(args: &TrainArgs) -> String {
     let (missing, options) = match (&args.checkpoint_dir, args.save_every) {
         (Some(_), Some(_)) => return String::new(),
         (Some(_), None) => ("--save_every", "`--save_every STEPS`"),
@@ -196,18 +196,18 @@ pub(super) fn restarts(args: &TrainArgs) -> String {
 }
 
 /// The command line, for errors that point at its options.
-struct Line<'a>(&'a Typed);
+struct Line<'a>(&'a CommandLine);
 
 impl Line<'_> {
     /// Returns the place of the value of an option, or the end of the line.
     fn value(&self, flag: &str) -> ArgvSpan {
-        self.0.place_of(flag).unwrap_or_else(|| self.0.end())
+        self.0.value_span(flag).unwrap_or_else(|| self.0.end_span())
     }
 
     /// Returns the place of the value of the first given option.
     fn first_of(&self, flags: &[&str]) -> ArgvSpan {
-        let given = flags.iter().find_map(|flag| self.0.place_of(flag));
-        given.unwrap_or_else(|| self.0.end())
+        let given = flags.iter().find_map(|flag| self.0.value_span(flag));
+        given.unwrap_or_else(|| self.0.end_span())
     }
 
     /// Returns the place of one of several files of an option.
@@ -234,9 +234,9 @@ impl Line<'_> {
     fn find_saved(
         &self,
         path: &Path,
-        inspect: fn(&Path) -> Result<Saved, CheckpointError>,
-    ) -> Result<Saved, CliError> {
-        let answer = ask_disk(|| fs::metadata(path).map(drop));
+        inspect: fn(&Path) -> Result<CheckpointInfo, CheckpointError>,
+    ) -> Result<CheckpointInfo, CliError> {
+        let answer = with_disk_timeout(|| fs::metadata(path).map(drop));
         let hangs = answer.err().filter(|error| error.kind() == io::ErrorKind::TimedOut);
         let found = match hangs {
             Some(source) => Err(CheckpointError::Read { path: path.to_owned(), source }),
@@ -246,7 +246,11 @@ impl Line<'_> {
             let (status, message, help) = match &error {
                 CheckpointError::Read { path, source } => (
                     Status::NoInput,
-                    format!("cannot read checkpoint `{}`: {}", path.display(), reason(source)),
+                    format!(
+                        "cannot read checkpoint `{}`: {}",
+                        path.display(),
+                        show_io_error(source)
+                    ),
                     "use a `.safetensors` file of `remuda train`, or a directory of them",
                 ),
                 CheckpointError::Missing { .. } => (
@@ -269,28 +273,28 @@ impl Line<'_> {
 
     /// Takes sizes that were not typed from the checkpoint, and reports every contradiction: a run
     /// continues with the sizes and the text with which it began.
-    fn take_saved(
+    fn apply_saved(
         &self,
         args: &mut TrainArgs,
-        saved: &Saved,
+        saved: &CheckpointInfo,
         has_text: bool,
     ) -> Result<(), CliError> {
         let size = |saved| NonZeroUsize::new(saved).unwrap_or(NonZeroUsize::MIN);
         let mut findings = Vec::new();
         match saved.model {
             ModelId::Gpt { layers, heads, width, block, .. } => findings.extend([
-                self.agree("model", &mut args.model, ModelArg::Gpt),
-                self.agree("layers", &mut args.layers, size(layers)),
-                self.agree("heads", &mut args.heads, size(heads)),
-                self.agree("width", &mut args.width, size(width)),
-                self.agree("block", &mut args.block, size(block)),
-                has_text.then(|| self.agree_text(args, saved)).flatten(),
+                self.check_agreement("model", &mut args.model, ModelArg::Gpt),
+                self.check_agreement("layers", &mut args.layers, size(layers)),
+                self.check_agreement("heads", &mut args.heads, size(heads)),
+                self.check_agreement("width", &mut args.width, size(width)),
+                self.check_agreement("block", &mut args.block, size(block)),
+                has_text.then(|| self.check_text_agreement(args, saved)).flatten(),
             ]),
             ModelId::Mlp { layers, width, teacher, .. } => findings.extend([
-                self.agree("model", &mut args.model, ModelArg::Mlp),
-                self.agree("layers", &mut args.layers, size(layers)),
-                self.agree("width", &mut args.width, size(width)),
-                self.agree("seed", &mut args.seed, teacher),
+                self.check_agreement("model", &mut args.model, ModelArg::Mlp),
+                self.check_agreement("layers", &mut args.layers, size(layers)),
+                self.check_agreement("width", &mut args.width, size(width)),
+                self.check_agreement("seed", &mut args.seed, teacher),
             ]),
         }
         let findings: Vec<Findings> = findings.into_iter().flatten().collect();
@@ -300,7 +304,7 @@ impl Line<'_> {
         Err(CliError::Findings { status: Status::Config, findings })
     }
 
-    fn agree<T: Copy + PartialEq + ToString>(
+    fn check_agreement<T: Copy + PartialEq + ToString>(
         &self,
         flag: &str,
         typed: &mut Option<T>,
@@ -323,7 +327,7 @@ impl Line<'_> {
 
     /// Returns an error if the text has other bytes than the checkpoint's model, which could not
     /// continue with it. If the text cannot be read, another check reports that.
-    fn agree_text(&self, args: &TrainArgs, saved: &Saved) -> Option<Findings> {
+    fn check_text_agreement(&self, args: &TrainArgs, saved: &CheckpointInfo) -> Option<Findings> {
         let ModelId::Gpt { vocabulary, bytes, .. } = &saved.model else { return None };
         let corpus = Corpus::open(&args.data).ok()?;
         let found = corpus.vocabulary().len();
@@ -349,7 +353,7 @@ impl Line<'_> {
     }
 
     fn check_heads(&self, args: &TrainArgs) -> Result<(), CliError> {
-        let ModelOptions::Gpt(gpt) = args.lower().model else { return Ok(()) };
+        let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
         let (heads, width) = (gpt.heads, gpt.width);
         if width.is_multiple_of(heads) {
             return Ok(());
@@ -366,7 +370,7 @@ impl Line<'_> {
 
     /// Checks that there is a text, and that it is long enough.
     fn check_data(&self, args: &TrainArgs) -> Result<(), CliError> {
-        let ModelOptions::Gpt(gpt) = args.lower().model else { return Ok(()) };
+        let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
         let mut len = 0usize;
         for file in &gpt.data {
             len = len.saturating_add(self.check_text(file)?);
@@ -394,15 +398,16 @@ impl Line<'_> {
                 "use files with training text, or leave `--data` out to train on a built-in text";
             self.refuse(Status::NoInput, TEXT_UNREADABLE, place, message, |found| found.help(help))
         };
-        ask_disk(|| fs::metadata(file).map(drop)).map_err(|error| cannot(&reason(&error)))?;
-        let found = fs::metadata(file).map_err(|error| cannot(&reason(&error)))?;
+        with_disk_timeout(|| fs::metadata(file).map(drop))
+            .map_err(|error| cannot(&show_io_error(&error)))?;
+        let found = fs::metadata(file).map_err(|error| cannot(&show_io_error(&error)))?;
         if found.is_dir() {
             return Err(cannot("it is a directory"));
         }
         if !found.is_file() {
             return Err(cannot("it is not a regular file"));
         }
-        File::open(file).map_err(|error| cannot(&reason(&error)))?;
+        File::open(file).map_err(|error| cannot(&show_io_error(&error)))?;
         if found.len() == 0 {
             let message = format!("`{}` is empty", file.display());
             return Err(self.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| {
@@ -422,12 +427,12 @@ impl Line<'_> {
         available: Option<u64>,
     ) -> Result<(), CliError> {
         let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
-        let mut options = args.lower();
+        let mut options = args.resolve();
         let mut needed = |batch_size| {
             options.batch_size = batch_size;
             workers as f64 * worker_bytes(&options, vocabulary)
         };
-        let typed = args.lower().batch_size;
+        let typed = args.resolve().batch_size;
         let total = needed(typed);
         if total <= available {
             return Ok(());
@@ -451,7 +456,7 @@ impl Line<'_> {
         let (total, available) = (show_bytes(total), show_bytes(available));
         let message = format!(
             "{} would need about {total} of memory, {available} are available",
-            count(workers, "worker")
+            show_count(workers, "worker")
         );
         Err(self.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
     }
@@ -459,8 +464,8 @@ impl Line<'_> {
     /// Checks that the checkpoint directory contains no other run: each run would replace the steps
     /// of the other.
     fn check_unused(&self, args: &TrainArgs) -> Result<(), CliError> {
-        let Some((dir, message)) = of_another_run(args) else { return Ok(()) };
-        let (place, help) = (self.value("checkpoint_dir"), another_dir(dir));
+        let Some((dir, message)) = other_run_in_dir(args) else { return Ok(()) };
+        let (place, help) = (self.value("checkpoint_dir"), other_dir_help(dir));
         Err(self.refuse(Status::Config, IN_USE, place, message, |found| {
             found.label("in use").help(help)
         }))
@@ -494,11 +499,12 @@ impl fmt::Display for BadOutput<'_> {
 pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
     let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
     if let Some(dir) = &args.checkpoint_dir
-        && let Err(error) = make_dirs(dir, 0o777).and_then(|()| ask_disk(|| check_writable(dir)))
+        && let Err(error) =
+            make_dirs(dir, 0o777).and_then(|()| with_disk_timeout(|| check_writable(dir)))
     {
         let hangs = error.kind() == io::ErrorKind::TimedOut;
         let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
-        let why = if is_file { "it is a file".to_owned() } else { reason(&error) };
+        let why = if is_file { "it is a file".to_owned() } else { show_io_error(&error) };
         let help = if hangs {
             "its file system does not respond; use a directory on another one"
         } else {

@@ -1,6 +1,6 @@
 //! The codes of errors of `remuda train` (`T…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// A text that cannot be read.
 pub(super) const TEXT_UNREADABLE: &str = "T001";
@@ -21,46 +21,46 @@ pub(super) const IN_USE: &str = "T008";
 
 /// The `remuda explain` page of every code.
 pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         TEXT_UNREADABLE,
         "the training text cannot be read",
         "`--data` takes regular files that you can read. Without `--data` the model is trained on \
          the text of this project:\n\n    remuda train --data \
          text.txt",
     ),
-    story(
+    explanation(
         TEXT_TOO_SHORT,
         "the text is too short",
         "A tenth of the text is kept for validation and must hold at least one block. Use a \
          longer text, or a smaller `--block`.",
     ),
-    story(
+    explanation(
         BAD_SIZES,
         "the width is not a multiple of the number of heads",
         "Every attention head gets an equal part of the width, so `--width` must be a multiple \
          of `--heads`:\n\n    remuda train --width 128 --heads 4",
     ),
-    story(
+    explanation(
         CHECKPOINT_UNUSABLE,
         "the checkpoint cannot be used",
         "`--resume` takes a `.safetensors` file that `remuda train` wrote, or the \
          `--checkpoint_dir` of a run, whose newest complete checkpoint is used. Name one of the \
          two:\n\n    remuda train --resume kept",
     ),
-    story(
+    explanation(
         CHECKPOINT_DIFFERS,
         "the checkpoint belongs to a different run",
         "A run can only continue with the model, the sizes and the text that it started with. \
          Leave the sizes out of the command line: they are read from the checkpoint.",
     ),
-    story(
+    explanation(
         CANNOT_WRITE,
         "a result cannot be written",
         "remuda checks the files for checkpoints, metrics and plots before the training starts, \
          so that no training is lost at its end. Name a directory that exists and that you can \
          write, and check the free space of its disk (`df`).",
     ),
-    story(
+    explanation(
         TOO_LARGE,
         "the model needs more memory than there is",
         "remuda adds up weights, gradients, optimizer state and activations of all workers on \
@@ -68,7 +68,7 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
          `--width`, `--layers`, `--block` or `--batch_size` smaller, or start fewer workers \
          (`--num_gpus`).",
     ),
-    story(
+    explanation(
         IN_USE,
         "the checkpoint directory belongs to another run",
         "Checkpoints are named by their step, and the newest is the one with the highest step. \

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::args::TrainArgs;
-use super::check::{bad_output, of_another_run};
+use super::check::{bad_output, other_run_in_dir};
 use super::codes::IN_USE;
 use crate::base::{Status, clock, env_vars};
 use crate::cli::bundled::join_group;
@@ -26,7 +26,7 @@ use crate::train::{TrainEvent, train};
 
 /// Maximum time without a line about a step. Notes report every step, so between evaluations a line
 /// is printed only if there was none for this long.
-const QUIET_MAX: Duration = Duration::from_secs(10);
+const LINE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// The hidden form of the command that every worker is started with; alone, it is a group of one.
 #[derive(Parser, Debug)]
@@ -57,7 +57,7 @@ pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliErr
         }
     }
     let group = join_group(&InitOptions::default())?;
-    let status = work(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
+    let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
     drop(claim);
     // A worker that a signal stopped does not exit with success, even if its state was saved; the
     // launcher reports which worker that was.
@@ -75,7 +75,7 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
     }
     let in_use =
         |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
-    if let Some((_, message)) = of_another_run(args).filter(|_| is_first) {
+    if let Some((_, message)) = other_run_in_dir(args).filter(|_| is_first) {
         let help = "to continue that run, now and after restarts: `--resume auto`; otherwise use another \
                     `--checkpoint_dir`";
         return Err(in_use(message, help));
@@ -88,22 +88,22 @@ fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status
 }
 
 /// The directory is locked by another process.
-struct Taken;
+struct DirLocked;
 
 /// Locks a directory for this process, as long as the result lives. If the file system has no
 /// locks, several processes can use it.
-fn claim_dir(dir: &Path) -> Result<Option<File>, Taken> {
+fn claim_dir(dir: &Path) -> Result<Option<File>, DirLocked> {
     let Ok(opened) = File::open(dir) else { return Ok(None) };
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(Taken),
+        Err(Errno::WOULDBLOCK) => Err(DirLocked),
         _ => Ok(Some(opened)),
     }
 }
 
 /// Trains as one worker of `group`, and prints the progress of rank 0. `stop` is checked between
 /// steps.
-fn work(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
-    let options = args.lower();
+fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
+    let options = args.resolve();
     let shown = Cell::new(None);
     let watch = &mut |progress: &TrainEvent| show(progress, &shown);
     match train(group, &options, stop, watch) {
@@ -123,11 +123,11 @@ fn print_progress(text: &str) {
 }
 
 /// Prints a line for the first step, the last, those with an evaluation, and one every
-/// [`QUIET_MAX`].
+/// [`LINE_INTERVAL_MAX`].
 fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
     if let TrainEvent::Stepped(report) = progress {
         let now = clock::now();
-        let is_due = shown.get().is_none_or(|last| QUIET_MAX <= now - last);
+        let is_due = shown.get().is_none_or(|last| LINE_INTERVAL_MAX <= now - last);
         if report.val_loss.is_none() && report.step < report.steps && !is_due {
             return;
         }

@@ -1,10 +1,10 @@
 //! Findings about processors, memory and limits.
 
-use super::odd_ones;
+use super::outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding, NodeFacts, Patient};
+use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
-use crate::report::summary::count;
+use crate::report::summary::show_count;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -17,18 +17,18 @@ const FILES_MIN: u64 = 4096;
 /// Smallest available memory for each worker; with less it is killed while it loads its libraries.
 const WORKER_BYTES_MIN: u64 = GIB;
 
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, node, examined) in cluster.patients() {
+    for (rank, node, examined) in cluster.examined_nodes() {
         found.extend(shared_memory(rank, examined));
         found.extend(limits(rank, examined));
-        found.extend(shares(rank, node, examined));
+        found.extend(worker_resources(rank, node, examined));
     }
     found.extend(same_machine(cluster));
     found
 }
 
-fn shared_memory(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+fn shared_memory(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
     let finding = |severity, message: String| Finding::new(codes::SHM, severity, rank, message);
     let more =
         "give the container more: `--shm-size` of docker, an emptyDir with medium Memory in a pod";
@@ -50,7 +50,7 @@ fn shared_memory(rank: NodeRank, examined: &Patient) -> Option<Finding> {
     }
 }
 
-fn limits(rank: NodeRank, examined: &Patient) -> Vec<Finding> {
+fn limits(rank: NodeRank, examined: &ExaminedNode) -> Vec<Finding> {
     let mut found = Vec::new();
     let compute = &examined.report.compute;
     // Only a process that registers memory with an adapter locks much of it.
@@ -73,12 +73,12 @@ fn limits(rank: NodeRank, examined: &Patient) -> Vec<Finding> {
     found
 }
 
-fn shares(rank: NodeRank, node: &NodeFacts, examined: &Patient) -> Vec<Finding> {
+fn worker_resources(rank: NodeRank, node: &NodeFacts, examined: &ExaminedNode) -> Vec<Finding> {
     let mut found = Vec::new();
     let (compute, slots) = (&examined.report.compute, node.slots);
     if compute.cpus < slots {
-        let cpus = count(compute.cpus as usize, "processor");
-        let message = format!("{cpus} for {}", count(slots as usize, "worker"));
+        let cpus = show_count(compute.cpus as usize, "processor");
+        let message = format!("{cpus} for {}", show_count(slots as usize, "worker"));
         found.push(
             Finding::new(codes::FEW_CPUS, Severity::Warning, rank, message)
                 .help("see the CPU affinity and quota of the container or the allocation"),
@@ -90,7 +90,7 @@ fn shares(rank: NodeRank, node: &NodeFacts, examined: &Patient) -> Vec<Finding> 
         let message = "less than 1 GiB of memory for each worker".to_owned();
         found.push(
             Finding::new(codes::LITTLE_MEMORY, Severity::Warning, rank, message)
-                .detail(format!("{} MiB for {}", bytes / MIB, count(slots as usize, "worker")))
+                .detail(format!("{} MiB for {}", bytes / MIB, show_count(slots as usize, "worker")))
                 .help("see which processes use it, and the memory limit of the container"),
         );
     }
@@ -102,13 +102,13 @@ fn shares(rank: NodeRank, node: &NodeFacts, examined: &Patient) -> Vec<Finding> 
 fn same_machine(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut seen: Vec<(&str, &str, NodeRank)> = Vec::new();
-    for (rank, _, examined) in cluster.patients() {
+    for (rank, _, examined) in cluster.examined_nodes() {
         let machine = &examined.report.machine;
         let (boot, name) = (&*machine.boot_id, &*machine.host_name);
         let before = seen.iter().find(|(other, of, _)| (*other, *of) == (boot, name));
         match before {
             Some((.., first)) if !boot.is_empty() => {
-                let has_gpus = 0 < examined.report.gpus.files;
+                let has_gpus = 0 < examined.report.gpus.device_files;
                 let severity = if has_gpus { Severity::Warning } else { Severity::Note };
                 let message = format!("is the same machine as {}", cluster.host(*first));
                 found.push(
@@ -123,13 +123,13 @@ fn same_machine(cluster: &ClusterFacts) -> Vec<Finding> {
 }
 
 /// Findings for interfaces with another speed than those of most nodes.
-pub(super) fn odd_speeds(cluster: &ClusterFacts) -> Vec<Finding> {
-    let speed = |(rank, _, examined): (_, _, &Patient)| {
+pub(super) fn speed_outliers(cluster: &ClusterFacts) -> Vec<Finding> {
+    let speed = |(rank, _, examined): (_, _, &ExaminedNode)| {
         let nics = &examined.report.network.interfaces;
-        Some((rank, nics.iter().find(|nic| nic.has_door)?.speed_mbit?))
+        Some((rank, nics.iter().find(|nic| nic.has_listener)?.speed_mbit?))
     };
-    let speeds: Vec<_> = cluster.patients().filter_map(speed).collect();
-    let Some((usual, odd)) = odd_ones(&speeds) else { return Vec::new() };
+    let speeds: Vec<_> = cluster.examined_nodes().filter_map(speed).collect();
+    let Some((usual, odd)) = outliers(&speeds) else { return Vec::new() };
     let finding = |(rank, speed): (_, u32)| {
         let message = format!("its network runs at {speed} Mbit/s, most at {usual}");
         let severity = if speed < usual { Severity::Warning } else { Severity::Note };
@@ -141,7 +141,7 @@ pub(super) fn odd_speeds(cluster: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, gpus, seen};
+    use super::super::testing::{check, cluster, examined_mut, gpus};
     use super::*;
     use crate::wire::{Adapter, FileSystemSpace, Interface, Limit};
 
@@ -150,7 +150,7 @@ mod tests {
         #[track_caller]
         fn with(shm: Result<FileSystemSpace, String>, expect: &[&str]) {
             let mut one = cluster(2);
-            seen(&mut one, 1).report.compute.shm = shm;
+            examined_mut(&mut one, 1).report.compute.shm = shm;
             check(&one, expect);
         }
         let room = |total_bytes, free_bytes| Ok(FileSystemSpace { total_bytes, free_bytes });
@@ -165,16 +165,16 @@ mod tests {
     fn doctor_reports_low_limits() {
         let limit = |number| Limit { soft: Some(number), hard: Some(number) };
         let mut one = cluster(2);
-        seen(&mut one, 0).report.compute.memlock = limit(8 * MIB);
+        examined_mut(&mut one, 0).report.compute.memlock = limit(8 * MIB);
         check(&one, &[]);
-        seen(&mut one, 0).report.network.adapters = vec![Adapter {
+        examined_mut(&mut one, 0).report.network.adapters = vec![Adapter {
             name: "mlx5_0/1".to_owned(),
             state: "ACTIVE".to_owned(),
             rate: String::new(),
         }];
         check(&one, &["warning[D025] n1: only 8 MiB may be locked in memory"]);
         let mut one = cluster(2);
-        seen(&mut one, 0).report.compute.nofile = limit(1024);
+        examined_mut(&mut one, 0).report.compute.nofile = limit(1024);
         check(&one, &["warning[D026] n1: only 1024 files may be open"]);
     }
 
@@ -182,21 +182,21 @@ mod tests {
     fn doctor_checks_processors_and_memory_per_worker() {
         let mut one = cluster(2);
         one.nodes[1].slots = 8;
-        seen(&mut one, 1).report.compute.cpus = 4;
+        examined_mut(&mut one, 1).report.compute.cpus = 4;
         check(&one, &["warning[D027] n2: 4 processors for 8 workers"]);
-        seen(&mut one, 1).report.compute.cpus = 8;
-        seen(&mut one, 1).report.compute.memory_bytes = Some(4 * GIB);
+        examined_mut(&mut one, 1).report.compute.cpus = 8;
+        examined_mut(&mut one, 1).report.compute.memory_bytes = Some(4 * GIB);
         check(&one, &["warning[D028] n2: less than 1 GiB of memory for each worker"]);
     }
 
     #[test]
     fn doctor_reports_two_names_of_one_machine() {
         let mut one = cluster(3);
-        let first = seen(&mut one, 0).report.machine.clone();
-        seen(&mut one, 2).report.machine = first;
+        let first = examined_mut(&mut one, 0).report.machine.clone();
+        examined_mut(&mut one, 2).report.machine = first;
         check(&one, &["note[D035] n3: is the same machine as n1"]);
         for node in 0..3 {
-            seen(&mut one, node).report.gpus = gpus(1);
+            examined_mut(&mut one, node).report.gpus = gpus(1);
         }
         check(&one, &["warning[D035] n3: is the same machine as n1"]);
     }
@@ -205,11 +205,11 @@ mod tests {
     fn doctor_reports_slow_interfaces() {
         let mut one = cluster(3);
         for (node, speed) in [100_000, 1_000, 100_000].into_iter().enumerate() {
-            seen(&mut one, node).report.network.interfaces = vec![Interface {
+            examined_mut(&mut one, node).report.network.interfaces = vec![Interface {
                 name: "eth0".to_owned(),
                 speed_mbit: Some(speed),
                 mtu: 1500,
-                has_door: true,
+                has_listener: true,
             }];
         }
         check(&one, &["warning[D033] n2: its network runs at 1000 Mbit/s, most at 100000"]);

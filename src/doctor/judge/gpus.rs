@@ -1,24 +1,25 @@
 //! Findings about GPUs: their number compared with the slots, their state and their software.
 
-use super::odd_ones;
+use super::outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding, Patient, SlotsAre};
+use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
 use crate::doctor::codes;
-use crate::report::summary::count;
+use crate::report::summary::show_count;
 use crate::wire::{GpuProcess, GpuReport, GpusReport};
 
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
-    let has_gpus = cluster.patients().any(|(_, _, examined)| 0 < examined.report.gpus.files);
-    let are_counted = match cluster.slots_are {
-        SlotsAre::Gpus => true,
-        SlotsAre::GpusIfAny => has_gpus,
-        SlotsAre::SharedGpus | SlotsAre::Other => false,
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
+    let has_gpus =
+        cluster.examined_nodes().any(|(_, _, examined)| 0 < examined.report.gpus.device_files);
+    let are_counted = match cluster.slot_device {
+        SlotDevice::Gpus => true,
+        SlotDevice::GpusIfAny => has_gpus,
+        SlotDevice::SharedGpus | SlotDevice::Other => false,
     };
-    if cluster.slots_are == SlotsAre::Other {
+    if cluster.slot_device == SlotDevice::Other {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (rank, node, examined) in cluster.patients() {
+    for (rank, node, examined) in cluster.examined_nodes() {
         let gpus = &examined.report.gpus;
         if are_counted {
             found.extend(slots(rank, node.slots, gpus));
@@ -34,15 +35,15 @@ pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
 }
 
 fn slots(rank: NodeRank, slots: u32, gpus: &GpusReport) -> Option<Finding> {
-    let there = count(gpus.files as usize, "GPU");
-    if gpus.files < slots {
-        let message = format!("{there}, but the job uses {}", count(slots as usize, "slot"));
+    let there = show_count(gpus.device_files as usize, "GPU");
+    if gpus.device_files < slots {
+        let message = format!("{there}, but the job uses {}", show_count(slots as usize, "slot"));
         return Some(
             Finding::new(codes::TOO_FEW_GPUS, Severity::Error, rank, message)
                 .help("correct `slots=`, or see `nvidia-smi` there for a missing GPU"),
         );
     }
-    (slots < gpus.files).then(|| {
+    (slots < gpus.device_files).then(|| {
         let message = format!("{there}, of which the job uses {slots}");
         Finding::new(codes::UNUSED_GPUS, Severity::Note, rank, message)
     })
@@ -50,7 +51,7 @@ fn slots(rank: NodeRank, slots: u32, gpus: &GpusReport) -> Option<Finding> {
 
 fn health(rank: NodeRank, gpus: &GpusReport) -> Vec<Finding> {
     let mut found = Vec::new();
-    if let Some(why) = &gpus.silent {
+    if let Some(why) = &gpus.nvml_error {
         found.push(
             Finding::new(
                 codes::NO_DRIVER,
@@ -119,7 +120,7 @@ fn in_use(rank: NodeRank, number: usize, gpu: &GpuReport) -> Option<Finding> {
 }
 
 fn kinds(cluster: &ClusterFacts) -> Vec<Finding> {
-    let kind = |(rank, _, examined): (_, _, &Patient)| {
+    let kind = |(rank, _, examined): (_, _, &ExaminedNode)| {
         let gpus = &examined.report.gpus.devices;
         let mut kinds: Vec<(String, u64)> =
             gpus.iter().map(|gpu| (gpu.name.clone(), gpu.memory_bytes >> 30)).collect();
@@ -127,12 +128,12 @@ fn kinds(cluster: &ClusterFacts) -> Vec<Finding> {
         kinds.dedup();
         (!kinds.is_empty()).then_some((rank, kinds))
     };
-    let found: Vec<_> = cluster.patients().filter_map(kind).collect();
+    let found: Vec<_> = cluster.examined_nodes().filter_map(kind).collect();
     let show = |kinds: &[(String, u64)]| {
         let kinds = kinds.iter().map(|(name, gib)| format!("{name} ({gib} GiB)"));
         kinds.collect::<Vec<_>>().join(" and ")
     };
-    let Some((usual, odd)) = odd_ones(&found) else { return Vec::new() };
+    let Some((usual, odd)) = outliers(&found) else { return Vec::new() };
     let finding = |(rank, kinds): (_, Vec<_>)| {
         let message = format!("its GPUs are {}, most are {}", show(&kinds), show(&usual));
         Finding::new(codes::OTHER_GPUS, Severity::Warning, rank, message)
@@ -142,10 +143,11 @@ fn kinds(cluster: &ClusterFacts) -> Vec<Finding> {
 }
 
 fn drivers(cluster: &ClusterFacts) -> Vec<Finding> {
-    let driver =
-        |(rank, _, examined): (_, _, &Patient)| Some((rank, examined.report.gpus.driver.clone()?));
-    let drivers: Vec<_> = cluster.patients().filter_map(driver).collect();
-    let Some((usual, odd)) = odd_ones(&drivers) else { return Vec::new() };
+    let driver = |(rank, _, examined): (_, _, &ExaminedNode)| {
+        Some((rank, examined.report.gpus.driver.clone()?))
+    };
+    let drivers: Vec<_> = cluster.examined_nodes().filter_map(driver).collect();
+    let Some((usual, odd)) = outliers(&drivers) else { return Vec::new() };
     let finding = |(rank, driver)| {
         let message = format!("driver {driver}, most have {usual}");
         Finding::new(codes::OTHER_DRIVER, Severity::Warning, rank, message)
@@ -156,18 +158,18 @@ fn drivers(cluster: &ClusterFacts) -> Vec<Finding> {
 
 /// Findings for nodes on which a worker would load another version of a library than on most.
 fn libraries(cluster: &ClusterFacts, name: &'static str) -> Vec<Finding> {
-    let first = |(rank, _, examined): (_, _, &Patient)| {
+    let first = |(rank, _, examined): (_, _, &ExaminedNode)| {
         let mut of_name = examined.report.libraries.iter().filter(|library| library.name == name);
         (rank, of_name.next().map(|library| library.version.clone()))
     };
-    let found: Vec<_> = cluster.patients().map(first).collect();
+    let found: Vec<_> = cluster.examined_nodes().map(first).collect();
     let show = |version: &Option<Option<String>>| match version {
         None => format!("no {name}"),
         Some(None) => format!("{name} of an unknown version"),
         Some(Some(version)) => format!("{name} {version}"),
     };
     let code = if name == "NCCL" { codes::OTHER_NCCL } else { codes::OTHER_CUDA };
-    let Some((usual, odd)) = odd_ones(&found) else { return Vec::new() };
+    let Some((usual, odd)) = outliers(&found) else { return Vec::new() };
     let finding = |(rank, version)| {
         let message = format!("{}, most have {}", show(&version), show(&usual));
         Finding::new(code, Severity::Warning, rank, message)
@@ -178,7 +180,7 @@ fn libraries(cluster: &ClusterFacts, name: &'static str) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, gpus, seen};
+    use super::super::testing::{check, cluster, examined_mut, gpus};
     use super::*;
     use crate::wire::LibraryReport;
 
@@ -187,7 +189,7 @@ mod tests {
         let mut one = cluster(2);
         one.nodes[1].slots = 4;
         check(&one, &[]);
-        seen(&mut one, 0).report.gpus = gpus(2);
+        examined_mut(&mut one, 0).report.gpus = gpus(2);
         check(
             &one,
             &[
@@ -195,9 +197,9 @@ mod tests {
                 "note[D014] n1: 2 GPUs, of which the job uses 1",
             ],
         );
-        one.slots_are = SlotsAre::SharedGpus;
+        one.slot_device = SlotDevice::SharedGpus;
         check(&one, &[]);
-        one.slots_are = SlotsAre::Other;
+        one.slot_device = SlotDevice::Other;
         check(&one, &[]);
     }
 
@@ -208,13 +210,13 @@ mod tests {
             let mut one = cluster(2);
             one.nodes.iter_mut().for_each(|node| node.slots = 2);
             for node in 0..2 {
-                seen(&mut one, node).report.gpus = gpus(2);
+                examined_mut(&mut one, node).report.gpus = gpus(2);
             }
-            add_problem(&mut seen(&mut one, 1).report.gpus);
+            add_problem(&mut examined_mut(&mut one, 1).report.gpus);
             check(&one, &[expect]);
         }
         check_problem(
-            |gpus| gpus.silent = Some("library mismatch".to_owned()),
+            |gpus| gpus.nvml_error = Some("library mismatch".to_owned()),
             "error[D015] n2: its GPU driver does not respond",
         );
         check_problem(
@@ -254,14 +256,14 @@ mod tests {
         };
         let mut one = cluster(3);
         for node in 0..3 {
-            seen(&mut one, node).report.libraries =
+            examined_mut(&mut one, node).report.libraries =
                 vec![library("NCCL", "2.21.5"), library("CUDA runtime", "12.4.127")];
         }
-        seen(&mut one, 0).report.libraries.push(library("NCCL", "2.18.1"));
+        examined_mut(&mut one, 0).report.libraries.push(library("NCCL", "2.18.1"));
         check(&one, &[]);
-        seen(&mut one, 2).report.libraries.remove(0);
+        examined_mut(&mut one, 2).report.libraries.remove(0);
         check(&one, &["warning[D022] n3: no NCCL, most have NCCL 2.21.5"]);
-        seen(&mut one, 2).report.libraries = vec![library("NCCL", "2.21.5")];
+        examined_mut(&mut one, 2).report.libraries = vec![library("NCCL", "2.21.5")];
         check(&one, &["warning[D023] n3: no CUDA runtime, most have CUDA runtime 12.4.127"]);
     }
 }

@@ -20,9 +20,15 @@ use super::case::{ClusterFacts, Finding};
 use crate::base::NodeRank;
 
 /// All findings, the most severe first.
-pub fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
-    let families =
-        [reach::judge, place::judge, gpus::judge, compute::judge, ways::judge, names::judge];
+pub fn diagnose(cluster: &ClusterFacts) -> Vec<Finding> {
+    let families = [
+        reach::findings,
+        place::findings,
+        gpus::findings,
+        compute::findings,
+        ways::findings,
+        names::findings,
+    ];
     let mut found: Vec<Finding> = families.iter().flat_map(|family| family(cluster)).collect();
     found.sort_by_key(|finding| (Reverse(finding.severity), finding.code));
     found
@@ -30,7 +36,7 @@ pub fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
 
 /// The most frequent value and the nodes that have another; of equally frequent values the first
 /// one counts. `None` if all values are equal.
-fn odd_ones<T: Ord + Clone>(values: &[(NodeRank, T)]) -> Option<(T, Vec<(NodeRank, T)>)> {
+fn outliers<T: Ord + Clone>(values: &[(NodeRank, T)]) -> Option<(T, Vec<(NodeRank, T)>)> {
     let mut counts: BTreeMap<&T, (usize, Reverse<usize>)> = BTreeMap::new();
     for (place, (_, value)) in values.iter().enumerate() {
         counts.entry(value).or_insert((0, Reverse(place))).0 += 1;
@@ -47,7 +53,7 @@ mod tests {
     #[track_caller]
     fn check(values: &[u32], expect: Option<(u32, &[u32])>) {
         let values: Vec<_> = (0..).map(NodeRank).zip(values.iter().copied()).collect();
-        let found = odd_ones(&values);
+        let found = outliers(&values);
         let found = found.map(|(usual, odd)| {
             (usual, odd.into_iter().map(|(node, _)| node.0).collect::<Vec<_>>())
         });

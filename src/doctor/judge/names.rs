@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::odd_ones;
+use super::outliers;
 use crate::base::{HostName, NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, Finding};
 use crate::doctor::codes;
@@ -12,18 +12,22 @@ use crate::wire::ListenerOwner;
 
 /// Result of resolving a host name on a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
-    Nothing,
+enum LookupProblem {
+    Unresolved,
     OtherMachine,
 }
 
 /// Compares the lookups of each name; a name that no node resolves, because only ssh knows it, is
 /// no problem.
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
-    let mut odd: BTreeMap<(NodeRank, Found), Vec<(&HostName, String)>> = BTreeMap::new();
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
+    let mut odd: BTreeMap<(NodeRank, LookupProblem), Vec<(&HostName, String)>> = BTreeMap::new();
     for host in (0..cluster.nodes.len() as u32).map(NodeRank) {
-        for (node, there, usual) in odd_lookups(cluster, host) {
-            let found = if there.is_empty() { Found::Nothing } else { Found::OtherMachine };
+        for (node, there, usual) in differing_lookups(cluster, host) {
+            let found = if there.is_empty() {
+                LookupProblem::Unresolved
+            } else {
+                LookupProblem::OtherMachine
+            };
             let detail = format!("{} there, {} elsewhere", show(there), show(usual));
             odd.entry((node, found)).or_default().push((cluster.host(host), detail));
         }
@@ -33,25 +37,28 @@ pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
 
 /// Nodes on which the name of a host resolves to other addresses than on most: node, its addresses,
 /// the usual addresses.
-fn odd_lookups(cluster: &ClusterFacts, host: NodeRank) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
-    let lookups = cluster.patients().filter_map(|(node, _, examined)| {
-        let mut dialed = examined.dialed.iter().flatten();
-        let of_host = dialed.find(|dialed| dialed.whose == ListenerOwner::Node(host))?;
+fn differing_lookups(
+    cluster: &ClusterFacts,
+    host: NodeRank,
+) -> Vec<(NodeRank, &[IpAddr], &[IpAddr])> {
+    let lookups = cluster.examined_nodes().filter_map(|(node, _, examined)| {
+        let mut dialed = examined.probes.iter().flatten();
+        let of_host = dialed.find(|dialed| dialed.owner == ListenerOwner::Node(host))?;
         Some((node, of_host.resolved.as_deref()?))
     });
     let lookups: Vec<_> = lookups.collect();
-    let Some((usual, odd)) = odd_ones(&lookups) else { return Vec::new() };
+    let Some((usual, odd)) = outliers(&lookups) else { return Vec::new() };
     let differs =
         |there: &[IpAddr]| !usual.is_empty() && !there.iter().any(|one| usual.contains(one));
     let odd = odd.into_iter().filter(|(_, there)| differs(there));
     odd.map(|(node, there)| (node, there, usual)).collect()
 }
 
-fn finding(node: NodeRank, found: Found, hosts: &[(&HostName, String)]) -> Finding {
+fn finding(node: NodeRank, found: LookupProblem, hosts: &[(&HostName, String)]) -> Finding {
     let names = fold(hosts.iter().map(|(host, _)| host.as_str()));
     let message = match found {
-        Found::Nothing => format!("`{names}` does not resolve there"),
-        Found::OtherMachine => format!("`{names}` resolves to another machine there"),
+        LookupProblem::Unresolved => format!("`{names}` does not resolve there"),
+        LookupProblem::OtherMachine => format!("`{names}` resolves to another machine there"),
     };
     let (first, detail) = &hosts[0];
     Finding::new(codes::OTHER_NAME, Severity::Warning, node, message)
@@ -70,7 +77,7 @@ fn show(addresses: &[IpAddr]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, seen};
+    use super::super::testing::{check, cluster, examined_mut};
     use super::*;
     use crate::wire::ProbeResult;
 
@@ -82,7 +89,7 @@ mod tests {
         for dialer in 0..4 {
             let others = (0..4).filter(|host| *host != dialer);
             let dialed = others.map(|host| ProbeResult {
-                whose: ListenerOwner::Node(NodeRank(host as u32)),
+                owner: ListenerOwner::Node(NodeRank(host as u32)),
                 outcome: Ok(90),
                 resolved: Some(
                     resolved(dialer, host)
@@ -91,7 +98,7 @@ mod tests {
                         .collect(),
                 ),
             });
-            seen(&mut one, dialer).dialed = Some(dialed.collect());
+            examined_mut(&mut one, dialer).probes = Some(dialed.collect());
         }
         check(&one, expect);
     }

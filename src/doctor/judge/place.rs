@@ -1,14 +1,14 @@
 //! Findings about the files that a job needs: working directory, program, script, Python.
 
-use super::odd_ones;
+use super::outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding, Patient};
+use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding};
 use crate::doctor::codes;
-use crate::wire::Looked;
+use crate::wire::CheckResult;
 
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, _, examined) in cluster.patients() {
+    for (rank, _, examined) in cluster.examined_nodes() {
         let report = &examined.report;
         let missing = |code, looked| missing(code, rank, looked, 1 < cluster.nodes.len());
         found.extend(missing(codes::CWD, Some(&report.cwd)));
@@ -25,7 +25,7 @@ pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
 fn missing(
     code: &'static str,
     rank: NodeRank,
-    looked: Option<&Looked>,
+    looked: Option<&CheckResult>,
     has_others: bool,
 ) -> Option<Finding> {
     let problem = looked?.as_ref().err()?;
@@ -38,7 +38,7 @@ fn missing(
 }
 
 /// Finding for a Python that does not run; a missing one is reported as a missing program.
-fn broken_python(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+fn broken_python(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
     let why = examined.report.python.as_ref()?.version.as_ref().err()?;
     let is_there = matches!(examined.report.program, Some(Ok(())));
     is_there.then(|| {
@@ -49,12 +49,12 @@ fn broken_python(rank: NodeRank, examined: &Patient) -> Option<Finding> {
 }
 
 fn versions(cluster: &ClusterFacts) -> Vec<Finding> {
-    let version = |(rank, _, examined): (_, _, &Patient)| {
+    let version = |(rank, _, examined): (_, _, &ExaminedNode)| {
         let python = examined.report.python.as_ref()?;
         Some((rank, python.version.clone().ok()?))
     };
-    let versions: Vec<_> = cluster.patients().filter_map(version).collect();
-    let Some((usual, odd)) = odd_ones(&versions) else { return Vec::new() };
+    let versions: Vec<_> = cluster.examined_nodes().filter_map(version).collect();
+    let Some((usual, odd)) = outliers(&versions) else { return Vec::new() };
     let finding = |(rank, version)| {
         let message = format!("Python {version}, most have {usual}");
         Finding::new(codes::PYTHON, Severity::Warning, rank, message)
@@ -65,7 +65,7 @@ fn versions(cluster: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, seen};
+    use super::super::testing::{check, cluster, examined_mut};
     use crate::base::Status;
     use crate::wire::{Problem, Python};
 
@@ -73,14 +73,17 @@ mod tests {
     fn doctor_reports_missing_paths_with_the_node_message() {
         let problem = |message: &str| Err(Problem::new(Status::NoInput, message));
         let mut one = cluster(2);
-        seen(&mut one, 1).report.cwd = problem("cannot use the working directory `/x`: gone");
+        examined_mut(&mut one, 1).report.cwd =
+            problem("cannot use the working directory `/x`: gone");
         check(&one, &["error[D009] n2: cannot use the working directory `/x`: gone"]);
         let mut one = cluster(2);
-        seen(&mut one, 0).report.program = Some(problem("program `python3` is not in PATH"));
-        seen(&mut one, 0).report.python = Some(Python { version: Err("cannot start".to_owned()) });
+        examined_mut(&mut one, 0).report.program =
+            Some(problem("program `python3` is not in PATH"));
+        examined_mut(&mut one, 0).report.python =
+            Some(Python { version: Err("cannot start".to_owned()) });
         check(&one, &["error[D010] n1: program `python3` is not in PATH"]);
         let mut one = cluster(2);
-        seen(&mut one, 0).report.script = Some(problem("cannot read script `a.py`: gone"));
+        examined_mut(&mut one, 0).report.script = Some(problem("cannot read script `a.py`: gone"));
         check(&one, &["error[D011] n1: cannot read script `a.py`: gone"]);
     }
 
@@ -89,11 +92,12 @@ mod tests {
         let version = |version: &str| Some(Python { version: Ok(version.to_owned()) });
         let mut one = cluster(3);
         for (node, number) in ["3.11.2", "3.9.1", "3.11.2"].iter().enumerate() {
-            seen(&mut one, node).report.python = version(number);
+            examined_mut(&mut one, node).report.python = version(number);
         }
         check(&one, &["warning[D012] n2: Python 3.9.1, most have 3.11.2"]);
-        seen(&mut one, 1).report.python = Some(Python { version: Err("it failed".to_owned()) });
-        seen(&mut one, 1).report.program = Some(Ok(()));
+        examined_mut(&mut one, 1).report.python =
+            Some(Python { version: Err("it failed".to_owned()) });
+        examined_mut(&mut one, 1).report.program = Some(Ok(()));
         check(&one, &["error[D012] n2: its Python does not work"]);
     }
 }

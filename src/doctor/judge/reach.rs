@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::odd_ones;
+use super::outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding, NodeFacts, Patient, Seen};
+use crate::doctor::case::{ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
-use crate::report::summary::duration;
-use crate::transport::{Arrival, Fault, FaultKind};
+use crate::report::summary::show_duration;
+use crate::transport::{Fault, FaultKind, SessionInfo};
 
 /// Start-up time of a login shell from which it is slow; it delays the start of every job.
 const SHELL_SLOW: Duration = Duration::from_secs(2);
@@ -17,12 +17,12 @@ pub(in crate::doctor) const CLOCK_OFF_US: u64 = 1_000_000;
 const SAME_BUILD: &str =
     "install this build there, or omit --agent_path, so that remuda copies itself to the node";
 
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
     let nodes = (0..).map(NodeRank).zip(&cluster.nodes);
     let mut found: Vec<Finding> =
-        nodes.filter_map(|(rank, node)| absent(cluster, rank, node)).collect();
-    let slow_way = slow_way(cluster);
-    for (rank, _, examined) in cluster.patients() {
+        nodes.filter_map(|(rank, node)| unexamined(cluster, rank, node)).collect();
+    let slow_way = slow_host_args(cluster);
+    for (rank, _, examined) in cluster.examined_nodes() {
         found.extend(build(rank, examined));
         found.extend(shell(rank, examined, &slow_way));
         found.extend(clock(rank, examined));
@@ -32,24 +32,24 @@ pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
     found
 }
 
-fn absent(cluster: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
+fn unexamined(cluster: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Finding> {
     let finding = |code, message| Finding::new(code, Severity::Error, rank, message);
-    match &node.seen {
-        Seen::Examined(_) => None,
-        Seen::Unreachable(fault) => {
+    match &node.outcome {
+        ExamOutcome::Examined(_) => None,
+        ExamOutcome::Unreachable(fault) => {
             let message = format!("cannot be reached: {}", fault.kind.title());
-            let finding = finding(codes::UNREACHABLE, message).detail(fault.words.clone());
-            Some(match first_of(cluster, fault.kind).and_then(Fault::help) {
+            let finding = finding(codes::UNREACHABLE, message).detail(fault.detail.clone());
+            Some(match first_fault(cluster, fault.kind).and_then(Fault::help) {
                 Some(help) => finding.help(help),
                 None => finding,
             })
         }
-        Seen::Lost(why) => {
-            Some(finding(codes::LOST, format!("its agent sent no report: {why}")).help(
+        ExamOutcome::NoReport(why) => {
+            Some(finding(codes::NO_REPORT, format!("its agent sent no report: {why}")).help(
                 "run it again; if it fails again, look for a hung file system or driver there",
             ))
         }
-        Seen::OtherVersion { build } => Some(
+        ExamOutcome::OtherVersion { build } => Some(
             finding(
                 codes::OTHER_BUILD,
                 format!("remuda {build} there uses another protocol version"),
@@ -61,16 +61,17 @@ fn absent(cluster: &ClusterFacts, rank: NodeRank, node: &NodeFacts) -> Option<Fi
 
 /// The first fault of a kind; its help is given for all nodes with that kind, so that they form one
 /// finding.
-fn first_of(cluster: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
-    cluster.nodes.iter().find_map(|node| match &node.seen {
-        Seen::Unreachable(fault) if fault.kind == kind => Some(fault),
-        Seen::Unreachable(_) | Seen::Lost(_) | Seen::OtherVersion { .. } | Seen::Examined(_) => {
-            None
-        }
+fn first_fault(cluster: &ClusterFacts, kind: FaultKind) -> Option<&Fault> {
+    cluster.nodes.iter().find_map(|node| match &node.outcome {
+        ExamOutcome::Unreachable(fault) if fault.kind == kind => Some(fault),
+        ExamOutcome::Unreachable(_)
+        | ExamOutcome::NoReport(_)
+        | ExamOutcome::OtherVersion { .. }
+        | ExamOutcome::Examined(_) => None,
     })
 }
 
-fn build(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+fn build(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
     const BUILD: &str = env!("CARGO_PKG_VERSION");
     let build = &examined.build;
     (build != BUILD).then(|| {
@@ -79,25 +80,25 @@ fn build(rank: NodeRank, examined: &Patient) -> Option<Finding> {
     })
 }
 
-fn is_slow(session: &Arrival) -> bool {
+fn is_slow(session: &SessionInfo) -> bool {
     session.shell.is_some_and(|took| SHELL_SLOW <= took)
 }
 
 /// Ssh arguments for the first host with a slow shell, which the help shows as an example.
-fn slow_way(cluster: &ClusterFacts) -> String {
-    let mut slow = cluster.patients().filter(|(_, _, examined)| is_slow(&examined.arrival));
-    slow.find_map(|(_, _, examined)| examined.arrival.way.clone())
+fn slow_host_args(cluster: &ClusterFacts) -> String {
+    let mut slow = cluster.examined_nodes().filter(|(_, _, examined)| is_slow(&examined.session));
+    slow.find_map(|(_, _, examined)| examined.session.ssh_args.clone())
         .unwrap_or_else(|| "HOST".to_owned())
 }
 
-fn shell(rank: NodeRank, examined: &Patient, way: &str) -> Vec<Finding> {
+fn shell(rank: NodeRank, examined: &ExaminedNode, way: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    let session = &examined.arrival;
+    let session = &examined.session;
     if let Some(took) = session.shell.filter(|_| is_slow(session)) {
         let message = "its login shell is slow";
         found.push(
             Finding::new(codes::SLOW_SHELL, Severity::Warning, rank, message)
-                .detail(format!("{} until it ran the first command", duration(took)))
+                .detail(format!("{} until it ran the first command", show_duration(took)))
                 .help(format!(
                     "`time ssh {way} true`; start-up files should return early without a terminal"
                 )),
@@ -114,14 +115,14 @@ fn shell(rank: NodeRank, examined: &Patient, way: &str) -> Vec<Finding> {
     found
 }
 
-fn clock(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+fn clock(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
     let clock = examined.clock;
     let off_us = clock.ahead_us.unsigned_abs();
     if off_us.saturating_sub(clock.error_us) <= CLOCK_OFF_US {
         return None;
     }
     let (off, way) = (
-        duration(Duration::from_micros(off_us)),
+        show_duration(Duration::from_micros(off_us)),
         if 0 < clock.ahead_us { "ahead of" } else { "behind" },
     );
     Some(
@@ -138,9 +139,9 @@ fn clock(rank: NodeRank, examined: &Patient) -> Option<Finding> {
 
 fn servers(cluster: &ClusterFacts) -> Vec<Finding> {
     let server =
-        |(rank, _, examined): (_, _, &Patient)| Some((rank, examined.arrival.server.clone()?));
-    let servers: Vec<_> = cluster.patients().filter_map(server).collect();
-    let Some((usual, odd)) = odd_ones(&servers) else { return Vec::new() };
+        |(rank, _, examined): (_, _, &ExaminedNode)| Some((rank, examined.session.server.clone()?));
+    let servers: Vec<_> = cluster.examined_nodes().filter_map(server).collect();
+    let Some((usual, odd)) = outliers(&servers) else { return Vec::new() };
     let finding = |(rank, server)| {
         let message = format!("its sshd is {server}, most are {usual}");
         Finding::new(codes::OTHER_SSHD, Severity::Note, rank, message)
@@ -149,16 +150,16 @@ fn servers(cluster: &ClusterFacts) -> Vec<Finding> {
 }
 
 fn users(cluster: &ClusterFacts) -> Vec<Finding> {
-    let user = |(rank, _, examined): (_, _, &Patient)| {
+    let user = |(rank, _, examined): (_, _, &ExaminedNode)| {
         let machine = &examined.report.machine;
         (rank, (machine.user.clone(), machine.uid))
     };
-    let users: Vec<_> = cluster.patients().map(user).collect();
+    let users: Vec<_> = cluster.examined_nodes().map(user).collect();
     let show = |(name, uid): &(Option<String>, u32)| match name {
         Some(name) => format!("`{name}` ({uid})"),
         None => format!("uid {uid}, without a name"),
     };
-    let Some((usual, odd)) = odd_ones(&users) else { return Vec::new() };
+    let Some((usual, odd)) = outliers(&users) else { return Vec::new() };
     let finding = |(rank, user)| {
         let message = format!("the user is {} there, {} on most", show(&user), show(&usual));
         Finding::new(codes::OTHER_USER, Severity::Warning, rank, message).help(
@@ -170,7 +171,7 @@ fn users(cluster: &ClusterFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, seen};
+    use super::super::testing::{check, cluster, examined_mut};
     use super::*;
     use crate::doctor::case::Clock;
 
@@ -179,28 +180,28 @@ mod tests {
         let words = "ssh: connect to host n2 port 22: Connection refused";
         let fault = Fault::new(FaultKind::Refused, words);
         let mut one = cluster(3);
-        one.nodes[1].seen = Seen::Unreachable(fault);
+        one.nodes[1].outcome = ExamOutcome::Unreachable(fault);
         check(&one, &["error[D001] n2: cannot be reached: connection refused"]);
-        one.nodes[1].seen = Seen::Lost("the connection ended".to_owned());
+        one.nodes[1].outcome = ExamOutcome::NoReport("the connection ended".to_owned());
         check(&one, &["error[D002] n2: its agent sent no report: the connection ended"]);
-        one.nodes[1].seen = Seen::OtherVersion { build: "9.9.9".to_owned() };
+        one.nodes[1].outcome = ExamOutcome::OtherVersion { build: "9.9.9".to_owned() };
         check(&one, &["error[D003] n2: remuda 9.9.9 there uses another protocol version"]);
     }
 
     #[test]
     fn doctor_checks_shells_clocks_and_builds() {
         let mut one = cluster(3);
-        seen(&mut one, 0).arrival.noise = "\n  Welcome!\n".to_owned();
+        examined_mut(&mut one, 0).session.noise = "\n  Welcome!\n".to_owned();
         check(&one, &["warning[D005] n1: its login shell prints text in non-interactive sessions"]);
         let mut one = cluster(3);
-        seen(&mut one, 2).arrival.shell = Some(Duration::from_secs(7));
+        examined_mut(&mut one, 2).session.shell = Some(Duration::from_secs(7));
         check(&one, &["warning[D006] n3: its login shell is slow"]);
         let mut one = cluster(3);
-        seen(&mut one, 1).clock = Clock { ahead_us: -90_000_000, error_us: 300 };
+        examined_mut(&mut one, 1).clock = Clock { ahead_us: -90_000_000, error_us: 300 };
         check(&one, &["warning[D007] n2: its clock is behind the local one"]);
-        seen(&mut one, 1).clock = Clock { ahead_us: 3_000_000, error_us: 2_500_000 };
+        examined_mut(&mut one, 1).clock = Clock { ahead_us: 3_000_000, error_us: 2_500_000 };
         check(&one, &[]);
-        seen(&mut one, 1).build = "0.0.1".to_owned();
+        examined_mut(&mut one, 1).build = "0.0.1".to_owned();
         let expect =
             format!("warning[D003] n2: remuda 0.0.1 there, {} here", env!("CARGO_PKG_VERSION"));
         check(&one, &[&expect]);
@@ -209,11 +210,11 @@ mod tests {
     #[test]
     fn doctor_reports_other_users_and_ssh_servers() {
         let mut one = cluster(3);
-        seen(&mut one, 2).report.machine.uid = 1001;
+        examined_mut(&mut one, 2).report.machine.uid = 1001;
         check(&one, &["warning[D008] n3: the user is `ada` (1001) there, `ada` (1000) on most"]);
         let mut one = cluster(3);
         for (node, server) in ["OpenSSH_9.2p1", "OpenSSH_9.2p1", "OpenSSH_8.0"].iter().enumerate() {
-            seen(&mut one, node).arrival.server = Some((*server).to_owned());
+            examined_mut(&mut one, node).session.server = Some((*server).to_owned());
         }
         check(&one, &["note[D004] n3: its sshd is OpenSSH_8.0, most are OpenSSH_9.2p1"]);
     }

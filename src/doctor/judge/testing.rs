@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::judge;
+use super::diagnose;
 use crate::base::{HostName, Severity};
-use crate::doctor::case::{Clock, ClusterFacts, MasterPort, NodeFacts, Patient, Seen, SlotsAre};
-use crate::transport::Arrival;
+use crate::doctor::case::{
+    Clock, ClusterFacts, ExamOutcome, ExaminedNode, MasterPort, NodeFacts, SlotDevice,
+};
+use crate::transport::SessionInfo;
 use crate::wire::{
     Compute, EXAM_VERSION, Examination, FileSystemSpace, GpuReport, GpusReport, Limit, Machine,
     Network,
@@ -16,16 +18,16 @@ pub(in crate::doctor) fn cluster(nodes: usize) -> ClusterFacts {
     let nodes = (1..=nodes).map(|number| NodeFacts {
         host: HostName::parse(&format!("n{number}")).expect("a name"),
         slots: 1,
-        seen: Seen::Examined(Box::new(patient(number))),
+        outcome: ExamOutcome::Examined(Box::new(examined_node(number))),
     });
-    let port = MasterPort::Rather(29500);
-    ClusterFacts { nodes: nodes.collect(), slots_are: SlotsAre::GpusIfAny, port }
+    let port = MasterPort::Preferred(29500);
+    ClusterFacts { nodes: nodes.collect(), slot_device: SlotDevice::GpusIfAny, port }
 }
 
 /// Facts of an examined node, to be modified.
-pub(super) fn seen(cluster: &mut ClusterFacts, node: usize) -> &mut Patient {
-    match &mut cluster.nodes[node].seen {
-        Seen::Examined(examined) => examined,
+pub(super) fn examined_mut(cluster: &mut ClusterFacts, node: usize) -> &mut ExaminedNode {
+    match &mut cluster.nodes[node].outcome {
+        ExamOutcome::Examined(examined) => examined,
         other => panic!("{other:?}"),
     }
 }
@@ -41,9 +43,9 @@ pub(super) fn gpus(count: u32) -> GpusReport {
         processes: Vec::new(),
     };
     GpusReport {
-        files: count,
+        device_files: count,
         devices: (0..count).map(gpu).collect(),
-        silent: None,
+        nvml_error: None,
         driver: Some("550.54".to_owned()),
         cuda: Some("12.4".to_owned()),
         xids: Vec::new(),
@@ -53,7 +55,7 @@ pub(super) fn gpus(count: u32) -> GpusReport {
 /// Checks all findings, each written as `error[D001] n2: message`.
 #[track_caller]
 pub(super) fn check(cluster: &ClusterFacts, expect: &[&str]) {
-    let found = judge(cluster).into_iter().map(|finding| {
+    let found = diagnose(cluster).into_iter().map(|finding| {
         let severity = match finding.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -65,14 +67,14 @@ pub(super) fn check(cluster: &ClusterFacts, expect: &[&str]) {
     assert_eq!(found.collect::<Vec<_>>(), expect);
 }
 
-fn patient(number: usize) -> Patient {
-    Patient {
-        arrival: Arrival::default(),
-        reached: Duration::from_millis(30),
+fn examined_node(number: usize) -> ExaminedNode {
+    ExaminedNode {
+        session: SessionInfo::default(),
+        connect_time: Duration::from_millis(30),
         build: env!("CARGO_PKG_VERSION").to_owned(),
         clock: Clock { ahead_us: 40, error_us: 100 },
         report: report(number),
-        dialed: None,
+        probes: None,
     }
 }
 
@@ -107,7 +109,7 @@ fn report(number: usize) -> Examination {
         network: Network {
             interfaces: Vec::new(),
             adapters: Vec::new(),
-            door: Ok(([10, 0, 0, number as u8], 40000).into()),
+            listener: Ok(([10, 0, 0, number as u8], 40000).into()),
             master: None,
         },
     }

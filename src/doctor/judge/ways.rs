@@ -3,29 +3,29 @@
 
 use std::collections::BTreeMap;
 
-use super::compute::odd_speeds;
+use super::compute::speed_outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding, MasterPort, Patient};
+use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, MasterPort};
 use crate::doctor::codes;
 use crate::wire::{ListenerOwner, ProbeFault};
 
 const FIREWALL: &str = "open all ports between the nodes: NCCL and the store use any of them";
 
-pub(super) fn judge(cluster: &ClusterFacts) -> Vec<Finding> {
+pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (rank, _, examined) in cluster.patients() {
+    for (rank, _, examined) in cluster.examined_nodes() {
         found.extend(no_address(rank, examined));
         found.extend(adapters(rank, examined));
     }
     found.extend(master_port(cluster));
-    let probes = knocks(cluster);
-    found.extend(blame(cluster, &probes));
-    found.extend(odd_speeds(cluster));
+    let probes = probes(cluster);
+    found.extend(attribute_failures(cluster, &probes));
+    found.extend(speed_outliers(cluster));
     found
 }
 
-fn no_address(rank: NodeRank, examined: &Patient) -> Option<Finding> {
-    let problem = examined.report.network.door.as_ref().err()?;
+fn no_address(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
+    let problem = examined.report.network.listener.as_ref().err()?;
     let finding = Finding::new(codes::NO_ADDRESS, Severity::Error, rank, problem.message.clone());
     Some(match &problem.help {
         Some(help) => finding.help(help.clone()),
@@ -33,7 +33,7 @@ fn no_address(rank: NodeRank, examined: &Patient) -> Option<Finding> {
     })
 }
 
-fn adapters(rank: NodeRank, examined: &Patient) -> Option<Finding> {
+fn adapters(rank: NodeRank, examined: &ExaminedNode) -> Option<Finding> {
     let adapters = &examined.report.network.adapters;
     let down: Vec<_> = adapters.iter().filter(|one| one.state != "ACTIVE").collect();
     // An unused second port is common; an adapter without any active port is not.
@@ -50,17 +50,17 @@ fn adapters(rank: NodeRank, examined: &Patient) -> Option<Finding> {
 
 fn master_port(cluster: &ClusterFacts) -> Option<Finding> {
     let (rank, _, examined) =
-        cluster.patients().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
+        cluster.examined_nodes().next().filter(|(rank, ..)| *rank == NodeRank(0))?;
     let master = examined.report.network.master.as_ref()?;
     match (master, cluster.port) {
         // The missing address is reported by `no_address`.
-        (Err(_), _) if examined.report.network.door.is_err() => None,
+        (Err(_), _) if examined.report.network.listener.is_err() => None,
         (Err(problem), _) => {
             let finding =
                 Finding::new(codes::PORT_TAKEN, Severity::Error, rank, problem.message.clone());
             Some(finding.help(problem.help.clone().unwrap_or_default()))
         }
-        (Ok(address), MasterPort::Rather(port)) if address.port() != port => Some(
+        (Ok(address), MasterPort::Preferred(port)) if address.port() != port => Some(
             Finding::new(
                 codes::PORT_TAKEN,
                 Severity::Note,
@@ -74,22 +74,22 @@ fn master_port(cluster: &ClusterFacts) -> Option<Finding> {
 }
 
 /// Results of the test connections, by connecting node and target; `None`: connected.
-type Knocks<'a> = BTreeMap<(NodeRank, Side), Option<&'a ProbeFault>>;
+type Probes<'a> = BTreeMap<(NodeRank, ProbeTarget), Option<&'a ProbeFault>>;
 
 /// Target of a test connection: listener of a node, or master port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Side {
+enum ProbeTarget {
     Node(NodeRank),
     Master,
 }
 
-fn knocks(cluster: &ClusterFacts) -> Knocks<'_> {
-    let mut probes = Knocks::new();
-    for (rank, _, examined) in cluster.patients() {
-        for dialed in examined.dialed.iter().flatten() {
-            let side = match dialed.whose {
-                ListenerOwner::Node(node) => Side::Node(node),
-                ListenerOwner::Master => Side::Master,
+fn probes(cluster: &ClusterFacts) -> Probes<'_> {
+    let mut probes = Probes::new();
+    for (rank, _, examined) in cluster.examined_nodes() {
+        for dialed in examined.probes.iter().flatten() {
+            let side = match dialed.owner {
+                ListenerOwner::Node(node) => ProbeTarget::Node(node),
+                ListenerOwner::Master => ProbeTarget::Master,
             };
             probes.insert((rank, side), dialed.outcome.as_ref().err());
         }
@@ -99,12 +99,12 @@ fn knocks(cluster: &ClusterFacts) -> Knocks<'_> {
 
 /// Attributes failed connections: if most connections to a node fail, to that node; if most
 /// connections from a node fail, to that node; any other failure to the pair of nodes.
-fn blame(cluster: &ClusterFacts, probes: &Knocks<'_>) -> Vec<Finding> {
+fn attribute_failures(cluster: &ClusterFacts, probes: &Probes<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let ranks = || (0..cluster.nodes.len() as u32).map(NodeRank);
     let mut unreached: Vec<NodeRank> = Vec::new();
     for target in ranks() {
-        let to_target: Vec<_> = at(probes, Side::Node(target), target).collect();
+        let to_target: Vec<_> = probes_of(probes, ProbeTarget::Node(target), target).collect();
         if let Some(fault) = most_failed(&to_target) {
             unreached.push(target);
             let message = format!("the other nodes cannot connect to it: {}", show(fault));
@@ -118,43 +118,44 @@ fn blame(cluster: &ClusterFacts, probes: &Knocks<'_>) -> Vec<Finding> {
             .iter()
             .filter(|((from, side), _)| {
                 *from == dialer
-                    && matches!(side, Side::Node(node) if *node != dialer && !unreached.contains(node))
+                    && matches!(side, ProbeTarget::Node(node) if *node != dialer && !unreached.contains(node))
             })
             .map(|(_, fault)| *fault)
             .collect();
         if let Some(fault) = most_failed(&of_dialer) {
             isolated.push(dialer);
             let message = format!("cannot connect to the other nodes: {}", show(fault));
-            let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, dialer, message);
+            let finding = Finding::new(codes::CANNOT_CONNECT, Severity::Error, dialer, message);
             found.push(finding.help(FIREWALL));
         }
     }
     for ((dialer, side), fault) in probes {
-        let (Some(fault), Side::Node(target)) = (fault, side) else { continue };
+        let (Some(fault), ProbeTarget::Node(target)) = (fault, side) else { continue };
         if unreached.contains(target) || isolated.contains(dialer) {
             continue;
         }
         let message = format!("cannot connect to {}: {}", cluster.host(*target), show(fault));
-        let finding = Finding::new(codes::REACHES_NOBODY, Severity::Error, *dialer, message);
+        let finding = Finding::new(codes::CANNOT_CONNECT, Severity::Error, *dialer, message);
         found.push(finding.detail(address_of(cluster, *target)).help(FIREWALL));
     }
-    found.extend(master_door(cluster, probes, &unreached, &isolated));
+    found.extend(master_port_failures(cluster, probes, &unreached, &isolated));
     found
 }
 
 /// Findings for nodes that can connect to node 0, but not to the port of rank 0.
-fn master_door(
+fn master_port_failures(
     cluster: &ClusterFacts,
-    probes: &Knocks<'_>,
+    probes: &Probes<'_>,
     unreached: &[NodeRank],
     isolated: &[NodeRank],
 ) -> Vec<Finding> {
     if unreached.contains(&NodeRank(0)) {
         return Vec::new();
     }
-    let reaches_node =
-        |dialer: NodeRank| !matches!(probes.get(&(dialer, Side::Node(NodeRank(0)))), Some(Some(_)));
-    let of_master = probes.iter().filter(|((_, side), _)| *side == Side::Master);
+    let reaches_node = |dialer: NodeRank| {
+        !matches!(probes.get(&(dialer, ProbeTarget::Node(NodeRank(0)))), Some(Some(_)))
+    };
+    let of_master = probes.iter().filter(|((_, side), _)| *side == ProbeTarget::Master);
     let failed = of_master.filter_map(|((dialer, _), fault)| Some((*dialer, (*fault)?)));
     let reported = failed.filter(|(dialer, _)| !isolated.contains(dialer) && reaches_node(*dialer));
     let finding = |(dialer, fault): (NodeRank, &ProbeFault)| {
@@ -165,12 +166,12 @@ fn master_door(
     reported.map(finding).collect()
 }
 
-fn at<'a>(
-    probes: &'a Knocks<'_>,
-    target: Side,
+fn probes_of<'a>(
+    probes: &'a Probes<'_>,
+    target: ProbeTarget,
     owner: NodeRank,
 ) -> impl Iterator<Item = Option<&'a ProbeFault>> {
-    let is_at = move |(from, side): &(NodeRank, Side)| *side == target && *from != owner;
+    let is_at = move |(from, side): &(NodeRank, ProbeTarget)| *side == target && *from != owner;
     probes.iter().filter(move |(probe, _)| is_at(probe)).map(|(_, fault)| *fault)
 }
 
@@ -186,22 +187,22 @@ fn show(fault: &ProbeFault) -> &str {
         ProbeFault::NoAnswer => "no answer",
         ProbeFault::Refused => "connection refused; a filter may reject it",
         ProbeFault::NoRoute => "no route to its address",
-        ProbeFault::Stranger => "another process answers at its address",
+        ProbeFault::WrongPeer => "another process answers at its address",
         ProbeFault::Other(why) => why,
     }
 }
 
 fn address_of(cluster: &ClusterFacts, node: NodeRank) -> String {
-    let mut nodes = cluster.patients();
+    let mut nodes = cluster.examined_nodes();
     let examined = nodes.find(|(rank, ..)| *rank == node).map(|(.., examined)| examined);
-    match examined.map(|examined| &examined.report.network.door) {
+    match examined.map(|examined| &examined.report.network.listener) {
         Some(Ok(address)) => format!("at {}", address.ip()),
         Some(Err(_)) | None => "at an unknown address".to_owned(),
     }
 }
 
 fn master_address(cluster: &ClusterFacts) -> String {
-    let mut nodes = cluster.patients();
+    let mut nodes = cluster.examined_nodes();
     let master = nodes.next().and_then(|(.., examined)| examined.report.network.master.as_ref());
     match master {
         Some(Ok(address)) => format!("at {address}"),
@@ -211,7 +212,7 @@ fn master_address(cluster: &ClusterFacts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, cluster, seen};
+    use super::super::testing::{check, cluster, examined_mut};
     use super::*;
     use crate::base::Status;
     use crate::wire::{ProbeResult, Problem};
@@ -222,11 +223,11 @@ mod tests {
         for dialer in 0..nodes {
             let others = (0..nodes).filter(|target| *target != dialer);
             let dialed = others.map(|target| ProbeResult {
-                whose: ListenerOwner::Node(NodeRank(target as u32)),
+                owner: ListenerOwner::Node(NodeRank(target as u32)),
                 outcome: if shut(dialer, target) { Err(ProbeFault::NoAnswer) } else { Ok(90) },
                 resolved: None,
             });
-            seen(&mut one, dialer).dialed = Some(dialed.collect());
+            examined_mut(&mut one, dialer).probes = Some(dialed.collect());
         }
         one
     }
@@ -266,11 +267,11 @@ mod tests {
     fn doctor_reports_an_unreachable_master_port() {
         let mut one = with_shut(3, |_, _| false);
         let shut = ProbeResult {
-            whose: ListenerOwner::Master,
+            owner: ListenerOwner::Master,
             outcome: Err(ProbeFault::Refused),
             resolved: None,
         };
-        seen(&mut one, 1).dialed.as_mut().expect("set").push(shut);
+        examined_mut(&mut one, 1).probes.as_mut().expect("set").push(shut);
         let why = "connection refused; a filter may reject it";
         check(&one, &[&format!("error[D032] n2: cannot connect to the port of rank 0: {why}")]);
     }
@@ -279,13 +280,13 @@ mod tests {
     fn master_port_in_use_is_an_error_if_requested() {
         let mut one = cluster(2);
         let address = |port: u16| Some(Ok(([10, 0, 0, 1], port).into()));
-        seen(&mut one, 0).report.network.master = address(29500);
+        examined_mut(&mut one, 0).report.network.master = address(29500);
         check(&one, &[]);
-        seen(&mut one, 0).report.network.master = address(40001);
+        examined_mut(&mut one, 0).report.network.master = address(40001);
         check(&one, &["note[D029] n1: port 29500 is in use: a job would use another one"]);
-        one.port = MasterPort::Exactly(29500);
+        one.port = MasterPort::Exact(29500);
         let problem = Problem::new(Status::Config, "master port 29500 is taken");
-        seen(&mut one, 0).report.network.master = Some(Err(problem));
+        examined_mut(&mut one, 0).report.network.master = Some(Err(problem));
         check(&one, &["error[D029] n1: master port 29500 is taken"]);
     }
 
@@ -293,7 +294,7 @@ mod tests {
     fn doctor_reports_missing_address_and_inactive_adapters() {
         let mut one = cluster(2);
         let problem = Problem::new(Status::Config, "no address is known");
-        seen(&mut one, 1).report.network.door = Err(problem);
+        examined_mut(&mut one, 1).report.network.listener = Err(problem);
         check(&one, &["error[D036] n2: no address is known"]);
         let mut one = cluster(2);
         let adapter = |state: &str| crate::wire::Adapter {
@@ -301,9 +302,10 @@ mod tests {
             state: state.to_owned(),
             rate: String::new(),
         };
-        seen(&mut one, 1).report.network.adapters = vec![adapter("DOWN"), adapter("ACTIVE")];
+        examined_mut(&mut one, 1).report.network.adapters =
+            vec![adapter("DOWN"), adapter("ACTIVE")];
         check(&one, &[]);
-        seen(&mut one, 1).report.network.adapters.pop();
+        examined_mut(&mut one, 1).report.network.adapters.pop();
         check(&one, &["warning[D034] n2: no port of its InfiniBand adapters is active"]);
     }
 }

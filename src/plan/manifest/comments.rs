@@ -48,7 +48,7 @@ impl Comments {
     }
 
     /// The comment for the field of this path, at its first occurrence.
-    pub(super) fn take(&mut self, path: &str) -> Option<&'static str> {
+    pub(super) fn take_comment(&mut self, path: &str) -> Option<&'static str> {
         let matches = |(end, _): &(&str, &str)| {
             path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn comment_is_written_once_per_field() {
         let mut comments = Comments::new();
-        assert_eq!(comments.take("spec.unsuspend"), None);
-        assert!(comments.take("spec.runPolicy.suspend").is_some());
-        assert_eq!(comments.take("spec.suspend"), None);
-        assert!(comments.take("spec.template.spec.volumes[shm]").is_some());
-        assert_eq!(comments.take("spec.volumes[other]"), None);
+        assert_eq!(comments.take_comment("spec.unsuspend"), None);
+        assert!(comments.take_comment("spec.runPolicy.suspend").is_some());
+        assert_eq!(comments.take_comment("spec.suspend"), None);
+        assert!(comments.take_comment("spec.template.spec.volumes[shm]").is_some());
+        assert_eq!(comments.take_comment("spec.volumes[other]"), None);
     }
 }

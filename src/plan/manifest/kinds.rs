@@ -7,7 +7,7 @@ use super::pod_spec::{PEER_EXIT, PodOptions, metadata, pod_template};
 use super::spec::{Controller, ManifestError, ManifestSpec};
 
 /// Exit statuses of errors in a command line, a file or a program, which no restart fixes.
-const HOPELESS: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
+const PERMANENT_FAILURES: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
 /// Label with the Kueue queue of a job.
 const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 
@@ -62,7 +62,7 @@ pub(super) fn enqueue(input: &ManifestSpec, object: &mut Value, suspended: Optio
 }
 
 /// Writes the limit of the job's run time, and how long the job is kept after its end, in seconds.
-pub(super) fn write_times(input: &ManifestSpec, policy: &mut Value) {
+pub(super) fn write_time_limits(input: &ManifestSpec, policy: &mut Value) {
     write_deadline(input, policy);
     if let Some(ttl) = input.ttl_s {
         policy["ttlSecondsAfterFinished"] = json!(ttl);
@@ -95,7 +95,7 @@ fn job(input: &ManifestSpec) -> Value {
     let mut template = pod_template(input, &PodOptions::new(Some(address), Some("Never")));
     template["spec"]["subdomain"] = json!(input.name);
     let mut spec = job_spec(input, &template);
-    write_times(input, &mut spec);
+    write_time_limits(input, &mut spec);
     let mut job = object(input, ("batch/v1", "Job"), &input.name, ("spec", spec));
     enqueue(input, &mut job, Some("/spec"));
     job
@@ -110,14 +110,14 @@ fn job_spec(input: &ManifestSpec, template: &Value) -> Value {
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-            {"action": "Ignore", "onExitCodes": exits(&[PEER_EXIT])},
-            {"action": "FailJob", "onExitCodes": exits(&HOPELESS)},
+            {"action": "Ignore", "onExitCodes": on_exit_codes(&[PEER_EXIT])},
+            {"action": "FailJob", "onExitCodes": on_exit_codes(&PERMANENT_FAILURES)},
         ]},
         "template": template,
     })
 }
 
-fn exits(statuses: &[u8]) -> Value {
+fn on_exit_codes(statuses: &[u8]) -> Value {
     json!({"containerName": "remuda", "operator": "In", "values": statuses})
 }
 
@@ -221,7 +221,7 @@ fn volcano(input: &ManifestSpec) -> Value {
 /// alone; `RestartTask` would replace all of them.
 fn volcano_policies(input: &ManifestSpec) -> Vec<Value> {
     let terminate_on = |status: &u8| json!({"exitCode": status, "action": "TerminateJob"});
-    let mut policies: Vec<_> = HOPELESS.iter().map(terminate_on).collect();
+    let mut policies: Vec<_> = PERMANENT_FAILURES.iter().map(terminate_on).collect();
     if 0 < input.restarts_max {
         policies.push(json!({"events": ["PodEvicted", "PodFailed"], "action": "RestartPod"}));
     }
@@ -285,7 +285,7 @@ mod tests {
         for bad in ["", "Train", "1train", "train-", "a.b", "a b"] {
             assert_eq!(with(bad), Some(ManifestError::Name(bad.to_owned())));
         }
-        assert!(matches!(with(&"x".repeat(55)), Some(ManifestError::Long(_))));
+        assert!(matches!(with(&"x".repeat(55)), Some(ManifestError::NameTooLong(_))));
         let secret = ManifestSpec { secret: "a_b".to_owned(), ..input(Controller::Job) };
         let secret = manifest(&secret).expect_err("an invalid name");
         assert_eq!(secret, ManifestError::Secret("a_b".to_owned()));

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{enqueue, object, write_times};
+use super::kinds::{enqueue, object, write_time_limits};
 use super::pod_spec::{PodOptions, pod_template};
 use super::spec::ManifestSpec;
 
@@ -45,7 +45,7 @@ pub(super) fn pytorch_job(input: &ManifestSpec) -> Value {
 
 fn run_policy(input: &ManifestSpec) -> Value {
     let mut policy = json!({"cleanPodPolicy": "Running", "backoffLimit": input.restarts_max});
-    write_times(input, &mut policy);
+    write_time_limits(input, &mut policy);
     policy
 }
 

@@ -108,12 +108,12 @@ impl Quantity {
         if whole.len() + fraction.len() == 0 || fraction.contains('.') {
             return Err(QuantityError::NotANumber);
         }
-        let scale = scale(unit).ok_or_else(|| QuantityError::Unit {
+        let scale = parse_scale(unit).ok_or_else(|| QuantityError::Unit {
             unit: unit.to_owned(),
             range: end..text.len(),
-            near: near(unit).map(|unit| format!("{number}{unit}")),
+            near: similar_unit(unit).map(|unit| format!("{number}{unit}")),
         })??;
-        let nanos = nanos(&format!("{whole}{fraction}"), fraction.len(), scale)?;
+        let nanos = parse_nanos(&format!("{whole}{fraction}"), fraction.len(), scale)?;
         Ok(Self { text: text.to_owned(), nanos })
     }
 
@@ -144,7 +144,7 @@ impl Quantity {
 }
 
 /// The factor of a unit or an exponent; `None`: it is neither.
-fn scale(unit: &str) -> Option<Result<u128, QuantityError>> {
+fn parse_scale(unit: &str) -> Option<Result<u128, QuantityError>> {
     if unit.is_empty() {
         return Some(Ok(NANOS));
     }
@@ -159,7 +159,7 @@ fn scale(unit: &str) -> Option<Result<u128, QuantityError>> {
     })
 }
 
-fn nanos(digits: &str, decimals: usize, scale: u128) -> Result<u128, QuantityError> {
+fn parse_nanos(digits: &str, decimals: usize, scale: u128) -> Result<u128, QuantityError> {
     let product = digits.parse::<u128>().ok().and_then(|number| number.checked_mul(scale));
     let product = product.ok_or(QuantityError::TooLarge)?;
     let divisor = 10u128.checked_pow(decimals as u32).ok_or(QuantityError::TooFine)?;
@@ -172,7 +172,7 @@ fn nanos(digits: &str, decimals: usize, scale: u128) -> Result<u128, QuantityErr
 }
 
 /// The unit that another spelling, such as `GB`, `gi` or `K`, stands for.
-fn near(unit: &str) -> Option<&'static str> {
+fn similar_unit(unit: &str) -> Option<&'static str> {
     let bare = unit.trim_end_matches(['b', 'B']).to_lowercase();
     UNITS.iter().map(|(name, _)| *name).find(|name| name.to_lowercase() == bare)
 }

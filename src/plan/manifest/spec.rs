@@ -51,7 +51,7 @@ impl Controller {
     }
 
     /// The longest name of a pod of a job.
-    pub(super) fn last_pod(self, name: &str, nodes: u32) -> String {
+    pub(super) fn longest_pod_name(self, name: &str, nodes: u32) -> String {
         let last = nodes.saturating_sub(1);
         match self {
             Self::JobSet | Self::Trainer => format!("{name}-node-0-{last}"),
@@ -136,7 +136,7 @@ pub enum ManifestError {
     Name(String),
     /// The name of the last pod is too long for a resolver.
     #[error("pod names such as `{0}` are longer than {LABEL_CHARS_MAX} characters")]
-    Long(String),
+    NameTooLong(String),
     /// The Secret's name is invalid; it may have dots.
     #[error("`{0}` is not a valid name of a Secret: use letters a-z, digits, `-` and `.`")]
     Secret(String),
@@ -156,7 +156,11 @@ impl ManifestSpec {
         if !is_subdomain(&self.secret) {
             return Err(ManifestError::Secret(self.secret.clone()));
         }
-        let longest = self.controller.last_pod(&self.name, self.nodes);
-        if LABEL_CHARS_MAX < longest.len() { Err(ManifestError::Long(longest)) } else { Ok(()) }
+        let longest = self.controller.longest_pod_name(&self.name, self.nodes);
+        if LABEL_CHARS_MAX < longest.len() {
+            Err(ManifestError::NameTooLong(longest))
+        } else {
+            Ok(())
+        }
     }
 }

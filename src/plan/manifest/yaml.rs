@@ -38,14 +38,14 @@ impl Writer {
     }
 
     fn comment(&mut self, depth: usize, path: &str) {
-        if let Some(comment) = self.comments.take(path) {
+        if let Some(comment) = self.comments.take_comment(path) {
             let _ = writeln!(self.text, "{:depth$}# {comment}", "");
         }
     }
 
     fn key(&mut self, key: &str, value: &Value, depth: usize, path: &str) {
         let _ = write!(self.text, "{:depth$}{}:", "", scalar(&Value::String(key.to_owned())));
-        if is_below(value) {
+        if is_nested(value) {
             self.text.push('\n');
             self.value(value, depth + 2, path);
         } else {
@@ -81,7 +81,7 @@ impl Writer {
     }
 }
 
-fn is_below(value: &Value) -> bool {
+fn is_nested(value: &Value) -> bool {
     match value {
         Value::Object(map) => !map.is_empty(),
         Value::Array(items) => !items.is_empty(),

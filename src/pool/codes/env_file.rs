@@ -1,6 +1,6 @@
 //! The codes of problems in environment files (`E…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// A line that sets nothing.
 pub const ENV_NO_EQUALS: &str = "E001";
@@ -47,7 +47,7 @@ pub const ENV_DEVICES: &str = "E021";
 
 /// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         ENV_NO_EQUALS,
         "line without `=`",
         "A line has the form `NAME=value`. Empty lines, comments (`#`) and `export` before the \
@@ -56,7 +56,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          `source` do not work, and `export NAME` alone passes nothing on. To pass on a variable \
          of your environment:\n\n    remuda run --env NAME train.py",
     ),
-    story(
+    explanation(
         ENV_BAD_NAME,
         "not a variable name",
         "A name consists of ASCII letters, digits and `_`, and does not start with a digit. \
@@ -64,7 +64,7 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          the rest of the command into a comment: nothing runs, and the job counts as a success. \
          Correct the name.",
     ),
-    story(
+    explanation(
         ENV_RESERVED,
         "variable is set by remuda",
         "RANK, WORLD_SIZE, MASTER_ADDR and similar variables describe a worker and the addresses \
@@ -72,32 +72,32 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          them. Remove the line. To set the address and the port of rank 0, use `--master_addr` \
          and `--master_port`.",
     ),
-    story(
+    explanation(
         ENV_SET_TWICE,
         "variable is set twice",
         "The last line of a file wins, as in DeepSpeed. Remove one of the two lines.",
     ),
-    story(
+    explanation(
         ENV_IN_BOTH,
         "variable is set in both files",
         "remuda reads the file in your home directory first and then the file in the working \
          directory, which wins for each variable, as in DeepSpeed. This message appears only if \
          the two values differ. Remove one of the two lines.",
     ),
-    story(
+    explanation(
         ENV_OPEN_QUOTE,
         "quote is not closed",
         "A value in quotes ends with the same quote on the same line. Add the closing quote. A \
          value without quotes ends at the end of its line, and quotes inside it are ordinary \
          characters: `A=it's` is valid.",
     ),
-    story(
+    explanation(
         ENV_AFTER_QUOTE,
         "text after the closing quote",
         "One pair of quotes surrounds the whole value. Escapes are not supported, and several \
          quoted parts are not joined. Only a comment can follow the closing quote.",
     ),
-    story(
+    explanation(
         ENV_NOT_EXPANDED,
         "value is taken literally",
         "Values are literal: `$HOME`, `$(command)` and backticks reach the worker unchanged. \
@@ -105,14 +105,14 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          not with MPI or Slurm. Write the expanded value, or put the value in single quotes to \
          confirm that it is literal.",
     ),
-    story(
+    explanation(
         ENV_COMMENT,
         "`#` after a value does not start a comment",
         "A `#` starts a comment at the start of a line and after a value in quotes. In a value \
          without quotes it is an ordinary character, as in DeepSpeed. Put the comment on a line \
          of its own.",
     ),
-    story(
+    explanation(
         ENV_LOADS_CODE,
         "the working directory sets which code runs",
         "LD_PRELOAD, LD_AUDIT, PATH and PYTHONHOME select the code that every worker runs. A \
@@ -120,68 +120,68 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          this warning names the source of such a variable. In the file of your home directory \
          the variable is accepted without a warning.",
     ),
-    story(
+    explanation(
         ENV_TOO_LONG,
         "variable is longer than Linux allows",
         "The name, the `=` and the value together have at most 131071 bytes; the kernel does not \
          start a program with a longer variable. Pass a large value in a file.",
     ),
-    story(
+    explanation(
         ENV_TOO_MANY,
         "more than 4096 variables",
         "remuda stops reading at this limit. The file is probably not an environment file.",
     ),
-    story(
+    explanation(
         ENV_NOT_TEXT,
         "environment file is not UTF-8",
         "Names and values are UTF-8 text. A byte order mark and CRLF line ends are allowed. To \
          pass a value with other bytes, set it in your shell and use `--env NAME`.",
     ),
-    story(
+    explanation(
         ENV_CONTROL_BYTE,
         "byte that a variable cannot contain",
         "An environment variable cannot contain a NUL byte. A carriage return is allowed only \
          directly before the line end. Remove the byte.",
     ),
-    story(
+    explanation(
         ENV_MISSING,
         "environment file does not exist",
         "DS_ENV_FILE names a file that exists neither in the home directory nor in the working \
          directory. DeepSpeed continues without a message, and the workers lack the variables. \
          `~` is not expanded in DS_ENV_FILE. Correct the variable, or unset it.",
     ),
-    story(
+    explanation(
         ENV_NOT_A_FILE,
         "environment file is not a regular file",
         "An environment file is a regular file, or a link to one. Name a regular file.",
     ),
-    story(
+    explanation(
         ENV_UNREADABLE,
         "environment file cannot be read",
         "The operating system refused to open or to read the file; the message contains its \
          error. This is an error because the job would run with different variables without the \
          file. Correct the permissions of the file, or remove it.",
     ),
-    story(
+    explanation(
         ENV_WRITABLE_BY_ALL,
         "environment file is writable by everyone",
         "A user who can write the file can choose the code that the workers run (LD_PRELOAD). \
          Remove the permission, or accept the file with `--allow_insecure_files`:\n\n    chmod \
          o-w FILE",
     ),
-    story(
+    explanation(
         ENV_FOREIGN_OWNER,
         "environment file belongs to another user",
         "The owner of the file can choose the code that the workers run (LD_PRELOAD). remuda \
          reads files that belong to you or to root. Make a copy that belongs to you, or accept \
          the file with `--allow_insecure_files`.",
     ),
-    story(
+    explanation(
         ENV_TOO_LARGE,
         "environment file larger than 16 MiB",
         "The file is probably not an environment file.",
     ),
-    story(
+    explanation(
         ENV_DEVICES,
         "the slots determine which devices are used",
         "remuda sets CUDA_VISIBLE_DEVICES (or the variable of another accelerator) on each node \

@@ -1,6 +1,6 @@
 //! The codes of problems in a selection (`S…`).
 
-use crate::base::{Explanation, story};
+use crate::base::{Explanation, explanation};
 
 /// A selector names a host that is not in the pool.
 pub const UNKNOWN_HOST: &str = "S001";
@@ -27,7 +27,7 @@ pub const WHOLE_AND_SLOTS: &str = "S011";
 
 /// The `remuda explain` page of every code.
 pub(super) const EXPLANATIONS: &[Explanation] = &[
-    story(
+    explanation(
         UNKNOWN_HOST,
         "host is not in the pool",
         "`--include` and `--exclude` name hosts exactly as the hostfile does; patterns, \
@@ -35,64 +35,64 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
          comes before the slots of a host, and `,` separates slots:\n\n    remuda run -H hosts \
          --include worker-0@worker-1:0,2 train.py",
     ),
-    story(
+    explanation(
         UNKNOWN_SLOT,
         "host has no such slot",
         "Slots are numbered from 0: a host with `slots=4` has the slots 0, 1, 2 and 3.",
     ),
-    story(
+    explanation(
         BAD_SLOT,
         "not a slot number",
         "After the colon, type slot numbers that are separated by commas: `worker-1:0,2`. \
          DeepSpeed's syntax has no ranges such as `0-3`; type `0,1,2,3`. To select all slots of \
          a host, leave out the colon.",
     ),
-    story(
+    explanation(
         EMPTY_HOST,
         "host name is missing",
         "`@` separates hosts, so it needs a host before it and a host after it: \
          `worker-0@worker-1`.",
     ),
-    story(
+    explanation(
         SECOND_COLON,
         "second `:`",
         "A colon separates a host from its slots, so each host has at most one. Put an IPv6 \
          address in brackets: `[fe80::1]:0,1`.",
     ),
-    story(
+    explanation(
         BOTH_FILTERS,
         "`--include` together with `--exclude`",
         "`--include` selects what remains and `--exclude` what is removed; together they can \
          contradict each other. DeepSpeed refuses the combination, too. Use one of them.",
     ),
-    story(
+    explanation(
         NOTHING_LEFT,
         "nothing left to run on",
         "The selection leaves no slot of any host. DeepSpeed continues and fails later with an \
          index error. Select at least one slot. To list hosts and slots:\n\n    remuda hostfile \
          show hosts",
     ),
-    story(
+    explanation(
         FILTER_AND_COUNT,
         "a filter together with a count",
         "`--num_nodes` and `--num_gpus` take the first hosts and slots; `--include` and \
          `--exclude` name them. DeepSpeed refuses the combination, too. Use one of the two ways.",
     ),
-    story(
+    explanation(
         BAD_NUM_NODES,
         "--num_nodes out of range",
         "`--num_nodes` is the number of hosts to take from the top of the hostfile, from 1 to \
          the number of hosts. DeepSpeed ignores 0 and numbers that are too large. -1, \
          DeepSpeed's default, means all hosts.",
     ),
-    story(
+    explanation(
         BAD_NUM_GPUS,
         "--num_gpus out of range",
         "`--num_gpus` is the number of slots to take on every host, from 1 to the number of \
          slots of the smallest host. With larger numbers DeepSpeed overwrites the slots of the \
          hostfile and starts workers without a device. -1, DeepSpeed's default, means all slots.",
     ),
-    story(
+    explanation(
         WHOLE_AND_SLOTS,
         "a whole host and some of its slots",
         "`worker-1@worker-1:2` selects slot 2 only: if any slot of a host is named, the entry of \

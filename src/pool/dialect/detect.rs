@@ -26,7 +26,7 @@ struct Vote {
     /// Number of lines that are valid in it.
     lines: usize,
     /// Number of those lines whose form belongs to this dialect first.
-    own: usize,
+    primary_lines: usize,
     /// The first of the lines counted in `own`.
     evidence: Option<Span>,
 }
@@ -38,7 +38,7 @@ impl Votes {
             let vote = &mut self.0[index.expect("ALL contains every dialect")];
             vote.lines += 1;
             if rank == 0 {
-                vote.own += 1;
+                vote.primary_lines += 1;
                 vote.evidence.get_or_insert(span);
             }
         }
@@ -48,18 +48,22 @@ impl Votes {
     /// the earlier dialect.
     fn winner(&self) -> Option<Detected> {
         let candidates = Dialect::ALL.into_iter().zip(&self.0);
-        let best = candidates.filter(|(_, vote)| 0 < vote.own).rev();
-        let (dialect, vote) = best.max_by_key(|(_, vote)| (vote.lines, vote.own))?;
+        let best = candidates.filter(|(_, vote)| 0 < vote.primary_lines).rev();
+        let (dialect, vote) = best.max_by_key(|(_, vote)| (vote.lines, vote.primary_lines))?;
         let deepspeed = Dialect::ALL.iter().position(|other| *other == Dialect::DeepSpeed);
         let deepspeed = &self.0[deepspeed.expect("ALL contains every dialect")];
-        Some(Detected { dialect, evidence: vote.evidence?, is_minority: vote.own < deepspeed.own })
+        Some(Detected {
+            dialect,
+            evidence: vote.evidence?,
+            is_minority: vote.primary_lines < deepspeed.primary_lines,
+        })
     }
 }
 
 /// Detects the dialect by counting lines. `None`: DeepSpeed's, or undecided.
 pub(super) fn detect(source: &Source) -> Option<Detected> {
     let mut votes = Votes::default();
-    let mut bare = Bare::default();
+    let mut bare = BareHosts::default();
     let mut other_lines = 0;
     for (_, line, start) in lines(&source.text) {
         let words = words(line, start);
@@ -88,12 +92,12 @@ pub(super) fn detect(source: &Source) -> Option<Detected> {
 }
 
 #[derive(Default)]
-struct Bare<'a> {
+struct BareHosts<'a> {
     seen: HashSet<&'a str>,
     repeated: Option<Span>,
 }
 
-impl<'a> Bare<'a> {
+impl<'a> BareHosts<'a> {
     fn add(&mut self, text: &'a str, span: Span) {
         if !self.seen.insert(text) {
             self.repeated.get_or_insert(span);

@@ -8,7 +8,7 @@ const INVENTORY: &str = "`ansible all --list-hosts` prints the hosts of an inven
                          `slots=8` after each";
 
 /// The error for a text that has errors in every dialect and is certainly not a hostfile.
-pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
+pub(super) fn not_a_hostfile(text: &str) -> Option<Diagnostic> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next()?;
     let (what, help) = match first {
@@ -22,7 +22,7 @@ pub(super) fn no_hostfile(text: &str) -> Option<Diagnostic> {
         _ => return None,
     };
     let message = format!("this is {what}, not a hostfile");
-    Some(Diagnostic::whole(codes::NO_HOSTFILE, message).help(help))
+    Some(Diagnostic::whole(codes::NOT_A_HOSTFILE, message).help(help))
 }
 
 /// Whether at least 8 characters, and at least 1 in 100, are control or replacement characters; a
@@ -64,7 +64,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expect: Option<&str>) {
-        let found = no_hostfile(text).map(|problem| problem.message);
+        let found = not_a_hostfile(text).map(|problem| problem.message);
         let expect = expect.map(|what| format!("this is {what}, not a hostfile"));
         assert_eq!(found, expect, "for {text:?}");
     }

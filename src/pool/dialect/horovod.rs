@@ -13,15 +13,15 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
     for word in words {
         let mut at = 0;
         for part in word.text.split(',') {
-            item(reader, position, word.part(at, at + part.len()));
+            parse_item(reader, position, word.part(at, at + part.len()));
             at += part.len() + 1;
         }
     }
 }
 
-fn item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) {
+fn parse_item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) {
     if word.text.is_empty() {
-        reader.refuse(empty_item(word.span));
+        reader.add_problem(empty_item(word.span));
         return;
     }
     let mut line = HostLine::default();
@@ -32,7 +32,7 @@ fn item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) {
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(missing_count(host)),
     }
-    reader.take(position, line, RepeatedHost::Refused);
+    reader.add_line(position, line, RepeatedHost::Error);
 }
 
 fn empty_item(span: Span) -> Diagnostic {

@@ -20,9 +20,9 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
         None => line.slots = reader.default_slots().or(SlotCount::new(1)),
     }
     for word in rest {
-        attribute(*word, &mut line, reader);
+        parse_attribute(*word, &mut line, reader);
     }
-    reader.take(position, line, RepeatedHost::Added);
+    reader.add_line(position, line, RepeatedHost::AddSlots);
 }
 
 /// Splits `host:4` into host and count; an IPv6 address is in brackets because of its colons.
@@ -39,12 +39,12 @@ pub(super) fn split_count(word: HostToken<'_>) -> (HostToken<'_>, Option<HostTok
     }
 }
 
-fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
+fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
     let key = word.text.split_once('=').map(|(key, _)| key);
     let unused = match key {
         Some("ifname") => "ifname",
         Some("binding") => "binding",
-        Some("user") => return user(word.part("user=".len(), word.text.len()), line),
+        Some("user") => return parse_user(word.part("user=".len(), word.text.len()), line),
         _ => {
             let message = format!("unexpected `{}`", word.text.escape_debug());
             line.problems.push(
@@ -61,7 +61,7 @@ fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
         _ => "processors are assigned by --bind_cores_to_rank",
     };
     line.problems.push(
-        Diagnostic::error(codes::NOT_FOR_US, word.span, format!("`{unused}=` is ignored"))
+        Diagnostic::error(codes::UNUSED_SETTING, word.span, format!("`{unused}=` is ignored"))
             .severity(Severity::Warning)
             .label("used by MPICH only")
             .help(help),
@@ -69,7 +69,7 @@ fn attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader) {
 }
 
 /// Reads the login user of a host: `user=ada`, or `username=ada` in Open MPI's hostfiles.
-pub(super) fn user(name: HostToken<'_>, line: &mut HostLine) {
+pub(super) fn parse_user(name: HostToken<'_>, line: &mut HostLine) {
     match UserName::parse(name.text) {
         Ok(user) => line.user = Some(user),
         Err(error) => line

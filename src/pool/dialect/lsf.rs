@@ -9,25 +9,25 @@ use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
 use super::shape::is_number;
-use super::variables::variable;
-use super::{Dialect, by_line};
+use super::variables::split_variable;
+use super::{Dialect, parse_by_line};
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
-    by_line(source, reader, Dialect::Lsf, |reader, position, found| {
+    parse_by_line(source, reader, Dialect::Lsf, |reader, position, found| {
         let Span { start, end } = position.span;
-        match variable(&source.text[start..end], start) {
+        match split_variable(&source.text[start..end], start) {
             Some(("LSB_MCPU_HOSTS" | "LSB_HOSTS", value)) => {
-                hosts(reader, position, &words(value.text, value.span.start));
+                parse_hosts(reader, position, &words(value.text, value.span.start));
             }
             // Other variables of LSF do not name hosts.
             Some(_) => {}
-            None => hosts(reader, position, found),
+            None => parse_hosts(reader, position, found),
         }
     });
 }
 
 /// Reads hosts, each followed by its slot count or repeated once for each slot.
-fn hosts(reader: &mut Reader, position: LinePosition, mut rest: &[HostToken<'_>]) {
+fn parse_hosts(reader: &mut Reader, position: LinePosition, mut rest: &[HostToken<'_>]) {
     while let Some((&host, after)) = rest.split_first() {
         let mut line = HostLine::default();
         read_host(host, &[], &mut line);
@@ -38,6 +38,6 @@ fn hosts(reader: &mut Reader, position: LinePosition, mut rest: &[HostToken<'_>]
             None => line.slots = SlotCount::new(1),
         }
         rest = &after[usize::from(count.is_some())..];
-        reader.take(position, line, RepeatedHost::Added);
+        reader.add_line(position, line, RepeatedHost::AddSlots);
     }
 }

@@ -26,8 +26,8 @@ use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
-use super::line::{HostToken, line_without_comment, odd_characters, words};
-use super::parse::{each_line, in_order, parse_deepspeed};
+use super::line::{HostToken, check_characters, line_without_comment, words};
+use super::parse::{for_each_line, merge_in_order, parse_deepspeed};
 use super::reader::{LinePosition, Reader};
 use super::text::decode;
 
@@ -149,14 +149,14 @@ pub struct Reading {
 
 impl Reading {
     /// A reading without a host.
-    fn of_nothing(dialect: Dialect, findings: Findings) -> Self {
+    fn empty(dialect: Dialect, findings: Findings) -> Self {
         let (hostfile, unused) = (Hostfile::default(), BTreeMap::new());
         Self { dialect, evidence: None, hostfile, findings, unused }
     }
 
     /// The dialect and its evidence, `Open MPI hostfile: "max_slots=8" on line 3`; `None` for
     /// DeepSpeed's, and when the caller named the dialect.
-    pub fn said_by(&self) -> Option<String> {
+    pub fn show_evidence(&self) -> Option<String> {
         let span = self.evidence?;
         let text = &self.findings.source.text;
         let line = text[..span.start].bytes().filter(|byte| *byte == b'\n').count() + 1;
@@ -165,7 +165,7 @@ impl Reading {
         let more = if shown.len() < words.len() { "..." } else { "" };
         Some(format!(
             "read as {}: `{}{more}` on line {line}",
-            a_hostfile(self.dialect),
+            with_article(self.dialect),
             shown.escape_debug()
         ))
     }
@@ -182,7 +182,7 @@ fn article(dialect: Dialect) -> &'static str {
 }
 
 /// The dialect with its article: `an Open MPI hostfile`.
-pub(super) fn a_hostfile(dialect: Dialect) -> String {
+pub(super) fn with_article(dialect: Dialect) -> String {
     match dialect {
         Dialect::Ranges => "a hostfile with host ranges".to_owned(),
         _ => format!("{} {dialect} hostfile", article(dialect)),
@@ -195,16 +195,16 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
     // A problem of the whole file is reported once: the content of its lines was guessed.
     if diagnostics.iter().any(|diagnostic| diagnostic.span.is_none()) {
         let findings = Findings { source, diagnostics };
-        return Reading::of_nothing(options.dialect.unwrap_or(Dialect::DeepSpeed), findings);
+        return Reading::empty(options.dialect.unwrap_or(Dialect::DeepSpeed), findings);
     }
     let mut parsed =
         parse_as(&source, options.dialect.unwrap_or(Dialect::DeepSpeed), options.slots);
     if options.dialect.is_none()
         && parsed.is_doubtful()
-        && let Some(problem) = foreign::no_hostfile(&source.text)
+        && let Some(problem) = foreign::not_a_hostfile(&source.text)
     {
         let findings = Findings { source, diagnostics: vec![problem] };
-        return Reading::of_nothing(Dialect::DeepSpeed, findings);
+        return Reading::empty(Dialect::DeepSpeed, findings);
     }
     let mut evidence = None;
     if options.dialect.is_none()
@@ -214,15 +214,15 @@ pub fn read_any(name: &str, bytes: &[u8], options: ReadOptions) -> Reading {
         let other = parse_as(&source, detected.dialect, options.slots);
         // A few lines of another dialect do not decide for it, unless it has at most as many
         // errors.
-        if !detected.is_minority || other.errors() <= parsed.errors() {
+        if !detected.is_minority || other.error_count() <= parsed.error_count() {
             parsed = other;
             evidence = Some(detected.evidence);
         }
     }
     if parsed.dialect == Dialect::DeepSpeed && !has_setting(&source.text) {
-        parsed.problems.iter_mut().for_each(doubt);
+        parsed.problems.iter_mut().for_each(mark_as_guess);
     }
-    let findings = in_order(source, diagnostics, parsed.problems);
+    let findings = merge_in_order(source, diagnostics, parsed.problems);
     let (dialect, hostfile, unused) = (parsed.dialect, parsed.hostfile, parsed.unused);
     Reading { dialect, evidence, hostfile, findings, unused }
 }
@@ -233,7 +233,7 @@ fn has_setting(text: &str) -> bool {
     text.lines().any(|line| line.split('#').next().is_some_and(|line| line.contains('=')))
 }
 
-fn doubt(problem: &mut Diagnostic) {
+fn mark_as_guess(problem: &mut Diagnostic) {
     if let Some(change) = &mut problem.suggestion {
         change.applicability = Applicability::Guess;
     }
@@ -247,7 +247,7 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn errors(&self) -> usize {
+    fn error_count(&self) -> usize {
         self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
@@ -266,13 +266,13 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
         Dialect::OpenMpi => openmpi::parse(source, &mut reader),
         Dialect::Slurm => slurm::parse(source, &mut reader),
         Dialect::Lsf => lsf::parse(source, &mut reader),
-        Dialect::Hydra => by_line(source, &mut reader, dialect, hydra::parse_line),
-        Dialect::Pbs => by_line(source, &mut reader, dialect, pbs::parse_line),
-        Dialect::Sge => by_line(source, &mut reader, dialect, sge::parse_line),
-        Dialect::Horovod => by_line(source, &mut reader, dialect, horovod::parse_line),
+        Dialect::Hydra => parse_by_line(source, &mut reader, dialect, hydra::parse_line),
+        Dialect::Pbs => parse_by_line(source, &mut reader, dialect, pbs::parse_line),
+        Dialect::Sge => parse_by_line(source, &mut reader, dialect, sge::parse_line),
+        Dialect::Horovod => parse_by_line(source, &mut reader, dialect, horovod::parse_line),
         Dialect::Ranges => {
             let style = ranges::SlotsStyle::of(has_setting(&source.text));
-            by_line(source, &mut reader, dialect, |reader, position, words| {
+            parse_by_line(source, &mut reader, dialect, |reader, position, words| {
                 ranges::parse_line(reader, position, words, style);
             });
         }
@@ -284,19 +284,19 @@ fn parse_as(source: &Source, dialect: Dialect, default_slots: Option<SlotCount>)
 
 /// Parses the words of every line in a dialect, except lines that clearly belong to another
 /// dialect.
-fn by_line(
+fn parse_by_line(
     source: &Source,
     reader: &mut Reader,
     dialect: Dialect,
     mut parse: impl FnMut(&mut Reader, LinePosition, &[HostToken<'_>]),
 ) {
-    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
+    for_each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
         let found = words(line, position.span.start);
         let Some(&first) = found.first() else { return };
         let content = line_without_comment(line, position.span.start, first);
-        odd_characters(content, position.span.start, &mut reader.problems);
-        match shape::foreign(&found, dialect) {
-            Some(other) => reader.refuse(shape::mixed(&found, dialect, other)),
+        check_characters(content, position.span.start, &mut reader.problems);
+        match shape::other_dialect(&found, dialect) {
+            Some(other) => reader.add_problem(shape::mixed_dialects(&found, dialect, other)),
             None => parse(reader, position, &found),
         }
     });

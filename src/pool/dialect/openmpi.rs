@@ -8,34 +8,34 @@ use crate::base::{Diagnostic, HostName, Severity, Source, Span};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{HostLine, HostToken, line_without_comment, odd_characters, words};
-use crate::pool::parse::each_line;
+use crate::pool::line::{HostLine, HostToken, check_characters, line_without_comment, words};
+use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
-use super::hydra::user;
-use super::shape::{foreign, mixed};
+use super::hydra::parse_user;
+use super::shape::{mixed_dialects, other_dialect};
 use super::{Dialect, LIST_BYTES_MAX};
 
 /// Hosts on lines without a slot count, each with its number of lines and its first position.
 #[derive(Default)]
-struct Bare {
+struct HostsWithoutSlots {
     lines: HashMap<HostName, (usize, Span)>,
 }
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
-    let mut bare = Bare::default();
-    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
+    let mut bare = HostsWithoutSlots::default();
+    for_each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
         let line = &line[..comment_at(line)];
         let words = words(line, position.span.start);
         let Some((&first, rest)) = words.split_first() else { return };
         let content = line_without_comment(line, position.span.start, first);
-        odd_characters(content, position.span.start, &mut reader.problems);
-        match foreign(&words, Dialect::OpenMpi) {
-            Some(Dialect::Hydra) => reader.refuse(counted_host(first)),
-            Some(other) => reader.refuse(mixed(&words, Dialect::OpenMpi, other)),
-            None => host(first, rest, &mut bare, reader, position),
+        check_characters(content, position.span.start, &mut reader.problems);
+        match other_dialect(&words, Dialect::OpenMpi) {
+            Some(Dialect::Hydra) => reader.add_problem(counted_host(first)),
+            Some(other) => reader.add_problem(mixed_dialects(&words, Dialect::OpenMpi, other)),
+            None => parse_line(first, rest, &mut bare, reader, position),
         }
     });
     // The number of processors of another machine is not known here.
@@ -43,7 +43,7 @@ pub(super) fn parse(source: &Source, reader: &mut Reader) {
         bare.lines.values().filter(|(lines, _)| *lines == 1).map(|(_, span)| *span).collect();
     single_lines.sort_unstable();
     if reader.default_slots().is_none() {
-        reader.drop_hosts(&single_lines);
+        reader.remove_hosts(&single_lines);
         reader.problems.extend(single_lines.into_iter().map(no_slots));
     }
 }
@@ -54,24 +54,24 @@ pub(in crate::pool) fn comment_at(line: &str) -> usize {
     line.match_indices("//").map(|(at, _)| at).find(|at| is_word_start(*at)).unwrap_or(line.len())
 }
 
-fn host(
+fn parse_line(
     first: HostToken<'_>,
     rest: &[HostToken<'_>],
-    bare: &mut Bare,
+    bare: &mut HostsWithoutSlots,
     reader: &mut Reader,
     position: LinePosition,
 ) {
-    if let Some(problem) = not_for_us(first) {
-        reader.refuse(problem);
+    if let Some(problem) = relative_host(first) {
+        reader.add_problem(problem);
         return;
     }
     let mut line = HostLine::default();
     read_host(first, rest, &mut line);
     let mut settings = Settings::default();
     settings.read(rest, &mut line, &mut reader.unused);
-    if line.slots.is_some() || settings.slots_meant {
+    if line.slots.is_some() || settings.slots_intended {
         settings.check_limit(&line).into_iter().for_each(|problem| line.problems.push(problem));
-        reader.take(position, line, RepeatedHost::Refused);
+        reader.add_line(position, line, RepeatedHost::Error);
         return;
     }
     if line.problems.is_empty()
@@ -80,13 +80,13 @@ fn host(
         bare.lines.entry(name).or_insert((0, span)).0 += 1;
     }
     line.slots = reader.default_slots().or(SlotCount::new(1));
-    reader.take(position, line, RepeatedHost::Added);
+    reader.add_line(position, line, RepeatedHost::AddSlots);
 }
 
 #[derive(Default)]
 struct Settings {
     slots_at: Option<Span>,
-    slots_meant: bool,
+    slots_intended: bool,
     max: Option<(SlotCount, Span)>,
 }
 
@@ -111,13 +111,13 @@ impl Settings {
                         Err(problem) => out.problems.push(*problem),
                     }
                 }
-                "username" => user(value, out),
+                "username" => parse_user(value, out),
                 "port" => {
                     *unused.entry("port").or_default() += 1;
-                    out.problems.push(port(key, value));
+                    out.problems.push(unused_port(key, value));
                 }
                 _ => {
-                    self.slots_meant |= nearest(key.text, ["slots"]).is_some();
+                    self.slots_intended |= nearest(key.text, ["slots"]).is_some();
                     out.problems.push(unknown_key(key));
                 }
             }
@@ -132,7 +132,7 @@ impl Settings {
     }
 
     fn slots(&mut self, key: HostToken<'_>, value: HostToken<'_>, out: &mut HostLine) {
-        self.slots_meant = true;
+        self.slots_intended = true;
         if let Some(first) = self.slots_at.replace(key.span) {
             out.problems.push(
                 Diagnostic::error(codes::SLOTS_TWICE, key.span, "`slots` given twice")
@@ -193,16 +193,16 @@ fn unknown_key(key: HostToken<'_>) -> Diagnostic {
     }
 }
 
-fn port(key: HostToken<'_>, value: HostToken<'_>) -> Diagnostic {
+fn unused_port(key: HostToken<'_>, value: HostToken<'_>) -> Diagnostic {
     let whole = Span::new(key.span.start, value.span.end);
-    Diagnostic::error(codes::NOT_FOR_US, whole, "`port` is ignored in a hostfile")
+    Diagnostic::error(codes::UNUSED_SETTING, whole, "`port` is ignored in a hostfile")
         .severity(Severity::Warning)
         .label("has no effect")
         .help("set the port with --ssh_port, or in ~/.ssh/config (`Port`)")
 }
 
 /// The error for relative names and exclusions: they filter an allocation and are not hosts.
-fn not_for_us(first: HostToken<'_>) -> Option<Diagnostic> {
+fn relative_host(first: HostToken<'_>) -> Option<Diagnostic> {
     let (message, help) = if first.text.starts_with('^') {
         ("`^` excludes a host of an allocation", "remove the line, or use --exclude")
     } else if first.text.starts_with('+') {
@@ -212,7 +212,7 @@ fn not_for_us(first: HostToken<'_>) -> Option<Diagnostic> {
     };
     let shown = first.text.escape_debug();
     Some(
-        Diagnostic::error(codes::NOT_FOR_US, first.span, format!("`{shown}`: {message}"))
+        Diagnostic::error(codes::UNUSED_SETTING, first.span, format!("`{shown}`: {message}"))
             .label("not a host name")
             .help(help),
     )

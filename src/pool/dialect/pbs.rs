@@ -20,5 +20,5 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
                 .help("a node file has one host per line, and one line for each slot"),
         );
     }
-    reader.take(position, line, RepeatedHost::Added);
+    reader.add_line(position, line, RepeatedHost::AddSlots);
 }

@@ -38,23 +38,23 @@ pub(super) fn parse_line(
         words.iter().partition(|word| !word.text.contains('='));
     let mut slots = None;
     for setting in settings {
-        match line_slots(setting) {
+        match parse_line_slots(setting) {
             Ok(count) => slots = Some(count),
             Err(problem) => {
-                reader.refuse(*problem);
+                reader.add_problem(*problem);
                 return;
             }
         }
     }
     for list in lists {
-        for item in items(list) {
-            take_item(reader, position, item, (slots, style));
+        for item in split_items(list) {
+            add_item(reader, position, item, (slots, style));
         }
     }
 }
 
 /// Reads `slots=8`, which applies to all hosts of the line.
-fn line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
+fn parse_line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     let at = word.text.find('=').unwrap_or(0);
     if &word.text[..at] == "slots" {
         return parse_count(word.part(at + 1, word.text.len()));
@@ -69,7 +69,7 @@ fn line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
 }
 
 /// Splits a list at the commas outside brackets.
-fn items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
+fn split_items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
     let mut found = Vec::new();
     let (mut from, mut is_inside) = (0, false);
     for (at, byte) in list.text.bytes().enumerate() {
@@ -87,7 +87,7 @@ fn items(list: HostToken<'_>) -> Vec<HostToken<'_>> {
     found
 }
 
-fn take_item(
+fn add_item(
     reader: &mut Reader,
     position: LinePosition,
     item: HostToken<'_>,
@@ -103,17 +103,17 @@ fn take_item(
     }
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
-        reader.take(position, line, RepeatedHost::Refused);
+        reader.add_line(position, line, RepeatedHost::Error);
         return;
     }
     match read_pattern(hosts.text, hosts.span.start) {
-        Ok(pattern) => take_all(reader, position, &pattern, hosts.span, &line),
-        Err(problem) => reader.refuse(problem.diagnostic()),
+        Ok(pattern) => add_pattern(reader, position, &pattern, hosts.span, &line),
+        Err(problem) => reader.add_problem(problem.diagnostic()),
     }
 }
 
 /// Adds every name of a pattern; the problems of the line are reported for the first name.
-fn take_all(
+fn add_pattern(
     reader: &mut Reader,
     position: LinePosition,
     pattern: &Pattern,
@@ -121,7 +121,7 @@ fn take_all(
     line: &HostLine,
 ) {
     let mut problems = line.problems.clone();
-    reader.expect(pattern.count() as usize);
+    reader.reserve(pattern.count() as usize);
     for host in pattern.hosts() {
         let line = HostLine {
             host: Some((host, span)),
@@ -129,7 +129,7 @@ fn take_all(
             problems: std::mem::take(&mut problems),
             ..HostLine::default()
         };
-        reader.take(position, line, RepeatedHost::Refused);
+        reader.add_line(position, line, RepeatedHost::Error);
         if reader.is_full() {
             break;
         }

@@ -30,5 +30,5 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
         );
     }
     *reader.unused.entry("queue").or_default() += usize::from(1 < rest.len());
-    reader.take(position, line, RepeatedHost::Added);
+    reader.add_line(position, line, RepeatedHost::AddSlots);
 }

@@ -5,7 +5,7 @@ use crate::pool::codes;
 use crate::pool::line::HostToken;
 use crate::pool::nodeset::is_pattern;
 
-use super::{Dialect, a_hostfile, article, variables};
+use super::{Dialect, article, variables, with_article};
 
 /// A form of a line that is evidence for a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl LineShape {
     /// The form of a line, and the word that shows it.
     pub(super) fn of<'a>(words: &[HostToken<'a>]) -> Option<(Self, HostToken<'a>)> {
         let (&first, rest) = words.split_first()?;
-        if let Some(dialect) = variables::owner(first.text) {
+        if let Some(dialect) = variables::dialect_of(first.text) {
             return Some((Self::Variable(dialect), first));
         }
         if let Some(word) = words.iter().copied().find(|word| is_open_mpi(*word, first)) {
@@ -128,7 +128,7 @@ fn is_pair(words: &[HostToken<'_>]) -> bool {
 }
 
 /// The dialect for which a line is evidence, if it is not this one.
-pub(super) fn foreign(words: &[HostToken<'_>], dialect: Dialect) -> Option<Dialect> {
+pub(super) fn other_dialect(words: &[HostToken<'_>], dialect: Dialect) -> Option<Dialect> {
     let (shape, _) = LineShape::of(words)?;
     let dialects = shape.dialects();
     // Bare hosts are valid in nearly every dialect.
@@ -137,16 +137,20 @@ pub(super) fn foreign(words: &[HostToken<'_>], dialect: Dialect) -> Option<Diale
 }
 
 /// The error for two dialects in one file.
-pub(super) fn mixed(words: &[HostToken<'_>], dialect: Dialect, other: Dialect) -> Diagnostic {
+pub(super) fn mixed_dialects(
+    words: &[HostToken<'_>],
+    dialect: Dialect,
+    other: Dialect,
+) -> Diagnostic {
     let (first, last) = (words[0].span, words[words.len() - 1].span);
     let span = Span::new(first.start, last.end);
-    let message = format!("{} {other} line in {}", article(other), a_hostfile(dialect));
+    let message = format!("{} {other} line in {}", article(other), with_article(dialect));
     Diagnostic::error(codes::MIXED_DIALECTS, span, message)
         .label(format!("expected {}", example(dialect)))
         .help(format!(
             "write the whole file in one dialect; `--from {}` reads all of it as {}",
             other.name(),
-            a_hostfile(other)
+            with_article(other)
         ))
 }
 

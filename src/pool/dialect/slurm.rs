@@ -6,13 +6,13 @@ use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken, words};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
-use crate::pool::parse::each_line;
+use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::parse_count;
 
 use super::LIST_BYTES_MAX;
 use super::shape::is_number;
-use super::variables::variable;
+use super::variables::split_variable;
 
 /// Variables that name the nodes, in order of preference: a step may have fewer nodes than its job.
 const LISTS: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
@@ -42,28 +42,28 @@ struct Found<'a> {
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     let mut found = Found::default();
-    each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
+    for_each_line(source, LIST_BYTES_MAX, reader, |reader, position, line| {
         // The same text, but with the lifetime of the source.
         let line = &source.text[position.span.start..position.span.start + line.len()];
-        if let Some((name, value)) = variable(line, position.span.start) {
-            found.take(name, value, position);
+        if let Some((name, value)) = split_variable(line, position.span.start) {
+            found.add(name, value, position);
             return;
         }
         match words(line, position.span.start)[..] {
             [] => {}
-            [list] => take_nodes(reader, position, Form::Line, list, None),
-            [list, counts] => take_nodes(reader, position, Form::Line, list, Some(counts)),
-            [.., last] => reader.refuse(unexpected(last)),
+            [list] => add_nodes(reader, position, Form::Line, list, None),
+            [list, counts] => add_nodes(reader, position, Form::Line, list, Some(counts)),
+            [.., last] => reader.add_problem(unexpected(last)),
         }
     });
     if let Some((_, position, list)) = found.list {
         let counts = found.counts.map(|(_, counts)| counts);
-        take_nodes(reader, position, Form::Variables, list, counts);
+        add_nodes(reader, position, Form::Variables, list, counts);
     }
 }
 
 impl<'a> Found<'a> {
-    fn take(&mut self, name: &str, value: HostToken<'a>, position: LinePosition) {
+    fn add(&mut self, name: &str, value: HostToken<'a>, position: LinePosition) {
         if value.text.is_empty() {
             return;
         }
@@ -80,7 +80,7 @@ impl<'a> Found<'a> {
     }
 }
 
-fn take_nodes(
+fn add_nodes(
     reader: &mut Reader,
     position: LinePosition,
     form: Form,
@@ -91,7 +91,7 @@ fn take_nodes(
         Ok(patterns) => patterns,
         Err(problems) => {
             for problem in problems {
-                reader.refuse(problem.diagnostic());
+                reader.add_problem(problem.diagnostic());
             }
             return;
         }
@@ -100,7 +100,7 @@ fn take_nodes(
     let counts = match counts.map(|counts| read_counts(counts, nodes)) {
         Some(Ok(counts)) => counts,
         Some(Err(problem)) => {
-            reader.refuse(*problem);
+            reader.add_problem(*problem);
             return;
         }
         None => Vec::new(),
@@ -108,7 +108,7 @@ fn take_nodes(
     let mut counts = counts.into_iter();
     let mut missing = vec![missing_counts(list, nodes, form)];
     for (pattern, span) in &patterns {
-        reader.expect(pattern.count() as usize);
+        reader.reserve(pattern.count() as usize);
         for host in pattern.hosts() {
             let slots = counts.next();
             let mut line = HostLine { host: Some((host, *span)), slots, ..HostLine::default() };
@@ -116,7 +116,7 @@ fn take_nodes(
                 line.problems.append(&mut missing);
             }
             line.slots = slots.or(reader.default_slots());
-            reader.take(position, line, RepeatedHost::Refused);
+            reader.add_line(position, line, RepeatedHost::Error);
         }
     }
 }
@@ -124,7 +124,7 @@ fn take_nodes(
 /// Parses `2(x3),1` into 2, 2, 2, 1. A single number, also after a type (`a100:8`), applies to
 /// every node.
 fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
-    if let Some(single) = of_every_node(word) {
+    if let Some(single) = single_count(word) {
         let count = parse_count(single)?;
         return Ok((0..nodes).map(|_| count).collect());
     }
@@ -145,7 +145,7 @@ fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Di
     }
 }
 
-fn of_every_node(word: HostToken<'_>) -> Option<HostToken<'_>> {
+fn single_count(word: HostToken<'_>) -> Option<HostToken<'_>> {
     let at = word.text.rfind(':').map_or(0, |at| at + 1);
     let number = word.part(at, word.text.len());
     is_number(number.text).then_some(number)

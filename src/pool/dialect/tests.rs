@@ -172,7 +172,7 @@ fn default_slots_apply_to_all_hosts() {
 #[test]
 fn detected_dialect_names_its_evidence() {
     let reading = read_any("hosts", b"a slots=2\nb slots=2 max_slots=4\n", ReadOptions::default());
-    let evidence = reading.said_by().expect("the dialect was detected");
+    let evidence = reading.show_evidence().expect("the dialect was detected");
     assert_eq!(evidence, "read as an Open MPI hostfile: `max_slots=4` on line 2");
 }
 

@@ -6,7 +6,7 @@ use crate::pool::line::HostToken;
 use super::Dialect;
 
 /// The dialect to which the variable of a word belongs.
-pub(super) fn owner(word: &str) -> Option<Dialect> {
+pub(super) fn dialect_of(word: &str) -> Option<Dialect> {
     let (name, _) = word.split_once('=')?;
     if name.starts_with("SLURM_") {
         Some(Dialect::Slurm)
@@ -18,11 +18,11 @@ pub(super) fn owner(word: &str) -> Option<Dialect> {
 }
 
 /// Splits a line into a variable and its value, which ends with the line and may be in quotes.
-pub(super) fn variable(line: &str, start: usize) -> Option<(&str, HostToken<'_>)> {
+pub(super) fn split_variable(line: &str, start: usize) -> Option<(&str, HostToken<'_>)> {
     let trimmed = line.trim_start();
     let trimmed = trimmed.strip_prefix("export ").unwrap_or(trimmed).trim_start();
     let (name, value) = trimmed.split_once('=')?;
-    owner(trimmed)?;
+    dialect_of(trimmed)?;
     let value = value.trim_end();
     let inner = ['"', '\'']
         .into_iter()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::pool::hosts::Host;
-use crate::pool::nodeset::{fold, fold_before_suffix};
+use crate::pool::nodeset::{fold, fold_without_suffix};
 
 use super::{Dialect, slurm};
 
@@ -60,7 +60,7 @@ pub fn write(hosts: &[Host], target: HostfileFormat) -> Written {
         }
         Dialect::Slurm => {
             let counts: Vec<u32> = hosts.iter().map(|host| host.slots.get()).collect();
-            let (list, counts) = (fold_before_suffix(names(hosts)), slurm::show_counts(&counts));
+            let (list, counts) = (fold_without_suffix(names(hosts)), slurm::show_counts(&counts));
             format!("SLURM_JOB_NODELIST={list}\nSLURM_TASKS_PER_NODE={counts}\n")
         }
         Dialect::Ranges => ranges(hosts),

@@ -45,7 +45,7 @@ pub fn read_env(name: &str, bytes: &[u8]) -> (EnvFile, Findings) {
     let mut diagnostics: Vec<_> = decoded.into_iter().map(not_text).collect();
     let mut reader = Reader::default();
     for (number, line, start) in lines(&source.text) {
-        if reader.take(number, line::parse(line, start), &mut diagnostics).is_none() {
+        if reader.add_line(number, line::parse(line, start), &mut diagnostics).is_none() {
             break;
         }
     }
@@ -68,13 +68,18 @@ fn not_text(found: Diagnostic) -> Diagnostic {
 struct Reader {
     /// The variables; if a variable is set again, its earlier entry becomes `None`.
     variables: Vec<Option<Variable>>,
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
     entries: usize,
 }
 
 impl Reader {
     /// Adds the variable of a line; `None` at the limit, where reading stops.
-    fn take(&mut self, number: usize, line: EnvLine, problems: &mut Vec<Diagnostic>) -> Option<()> {
+    fn add_line(
+        &mut self,
+        number: usize,
+        line: EnvLine,
+        problems: &mut Vec<Diagnostic>,
+    ) -> Option<()> {
         let EnvLine { name, value, problems: mut found } = line;
         let Some((name, span)) = name else {
             problems.append(&mut found);
@@ -89,7 +94,7 @@ impl Reader {
         problems.append(&mut found);
         let (true, Some(value)) = (is_usable, value) else { return Some(()) };
         let variable = Variable { name, value, line: number, span };
-        if let Some(index) = self.places.insert(variable.name.clone(), self.variables.len()) {
+        if let Some(index) = self.indices.insert(variable.name.clone(), self.variables.len()) {
             let first =
                 self.variables[index].take().expect("the index of a name is that of its variable");
             problems.push(set_twice(&variable, &first));

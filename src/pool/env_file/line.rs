@@ -44,7 +44,7 @@ pub(super) fn parse(line: &str, start: usize) -> EnvLine {
 
 /// Warns of variables that a file in the working directory should not set: the file may belong to
 /// code from another author.
-pub fn loads_code(name: &str, span: Span) -> Option<Diagnostic> {
+pub fn loads_code_warning(name: &str, span: Span) -> Option<Diagnostic> {
     LOADS_CODE.contains(&name).then(|| {
         let message = format!("`{name}` is set by a file of the working directory");
         Diagnostic::warning(codes::ENV_LOADS_CODE, span, message)
@@ -75,7 +75,7 @@ impl<'a> EnvText<'a> {
         Span::new(self.start, self.start + self.text.len())
     }
 
-    pub(super) fn shown(self) -> std::str::EscapeDebug<'a> {
+    pub(super) fn escaped(self) -> std::str::EscapeDebug<'a> {
         self.text.escape_debug()
     }
 }
@@ -139,7 +139,7 @@ fn name_problem(name: EnvText<'_>, equals: usize) -> Option<Diagnostic> {
                 .help("a line is `NAME=value`"),
         );
     }
-    let message = format!("`{}` is not a variable name", name.shown());
+    let message = format!("`{}` is not a variable name", name.escaped());
     Some(
         Diagnostic::error(codes::ENV_BAD_NAME, name.span(), message)
             .help("a name has letters, digits and `_`, and does not begin with a digit"),

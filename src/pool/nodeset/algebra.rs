@@ -15,7 +15,7 @@ pub enum Operator {
     /// `&`: members of both sets.
     Intersection,
     /// `^`: members of exactly one set.
-    Either,
+    SymmetricDifference,
 }
 
 /// A word between operators: a list, or another kind of operand that the caller defines.
@@ -73,7 +73,7 @@ fn operator(c: char) -> Option<Operator> {
         ',' => Some(Operator::Union),
         '!' => Some(Operator::Difference),
         '&' => Some(Operator::Intersection),
-        '^' => Some(Operator::Either),
+        '^' => Some(Operator::SymmetricDifference),
         _ => None,
     }
 }
@@ -111,7 +111,7 @@ impl Operator {
                 left.into_iter().filter(|item| in_right.contains(&key(item))).collect()
             }
             Self::Difference => without(left, &keys(&right)),
-            Self::Either => {
+            Self::SymmetricDifference => {
                 let (in_left, in_right) = (keys(&left), keys(&right));
                 without(left, &in_right).into_iter().chain(without(right, &in_left)).collect()
             }

@@ -6,21 +6,21 @@ use std::net::IpAddr;
 
 /// Folds names into a list that expands to exactly these, in this order: `n[1-3,7],login`.
 pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    fold_split(names.into_iter().map(Split::of))
+    fold_split(names.into_iter().map(SplitName::of))
 }
 
 /// The same for readers that accept no text after a bracket, such as Slurm: `n1-ib,n2-ib`.
-pub fn fold_before_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let split = |name| Some(Split::of(name)).filter(|split| split.suffix.is_empty());
-    fold_split(names.into_iter().map(|name| split(name).unwrap_or(Split::whole(name))))
+pub fn fold_without_suffix<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let split = |name| Some(SplitName::of(name)).filter(|split| split.suffix.is_empty());
+    fold_split(names.into_iter().map(|name| split(name).unwrap_or(SplitName::whole(name))))
 }
 
-fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
+fn fold_split<'a>(names: impl Iterator<Item = SplitName<'a>>) -> String {
     let mut out = String::new();
     let mut runs = Runs::default();
-    let mut current: Option<Split<'a>> = None;
+    let mut current: Option<SplitName<'a>> = None;
     for name in names {
-        if let Some(group) = current.filter(|group| !group.is_kin(&name)) {
+        if let Some(group) = current.filter(|group| !group.is_sibling(&name)) {
             group.show(&runs, &mut out);
             runs = Runs::default();
         }
@@ -36,10 +36,10 @@ fn fold_split<'a>(names: impl Iterator<Item = Split<'a>>) -> String {
 /// Folds a set of names: each once, numbers in ascending order, groups in the order of their first
 /// name.
 pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut groups: Vec<(Split<'a>, Vec<Number<'a>>)> = Vec::new();
+    let mut groups: Vec<(SplitName<'a>, Vec<Number<'a>>)> = Vec::new();
     let mut indices: HashMap<(&str, &str, bool), usize> = HashMap::new();
     for name in names {
-        let name = Split::of(name);
+        let name = SplitName::of(name);
         let key = (name.prefix, name.suffix, name.number.is_some());
         let index = *indices.entry(key).or_insert(groups.len());
         if index == groups.len() {
@@ -60,17 +60,17 @@ pub fn fold_set<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// The names that differ from a name only in their last number.
-pub fn kin<'a>(
+pub fn siblings<'a>(
     name: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> impl Iterator<Item = &'a str> {
-    let name = Split::of(name);
-    names.into_iter().filter(move |other| name.is_kin(&Split::of(other)))
+    let name = SplitName::of(name);
+    names.into_iter().filter(move |other| name.is_sibling(&SplitName::of(other)))
 }
 
 /// A name split around its last number.
 #[derive(Clone, Copy)]
-struct Split<'a> {
+struct SplitName<'a> {
     prefix: &'a str,
     number: Option<Number<'a>>,
     suffix: &'a str,
@@ -82,7 +82,7 @@ struct Number<'a> {
     value: u64,
 }
 
-impl<'a> Split<'a> {
+impl<'a> SplitName<'a> {
     fn whole(name: &'a str) -> Self {
         Self { prefix: name, number: None, suffix: "" }
     }
@@ -110,7 +110,7 @@ impl<'a> Split<'a> {
         Self { prefix: &name[..first], number, suffix: &name[last + 1..] }
     }
 
-    fn is_kin(&self, other: &Self) -> bool {
+    fn is_sibling(&self, other: &Self) -> bool {
         let has_number = self.number.is_some() && other.number.is_some();
         has_number && self.prefix == other.prefix && self.suffix == other.suffix
     }
@@ -138,7 +138,7 @@ impl<'a> Extend<Number<'a>> for Runs<'a> {
         for number in numbers {
             match self.0.last_mut() {
                 Some((first, last))
-                    if last.value + 1 == number.value && first.has_width_of(number) =>
+                    if last.value + 1 == number.value && first.has_same_width(number) =>
                 {
                     *last = number;
                 }
@@ -164,7 +164,7 @@ impl fmt::Display for Runs<'_> {
 impl Number<'_> {
     /// Whether a run that begins here may contain the other number: a run from `08` ends at `99`,
     /// one from `8` contains any number without leading zeros.
-    fn has_width_of(self, other: Number<'_>) -> bool {
+    fn has_same_width(self, other: Number<'_>) -> bool {
         let is_padded =
             |number: Number<'_>| 1 < number.digits.len() && number.digits.starts_with('0');
         if is_padded(self) { self.digits.len() == other.digits.len() } else { !is_padded(other) }
@@ -204,15 +204,15 @@ mod tests {
         check("login login", "login,login", "login");
         check("x9999999999999999999 x1", "x9999999999999999999,x1", "x9999999999999999999,x1");
         assert_eq!(fold([]), "");
-        assert_eq!(fold_before_suffix(["n1", "n2", "n1-ib", "n2-ib"]), "n[1-2],n1-ib,n2-ib");
+        assert_eq!(fold_without_suffix(["n1", "n2", "n1-ib", "n2-ib"]), "n[1-2],n1-ib,n2-ib");
     }
 
     #[test]
     fn siblings_differ_in_last_number() {
         let names = ["n1", "r1n1", "n2", "n3-ib", "login"];
-        assert_eq!(kin("n9", names).collect::<Vec<_>>(), ["n1", "n2"]);
-        assert_eq!(kin("r1n9", names).collect::<Vec<_>>(), ["r1n1"]);
-        assert_eq!(kin("login", names).count(), 0);
+        assert_eq!(siblings("n9", names).collect::<Vec<_>>(), ["n1", "n2"]);
+        assert_eq!(siblings("r1n9", names).collect::<Vec<_>>(), ["r1n1"]);
+        assert_eq!(siblings("login", names).count(), 0);
     }
 
     fn names() -> impl Strategy<Value = Vec<String>> {
@@ -239,7 +239,7 @@ mod tests {
         fn folded_list_expands_to_same_names_in_order(names in names()) {
             let list = fold(names.iter().map(String::as_str));
             prop_assert_eq!(expand(&list), names.clone());
-            prop_assert_eq!(expand(&fold_before_suffix(names.iter().map(String::as_str))), names);
+            prop_assert_eq!(expand(&fold_without_suffix(names.iter().map(String::as_str))), names);
         }
 
         #[test]

@@ -11,7 +11,7 @@ mod read;
 
 pub use algebra::{Expression, Operator, SetOperand};
 pub use error::{RangeError, RangeProblem};
-pub use fold::{fold, fold_before_suffix, fold_set, kin};
+pub use fold::{fold, fold_set, fold_without_suffix, siblings};
 pub use pattern::Pattern;
 pub use read::{is_pattern, read_list, read_pattern};
 

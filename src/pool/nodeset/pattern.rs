@@ -9,7 +9,7 @@ use crate::base::HostName;
 /// It expands to at least one name, and to at most [`NAMES_MAX`](super::NAMES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    pub(super) pieces: Vec<PatternPart>,
+    pub(super) parts: Vec<PatternPart>,
 }
 
 /// A part of a pattern.
@@ -95,7 +95,7 @@ impl Pattern {
 
     /// The number of names.
     pub fn count(&self) -> u64 {
-        Self::count_of(&self.pieces)
+        Self::count_of(&self.parts)
     }
 
     /// The names in order; the last range varies fastest.
@@ -111,14 +111,14 @@ impl Pattern {
     /// Appends the name at that index.
     fn push_name(&self, mut index: u64, out: &mut String) {
         let mut choices = [0; Self::RANGES_MAX];
-        let ranges = self.pieces.iter().filter(|piece| matches!(piece, PatternPart::Numbers(_)));
+        let ranges = self.parts.iter().filter(|piece| matches!(piece, PatternPart::Numbers(_)));
         let last = ranges.clone().count();
         for (piece, choice) in ranges.rev().zip(choices[..last].iter_mut().rev()) {
             *choice = index % piece.count();
             index /= piece.count();
         }
         let mut choices = choices.iter();
-        for piece in &self.pieces {
+        for piece in &self.parts {
             let choice = match piece {
                 PatternPart::Text(_) => 0,
                 PatternPart::Numbers(_) => *choices.next().expect("one for each range"),
@@ -133,7 +133,7 @@ impl Pattern {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for piece in &self.pieces {
+        for piece in &self.parts {
             match piece {
                 PatternPart::Text(text) => f.write_str(text)?,
                 PatternPart::Numbers(runs) => {

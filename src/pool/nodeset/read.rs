@@ -56,12 +56,12 @@ fn split_list(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Parses one name with ranges, which begins at byte `start` of the text.
 pub fn read_pattern(word: &str, start: usize) -> Result<Pattern, RangeProblem> {
     let mut reader = Reader { word, start };
-    let pieces = if is_pattern(word) { reader.pieces()? } else { reader.plain()? };
+    let pieces = if is_pattern(word) { reader.parts()? } else { reader.plain_name()? };
     let count = Pattern::count_of(&pieces);
     if NAMES_MAX < count {
         return Err(reader.problem(RangeError::TooManyNames(count), 0, word.len()));
     }
-    let pattern = Pattern { pieces };
+    let pattern = Pattern { parts: pieces };
     // Digits are valid anywhere in a name, so a check of the longest name covers all of them.
     let longest = pattern.longest();
     match HostName::parse(&longest) {
@@ -81,7 +81,7 @@ impl Pattern {
                 numbers.max_by_key(String::len).unwrap_or_default()
             }
         };
-        self.pieces.iter().map(longest).collect()
+        self.parts.iter().map(longest).collect()
     }
 }
 
@@ -95,14 +95,14 @@ impl<'a> Reader<'a> {
         RangeProblem { error, span: Span::new(self.start + from, self.start + to) }
     }
 
-    fn plain(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
+    fn plain_name(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
         if self.word.is_empty() {
             return Err(self.problem(RangeError::EmptyName, 0, 0));
         }
         Ok(vec![PatternPart::Text(self.word.to_owned())])
     }
 
-    fn pieces(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
+    fn parts(&mut self) -> Result<Vec<PatternPart>, RangeProblem> {
         let mut pieces = Vec::new();
         let mut ranges = 0;
         let mut at = 0;

@@ -4,28 +4,28 @@ use std::fmt::Write as _;
 
 use crate::base::Severity;
 
-use super::{CheckedFile, placed};
+use super::{CheckedFile, locate_diagnostics};
 
 /// Formats a line for each diagnostic.
 pub fn show_github(files: &[CheckedFile<'_>]) -> String {
     let mut out = String::new();
-    for placed in placed(files) {
-        let level = match placed.found.severity {
+    for placed in locate_diagnostics(files) {
+        let level = match placed.diagnostic.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
             Severity::Note => "notice",
         };
         write!(out, "::{level} file={}", property(placed.file))
             .expect("writing to a String cannot fail");
-        if let Some(place) = placed.place {
+        if let Some(place) = placed.region {
             let (line, column, end) = (place.line, place.column, place.end_column);
             write!(out, ",line={line},col={column},endColumn={end}")
                 .expect("writing to a String cannot fail");
         }
         let help =
-            placed.found.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
-        let message = data(&format!("{}{help}", placed.found.message));
-        writeln!(out, ",title={}::{message}", placed.found.code)
+            placed.diagnostic.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
+        let message = data(&format!("{}{help}", placed.diagnostic.message));
+        writeln!(out, ",title={}::{message}", placed.diagnostic.code)
             .expect("writing to a String cannot fail");
     }
     out

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::base::Applicability;
 
 use super::super::world::{self, host_documents};
-use super::{CheckedFile, Placed, placed, severity_name};
+use super::{CheckedFile, LocatedDiagnostic, locate_diagnostics, severity_name};
 
 /// Version of the document; it increases when a field changes its meaning.
 pub const FINDINGS_VERSION: u32 = 1;
@@ -60,7 +60,7 @@ struct HostDocument<'a> {
 
 /// Formats the document; ends with a line end.
 pub fn show_json(files: &[CheckedFile<'_>]) -> String {
-    let placed = placed(files);
+    let placed = locate_diagnostics(files);
     let hosts = files.iter().flat_map(|file| {
         let name = &*file.findings.source.name;
         file.hosts.iter().map(move |(host, slots)| HostDocument {
@@ -83,15 +83,17 @@ fn world<'a>(file: &CheckedFile<'a>) -> Option<WorldDocument<'a>> {
     Some(WorldDocument { file, world_size: pool.slot_count(), hosts: host_documents(pool) })
 }
 
-fn diagnostic<'a>(placed: &Placed<'a>) -> DiagnosticDocument<'a> {
-    let (found, place) = (placed.found, placed.place);
+fn diagnostic<'a>(placed: &LocatedDiagnostic<'a>) -> DiagnosticDocument<'a> {
+    let (found, place) = (placed.diagnostic, placed.region);
     let suggestion =
-        found.suggestion.as_ref().zip(placed.replaced).map(|(change, place)| SuggestionDocument {
-            line: place.line,
-            column: place.column,
-            end_column: place.end_column,
-            replacement: &change.replacement,
-            certain: change.applicability == Applicability::Certain,
+        found.suggestion.as_ref().zip(placed.replaced_region).map(|(change, place)| {
+            SuggestionDocument {
+                line: place.line,
+                column: place.column,
+                end_column: place.end_column,
+                replacement: &change.replacement,
+                certain: change.applicability == Applicability::Certain,
+            }
         });
     DiagnosticDocument {
         code: found.code,

@@ -26,7 +26,7 @@ pub struct CheckedFile<'a> {
 
 /// A place in a file: lines and columns from 1, columns in characters, the last one excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct TextRegion {
     line: usize,
     column: usize,
     end_line: usize,
@@ -34,24 +34,24 @@ struct Place {
 }
 
 /// A diagnostic with its places.
-struct Placed<'a> {
+struct LocatedDiagnostic<'a> {
     file: &'a str,
-    found: &'a Diagnostic,
-    place: Option<Place>,
+    diagnostic: &'a Diagnostic,
+    region: Option<TextRegion>,
     /// The place that its suggestion replaces.
-    replaced: Option<Place>,
+    replaced_region: Option<TextRegion>,
 }
 
 /// All diagnostics of all files.
-fn placed<'a>(files: &[CheckedFile<'a>]) -> Vec<Placed<'a>> {
+fn locate_diagnostics<'a>(files: &[CheckedFile<'a>]) -> Vec<LocatedDiagnostic<'a>> {
     let mut all = Vec::new();
     for CheckedFile { findings, .. } in files {
-        let mut ruler = Ruler::new(&findings.source);
-        all.extend(findings.diagnostics.iter().map(|found| Placed {
+        let mut ruler = PositionMapper::new(&findings.source);
+        all.extend(findings.diagnostics.iter().map(|found| LocatedDiagnostic {
             file: &findings.source.name,
-            found,
-            place: found.span.map(|span| ruler.place(span)),
-            replaced: found.suggestion.as_ref().map(|change| ruler.place(change.span)),
+            diagnostic: found,
+            region: found.span.map(|span| ruler.region(span)),
+            replaced_region: found.suggestion.as_ref().map(|change| ruler.region(change.span)),
         }));
     }
     all
@@ -59,21 +59,21 @@ fn placed<'a>(files: &[CheckedFile<'a>]) -> Vec<Placed<'a>> {
 
 /// Converts byte positions to lines and columns. It continues from its last result if it can,
 /// because counting from the start of a line of a megabyte for every finding would take too long.
-struct Ruler<'a> {
+struct PositionMapper<'a> {
     text: &'a str,
     lines: Lines<'a>,
     last: (usize, usize, usize),
 }
 
-impl<'a> Ruler<'a> {
+impl<'a> PositionMapper<'a> {
     fn new(source: &'a Source) -> Self {
         Self { text: &source.text, lines: Lines::new(source), last: (0, 1, 1) }
     }
 
-    fn place(&mut self, span: Span) -> Place {
+    fn region(&mut self, span: Span) -> TextRegion {
         let (line, column) = self.position(span.start);
         let (end_line, end_column) = self.position(span.end);
-        Place { line, column, end_line, end_column }
+        TextRegion { line, column, end_line, end_column }
     }
 
     fn position(&mut self, at: usize) -> (usize, usize) {

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::pool::codes::EXPLANATIONS;
 
-use super::{CheckedFile, Place, Placed, placed, severity_name};
+use super::{CheckedFile, LocatedDiagnostic, TextRegion, locate_diagnostics, severity_name};
 
 /// Formats the document; ends with a line end.
 pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {
-    let placed = placed(files);
-    let codes: BTreeSet<&str> = placed.iter().map(|placed| placed.found.code).collect();
+    let placed = locate_diagnostics(files);
+    let codes: BTreeSet<&str> = placed.iter().map(|placed| placed.diagnostic.code).collect();
     let document = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -45,16 +45,16 @@ fn rule(code: &str) -> Value {
     })
 }
 
-fn result(placed: &Placed<'_>) -> Value {
-    let found = placed.found;
+fn result(placed: &LocatedDiagnostic<'_>) -> Value {
+    let found = placed.diagnostic;
     let help = found.help.as_ref().map_or(String::new(), |help| format!("\nhelp: {help}"));
     let mut result = json!({
         "ruleId": found.code,
         "level": severity_name(found.severity),
         "message": {"text": format!("{}{help}", found.message)},
-        "locations": [location(placed.file, placed.place)],
+        "locations": [location(placed.file, placed.region)],
     });
-    if let (Some(change), Some(place)) = (&found.suggestion, placed.replaced) {
+    if let (Some(change), Some(place)) = (&found.suggestion, placed.replaced_region) {
         result["fixes"] = json!([{
             "description": {"text": found.help.as_deref().unwrap_or("apply the suggested change")},
             "artifactChanges": [{
@@ -69,7 +69,7 @@ fn result(placed: &Placed<'_>) -> Value {
     result
 }
 
-fn location(file: &str, place: Option<Place>) -> Value {
+fn location(file: &str, place: Option<TextRegion>) -> Value {
     let mut location = json!({"artifactLocation": {"uri": uri(file)}});
     if let Some(place) = place {
         location["region"] = region(place);
@@ -77,7 +77,7 @@ fn location(file: &str, place: Option<Place>) -> Value {
     json!({"physicalLocation": location})
 }
 
-fn region(place: Place) -> Value {
+fn region(place: TextRegion) -> Value {
     json!({
         "startLine": place.line,
         "startColumn": place.column,

@@ -42,7 +42,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
     /// # Panics
     /// If a part of it is already ready.
     pub fn range(&mut self, range: Range<usize>) -> &mut [T] {
-        self.assert_open(&range);
+        self.assert_not_ready(&range);
         match &mut self.target {
             GradientTarget::Private(flat) => &mut flat[range],
             GradientTarget::Shared(reducer) => reducer.slice_mut(&range),
@@ -57,7 +57,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
         for range in &ranges {
-            self.assert_open(range);
+            self.assert_not_ready(range);
         }
         let whole = match &mut self.target {
             GradientTarget::Private(flat) => &mut flat[start..end],
@@ -73,12 +73,12 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
     /// If a part of it is already ready.
     pub fn ready(&mut self, range: Range<usize>) {
         assert!(range.end <= self.len, "elements {range:?} are outside the gradient");
-        self.assert_open(&range);
+        self.assert_not_ready(&range);
         if range.is_empty() {
             return;
         }
         if let GradientTarget::Shared(reducer) = &mut self.target {
-            reducer.announce(&range);
+            reducer.on_ready(&range);
         }
         self.ready.push(range);
     }
@@ -102,7 +102,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         self.ready(0..end);
     }
 
-    fn assert_open(&self, range: &Range<usize>) {
+    fn assert_not_ready(&self, range: &Range<usize>) {
         let touches = |ready: &&Range<usize>| ready.start < range.end && range.start < ready.end;
         if let Some(ready) = self.ready.iter().find(touches) {
             panic!(

@@ -11,8 +11,8 @@ use crate::runtime::ddp::layout::{Bucket, Layout, buckets};
 use crate::runtime::element::{GradientElement, ReduceOp};
 use crate::runtime::error::{CollectiveError, Error, Operation};
 use crate::runtime::group::Group;
-use crate::runtime::memory::Finish;
-use crate::runtime::runner::{Moment, Pending};
+use crate::runtime::memory::PostOp;
+use crate::runtime::runner::{OperationEvent, PendingOutcome};
 use crate::runtime::shm_window::SharedBuffer;
 
 /// Options of [`DistributedDataParallel`].
@@ -77,7 +77,7 @@ pub struct DistributedDataParallel<T: GradientElement> {
     options: DdpOptions,
     /// The last micro-batch's gradient, then the sum, then the mean.
     gradient: SharedBuffer<T>,
-    earlier: BinaryCounter<T>,
+    accumulated: BinaryCounter<T>,
     reducer: Reducer,
     micro_batches: usize,
     len: usize,
@@ -87,11 +87,11 @@ pub struct DistributedDataParallel<T: GradientElement> {
 struct Reducer {
     buckets: Vec<Bucket>,
     /// Number of elements of each bucket that are not ready yet.
-    missing: Vec<usize>,
+    unready: Vec<usize>,
     /// Next bucket to reduce. Buckets are started in order on every rank, so that all ranks have
     /// the same order of operations.
     next: usize,
-    pending: Vec<Pending>,
+    pending: Vec<PendingOutcome>,
     events: Events,
 }
 
@@ -108,7 +108,7 @@ impl<T: GradientElement> DistributedDataParallel<T> {
             group: group.clone(),
             options,
             gradient: SharedBuffer::new(group.alloc(layout.len())?),
-            earlier: BinaryCounter::new(layout.len()),
+            accumulated: BinaryCounter::new(layout.len()),
             reducer: Reducer::new(buckets),
             micro_batches: 0,
             len: layout.len(),
@@ -132,18 +132,18 @@ impl<T: GradientElement> DistributedDataParallel<T> {
         let all = self.options.accumulate;
         assert!(self.micro_batches < all, "call `reduce` after {all} micro-batches");
         // If the group has failed, a late peer may still write into the gradient.
-        self.group.check_alarm(Operation::AllReduce)?;
+        self.group.check_abort(Operation::AllReduce)?;
         self.micro_batches += 1;
         if self.micro_batches < all {
             return Ok(self.accumulate(backward));
         }
-        self.reducer.begin();
+        self.reducer.start_step();
         self.gradient.slice_mut(&(0..self.len)).fill(T::ZERO);
         let lanes = (self.group.world_size() * all) as u64;
         let reducer = BucketReducer {
             group: &self.group,
             gradient: &mut self.gradient,
-            earlier: &self.earlier,
+            accumulated: &self.accumulated,
             reducer: &mut self.reducer,
             lanes,
         };
@@ -161,10 +161,10 @@ impl<T: GradientElement> DistributedDataParallel<T> {
     }
 
     fn accumulate<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
-        let mut buffer = self.earlier.buffer();
+        let mut buffer = self.accumulated.buffer();
         let mut gradients = Gradients::new(GradientTarget::Private(&mut buffer), self.len);
         let value = backward(&mut gradients);
-        self.earlier.push(buffer);
+        self.accumulated.push(buffer);
         value
     }
 
@@ -180,7 +180,7 @@ impl<T: GradientElement> DistributedDataParallel<T> {
         self.micro_batches = 0;
         let outcome = self.reducer.wait();
         self.gradient.reclaim_all();
-        self.earlier.clear();
+        self.accumulated.clear();
         outcome.inspect_err(|error| self.group.report(error))?;
         Ok(self.gradient.slice_mut(&(0..self.len)))
     }
@@ -235,7 +235,7 @@ fn check_agreement<T: GradientElement>(
 impl Reducer {
     fn new(buckets: Vec<Bucket>) -> Self {
         Self {
-            missing: vec![0; buckets.len()],
+            unready: vec![0; buckets.len()],
             next: buckets.len(),
             buckets,
             pending: Vec::new(),
@@ -243,14 +243,14 @@ impl Reducer {
         }
     }
 
-    fn begin(&mut self) {
-        self.missing = self.buckets.iter().map(|bucket| bucket.range.len()).collect();
+    fn start_step(&mut self) {
+        self.unready = self.buckets.iter().map(|bucket| bucket.range.len()).collect();
         self.next = 0;
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn wait(&mut self) -> Result<(), CollectiveError> {
-        let outcomes: Vec<_> = self.pending.drain(..).map(Pending::wait).collect();
+        let outcomes: Vec<_> = self.pending.drain(..).map(PendingOutcome::wait).collect();
         outcomes.into_iter().collect()
     }
 }
@@ -263,7 +263,7 @@ fn record(events: &Events, event: DdpEvent) {
 pub(crate) struct BucketReducer<'a, T: GradientElement> {
     group: &'a Group,
     gradient: &'a mut SharedBuffer<T>,
-    earlier: &'a BinaryCounter<T>,
+    accumulated: &'a BinaryCounter<T>,
     reducer: &'a mut Reducer,
     lanes: u64,
 }
@@ -278,18 +278,18 @@ impl<T: GradientElement> BucketReducer<'_, T> {
         events.contains(&DdpEvent::ReduceDone { bucket })
     }
 
-    pub(crate) fn announce(&mut self, range: &Range<usize>) {
+    pub(crate) fn on_ready(&mut self, range: &Range<usize>) {
         for (index, bucket) in self.reducer.buckets.iter().enumerate() {
             let start = bucket.range.start.max(range.start);
             let end = bucket.range.end.min(range.end);
             if start < end {
-                self.reducer.missing[index] -= end - start;
-                if self.reducer.missing[index] == 0 {
+                self.reducer.unready[index] -= end - start;
+                if self.reducer.unready[index] == 0 {
                     record(&self.reducer.events, DdpEvent::GradReady { bucket: index });
                 }
             }
         }
-        while self.reducer.missing.get(self.reducer.next) == Some(&0) {
+        while self.reducer.unready.get(self.reducer.next) == Some(&0) {
             self.start(self.reducer.next);
             self.reducer.next += 1;
         }
@@ -298,7 +298,7 @@ impl<T: GradientElement> BucketReducer<'_, T> {
     fn start(&mut self, bucket: usize) {
         let range = self.reducer.buckets[bucket].range.clone();
         let values = self.gradient.slice_mut(&range);
-        self.earlier.add_to(&range, values);
+        self.accumulated.add_to(&range, values);
         if self.group.world_size() == 1 {
             record(&self.reducer.events, DdpEvent::ReduceStarted { bucket });
             T::divide(values, self.lanes);
@@ -307,13 +307,13 @@ impl<T: GradientElement> BucketReducer<'_, T> {
         }
         let window = self.gradient.lend(&range);
         let events = self.reducer.events.clone();
-        let finish = Finish::Divide(self.lanes);
+        let finish = PostOp::Divide(self.lanes);
         let pending = self.group.start_window(window, ReduceOp::Sum, finish, move |moment| {
             record(
                 &events,
                 match moment {
-                    Moment::Started => DdpEvent::ReduceStarted { bucket },
-                    Moment::Done => DdpEvent::ReduceDone { bucket },
+                    OperationEvent::Started => DdpEvent::ReduceStarted { bucket },
+                    OperationEvent::Done => DdpEvent::ReduceDone { bucket },
                 },
             );
         });

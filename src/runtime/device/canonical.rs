@@ -25,45 +25,50 @@ pub(super) enum Goal {
 
 /// Plan of one rank for a part of an operation that fits the scratch memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct ReductionRound {
     /// Ranges of this rank's input to send to the ranks that fold them.
-    pub(super) gives: Vec<PeerSlice>,
+    pub(super) sends: Vec<PeerSlice>,
     /// Ranges of the scratch memory for all ranks' data of this rank's slice.
-    pub(super) takes: Vec<PeerSlice>,
+    pub(super) recvs: Vec<PeerSlice>,
     /// Distance in elements between the data of successive ranks in the scratch memory.
     pub(super) stride: usize,
     /// Number of elements that this rank folds.
     pub(super) len: usize,
     /// Ranges of the scratch memory with this rank's result, to send to the ranks that need it.
-    pub(super) results: Vec<PeerSlice>,
+    pub(super) result_sends: Vec<PeerSlice>,
     /// Ranges of this rank's output that receive the results of others.
-    pub(super) places: Vec<PeerSlice>,
+    pub(super) result_recvs: Vec<PeerSlice>,
 }
 
-impl Turn {
+impl ReductionRound {
     /// Number of elements of scratch memory that the round uses.
     pub(super) fn scratch(&self) -> usize {
-        self.takes.len() * self.stride
+        self.recvs.len() * self.stride
     }
 }
 
 /// Plans the rounds of an operation that reduces `len` elements (for [`Goal::Parts`], of the part of
 /// one rank). In a round, the scratch memory of a rank holds about `scratch_max` elements, and up to
 /// one alignment unit more for every rank. All ranks have the same number of rounds.
-pub(super) fn turns(
+pub(super) fn plan_rounds(
     goal: Goal,
     (rank, world): (usize, usize),
     len: usize,
     scratch_max: usize,
-) -> impl Iterator<Item = Turn> {
+) -> impl Iterator<Item = ReductionRound> {
     let chunk = match goal {
         Goal::All | Goal::Root(_) => scratch_max,
         Goal::Parts => scratch_max / world,
     };
-    blocks(0..len, chunk.max(1)).map(move |chunk| turn(goal, (rank, world), len, &chunk))
+    blocks(0..len, chunk.max(1)).map(move |chunk| plan_round(goal, (rank, world), len, &chunk))
 }
 
-fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usize>) -> Turn {
+fn plan_round(
+    goal: Goal,
+    (rank, world): (usize, usize),
+    len: usize,
+    chunk: &Range<usize>,
+) -> ReductionRound {
     let slice_of = |owner: usize| match goal {
         Goal::All | Goal::Root(_) => {
             let slice = slice(chunk.len(), world, owner);
@@ -92,13 +97,13 @@ fn turn(goal: Goal, (rank, world): (usize, usize), len: usize, chunk: &Range<usi
         _ if is_receiver(rank) => owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
         _ => Vec::new(),
     };
-    Turn {
-        gives: owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
-        takes: with_all(&|peer| peer * stride..peer * stride + own_len),
+    ReductionRound {
+        sends: owners.iter().map(|owner| (*owner, slice_of(*owner))).collect(),
+        recvs: with_all(&|peer| peer * stride..peer * stride + own_len),
         stride,
         len: own_len,
-        results: result_sends,
-        places: result_recvs,
+        result_sends,
+        result_recvs,
     }
 }
 
@@ -133,20 +138,20 @@ mod tests {
             Goal::Parts => vec![vec![String::new(); len]; world],
             _ => inputs.clone(),
         };
-        let of_rank = |rank| turns(goal, (rank, world), len, scratch_max).collect::<Vec<_>>();
-        let all: Vec<Vec<Turn>> = (0..world).map(of_rank).collect();
+        let of_rank = |rank| plan_rounds(goal, (rank, world), len, scratch_max).collect::<Vec<_>>();
+        let all: Vec<Vec<ReductionRound>> = (0..world).map(of_rank).collect();
         assert!(all.iter().all(|turns| turns.len() == all[0].len()));
         for (at, _) in all[0].iter().enumerate() {
             let side =
                 |numbers: &Numbers, pieces: &Vec<PeerSlice>| (numbers.clone(), pieces.clone());
             let turn = |rank: usize| &all[rank][at];
-            let gives: Vec<_> = (0..world).map(|r| side(&inputs[r], &turn(r).gives)).collect();
+            let gives: Vec<_> = (0..world).map(|r| side(&inputs[r], &turn(r).sends)).collect();
             let empty = |rank: usize| vec![String::new(); turn(rank).scratch()];
             let mut scratch: Vec<_> =
-                (0..world).map(|r| (empty(r), turn(r).takes.clone())).collect();
+                (0..world).map(|r| (empty(r), turn(r).recvs.clone())).collect();
             exchange(&gives, &mut scratch);
             for (rank, (scratch, pieces)) in scratch.iter_mut().enumerate() {
-                let Turn { stride, len, results: result_sends, .. } = turn(rank);
+                let ReductionRound { stride, len, result_sends, .. } = turn(rank);
                 assert!(*stride * world <= scratch_max + world * STRIDE_UNIT);
                 for i in 0..*len {
                     let of = |peer: usize| scratch[peer * stride + i].clone();
@@ -155,7 +160,7 @@ mod tests {
                 pieces.clone_from(result_sends);
             }
             let mut places: Vec<_> =
-                (0..world).map(|r| side(&outputs[r], &turn(r).places)).collect();
+                (0..world).map(|r| side(&outputs[r], &turn(r).result_recvs)).collect();
             exchange(&scratch, &mut places);
             outputs = places.into_iter().map(|(numbers, _)| numbers).collect();
         }
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_reduce_to_all_ranks() {
+    fn rounds_reduce_to_all_ranks() {
         for (world, len, scratch_max) in
             [(1, 3, 100), (2, 0, 64), (3, 1, 64), (3, 700, 256), (5, 640, 640)]
         {
@@ -178,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn turns_reduce_to_the_root_alone() {
+    fn rounds_reduce_to_the_root_alone() {
         let found = run(Goal::Root(1), 3, 300, 128);
         assert_eq!(found[1], (0..300).map(|at| sum(3, at)).collect::<Numbers>());
         assert_eq!(found[2], (0..300).map(|at| format!("2:{at}")).collect::<Numbers>());
     }
 
     #[test]
-    fn turns_reduce_one_part_to_each_rank() {
+    fn rounds_reduce_one_part_to_each_rank() {
         for (world, part, scratch_max) in [(1, 5, 4), (2, 0, 64), (4, 100, 120), (3, 65, 1000)] {
             let found = run(Goal::Parts, world, part, scratch_max);
             for (rank, numbers) in found.iter().enumerate() {

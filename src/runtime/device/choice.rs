@@ -26,7 +26,7 @@ impl DeviceBackend {
 /// Facts about the device and NCCL of one rank, which it sends to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
-    pub(super) wanted: DeviceBackend,
+    pub(super) requested: DeviceBackend,
     /// UUID of the device.
     pub(super) uuid: u128,
     /// Result of `ncclGetVersion`; 0 where there is no NCCL.
@@ -39,13 +39,13 @@ pub(super) const OFFER_WORDS: usize = 4;
 
 impl Offer {
     pub(super) fn encode(&self) -> [i64; OFFER_WORDS] {
-        let kinds = self.wanted as i64 | i64::from(self.may_share) << 8;
+        let kinds = self.requested as i64 | i64::from(self.may_share) << 8;
         [kinds, i64::from(self.nccl), (self.uuid >> 64) as i64, self.uuid as i64]
     }
 
     pub(super) fn decode([kinds, nccl, high, low]: [i64; OFFER_WORDS]) -> Self {
         Self {
-            wanted: DeviceBackend::ALL[(kinds & 0xff) as usize % DeviceBackend::ALL.len()],
+            requested: DeviceBackend::ALL[(kinds & 0xff) as usize % DeviceBackend::ALL.len()],
             may_share: kinds >> 8 != 0,
             nccl: nccl as u32,
             uuid: u128::from(high as u64) << 64 | u128::from(low as u64),
@@ -87,7 +87,7 @@ pub(super) enum Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChoiceRefusal {
     /// Two ranks request different backends.
-    Wishes([Rank; 2]),
+    BackendMismatch([Rank; 2]),
     /// NCCL is requested but cannot be used.
     Nccl(Obstacle),
 }
@@ -95,7 +95,7 @@ pub(super) enum ChoiceRefusal {
 impl fmt::Display for ChoiceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wishes([one, other]) => {
+            Self::BackendMismatch([one, other]) => {
                 write!(f, "ranks {one} and {other} request different device backends")
             }
             Self::Nccl(obstacle) => write!(f, "NCCL cannot be used: {obstacle}"),
@@ -107,15 +107,15 @@ impl fmt::Display for ChoiceRefusal {
 const SHARING_SINCE: u32 = 23_000;
 
 /// Chooses the backend from the offers of all ranks, in rank order; the same on every rank.
-pub(super) fn choose(
+pub(super) fn choose_backend(
     offers: &[Offer],
     name: impl Fn(usize) -> Rank,
 ) -> Result<Choice, ChoiceRefusal> {
-    let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.wanted);
-    if let Some(other) = offers.iter().position(|offer| offer.wanted != wanted) {
-        return Err(ChoiceRefusal::Wishes([name(0), name(other)]));
+    let wanted = offers.first().map_or(DeviceBackend::Auto, |offer| offer.requested);
+    if let Some(other) = offers.iter().position(|offer| offer.requested != wanted) {
+        return Err(ChoiceRefusal::BackendMismatch([name(0), name(other)]));
     }
-    match (wanted, obstacle(offers, name)) {
+    match (wanted, find_obstacle(offers, name)) {
         (DeviceBackend::Staged, _) => Ok(Choice::Staged(None)),
         (_, None) => Ok(Choice::Nccl),
         (DeviceBackend::Auto, Some(obstacle)) => Ok(Choice::Staged(Some(obstacle))),
@@ -123,13 +123,13 @@ pub(super) fn choose(
     }
 }
 
-fn obstacle(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Option<Obstacle> {
+fn find_obstacle(offers: &[Offer], name: impl Fn(usize) -> Rank) -> Option<Obstacle> {
     if let Some(rank) = offers.iter().position(|offer| offer.nccl == 0) {
         return Some(Obstacle::Missing(name(rank)));
     }
     let version = offers.first()?.nccl;
     if let Some(other) = offers.iter().position(|offer| offer.nccl != version) {
-        let has = |rank: usize| (name(rank), Version::of_code(offers[rank].nccl));
+        let has = |rank: usize| (name(rank), Version::from_code(offers[rank].nccl));
         return Some(Obstacle::Versions([has(0), has(other)]));
     }
     if SHARING_SINCE <= version && offers.iter().all(|offer| offer.may_share) {
@@ -147,13 +147,13 @@ mod tests {
     use super::*;
 
     const GOOD: Offer =
-        Offer { wanted: DeviceBackend::Auto, uuid: 1, nccl: 22_707, may_share: false };
+        Offer { requested: DeviceBackend::Auto, uuid: 1, nccl: 22_707, may_share: false };
 
     #[track_caller]
     fn check(offers: &[Offer], expect: Result<Choice, &str>) {
         let decoded = offers.iter().map(|offer| Offer::decode(offer.encode())).collect::<Vec<_>>();
         assert_eq!(decoded, offers, "offers are decoded as they were encoded");
-        let chosen = choose(offers, |rank| Rank(rank as u32));
+        let chosen = choose_backend(offers, |rank| Rank(rank as u32));
         assert_eq!(chosen.map_err(|refusal| refusal.to_string()), expect.map_err(str::to_owned));
     }
 
@@ -161,13 +161,13 @@ mod tests {
     fn choice_is_nccl_for_own_devices_and_one_version() {
         let other = Offer { uuid: u128::MAX, ..GOOD };
         check(&[GOOD, other], Ok(Choice::Nccl));
-        let staged = |offer| Offer { wanted: DeviceBackend::Staged, ..offer };
+        let staged = |offer| Offer { requested: DeviceBackend::Staged, ..offer };
         check(&[staged(GOOD), staged(other)], Ok(Choice::Staged(None)));
     }
 
     #[test]
     fn choice_names_the_obstacle_to_nccl() {
-        let nccl = |offer| Offer { wanted: DeviceBackend::Nccl, ..offer };
+        let nccl = |offer| Offer { requested: DeviceBackend::Nccl, ..offer };
         let shared = Obstacle::SharedDevice([Rank(0), Rank(1)]);
         check(&[GOOD, GOOD], Ok(Choice::Staged(Some(shared))));
         let message = "NCCL cannot be used: ranks 0 and 1 are on the same GPU";
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn choice_rejects_different_requests() {
-        let other = Offer { wanted: DeviceBackend::Staged, uuid: 3, ..GOOD };
+        let other = Offer { requested: DeviceBackend::Staged, uuid: 3, ..GOOD };
         let message = "ranks 0 and 1 request different device backends";
         check(&[GOOD, other], Err(message));
     }

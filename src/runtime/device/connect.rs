@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::CudaContext;
 
-use super::choice::{Choice, DeviceBackend, OFFER_WORDS, Offer, choose};
-use super::ffi::words_of;
-use super::ffi_fold::Folder;
+use super::choice::{Choice, DeviceBackend, OFFER_WORDS, Offer, choose_backend};
+use super::ffi::driver_message;
+use super::ffi_fold::FoldExecutor;
 use super::nccl::Nccl;
 use super::staged::Staged;
-use super::{DeviceDeadline, DeviceGroup, Way};
+use super::{ActiveBackend, DeviceDeadline, DeviceGroup};
 use crate::base::{clock, env_vars};
 use crate::runtime::element::ReduceOp;
 use crate::runtime::error::{Error, Operation, Result};
@@ -18,7 +18,7 @@ use crate::runtime::nccl::{CommProgress, Communicator, NcclError, NcclLibrary, s
 use crate::runtime::nvrtc::Compiler;
 
 /// Interval at which ranks exchange the progress of the connection.
-const ROUND: std::time::Duration = std::time::Duration::from_millis(5);
+const EXCHANGE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Connects the devices of a group: all ranks exchange their offers and choose the backend; then
 /// NCCL's communicator is created, or host memory is pinned.
@@ -32,8 +32,8 @@ pub(super) fn connect(
         DeviceBackend::Auto | DeviceBackend::Nccl => Some(NcclLibrary::open()),
     };
     let offers = exchange_offers(group, context, wanted, library.as_ref())?;
-    let name = |rank: usize| group.inner.roster.name(rank);
-    let choice = choose(&offers, name).map_err(|refusal| {
+    let name = |rank: usize| group.inner.roster.job_rank(rank);
+    let choice = choose_backend(&offers, name).map_err(|refusal| {
         // The error of this rank's own library is more precise than a missing offer.
         let own = library.as_ref().and_then(|library| library.as_ref().err());
         Error::Device(own.map_or_else(|| refusal.to_string(), ToString::to_string))
@@ -44,9 +44,9 @@ pub(super) fn connect(
             let library = library
                 .and_then(Result::ok)
                 .expect("NCCL is chosen only if every rank has the library");
-            match make(group, context, &library)? {
+            match create_communicator(group, context, &library)? {
                 Ok(communicator) => {
-                    let backend = Way::Nccl(Nccl { communicator, folder: None });
+                    let backend = ActiveBackend::Nccl(Nccl { communicator, fold_executor: None });
                     return assemble(group.clone(), context, backend, None);
                 }
                 Err(problem) if wanted == DeviceBackend::Auto => Some(problem),
@@ -55,19 +55,19 @@ pub(super) fn connect(
         }
     };
     let staged = Staged::new(group, context)?;
-    assemble(group.clone(), context, Way::Staged(staged), obstacle)
+    assemble(group.clone(), context, ActiveBackend::Staged(staged), obstacle)
 }
 
 fn assemble(
     group: Group,
     context: &Arc<CudaContext>,
-    backend: Way,
+    backend: ActiveBackend,
     obstacle: Option<String>,
 ) -> Result<DeviceGroup> {
     let stream = context.new_stream().map_err(|error| {
-        Error::Device(format!("cannot create a CUDA stream: {}", words_of(error)))
+        Error::Device(format!("cannot create a CUDA stream: {}", driver_message(error)))
     })?;
-    Ok(DeviceGroup { group, stream, way: Mutex::new(Some(backend)), obstacle })
+    Ok(DeviceGroup { group, stream, backend: Mutex::new(Some(backend)), obstacle })
 }
 
 fn exchange_offers(
@@ -77,10 +77,10 @@ fn exchange_offers(
     library: Option<&Result<Arc<NcclLibrary>, NcclError>>,
 ) -> Result<Vec<Offer>> {
     let uuid = context.uuid().map_err(|error| {
-        Error::Device(format!("cannot read the UUID of the GPU: {}", words_of(error)))
+        Error::Device(format!("cannot read the UUID of the GPU: {}", driver_message(error)))
     })?;
     let offer = Offer {
-        wanted,
+        requested: wanted,
         uuid: u128::from_be_bytes(uuid.bytes.map(|byte| byte as u8)),
         nccl: library
             .and_then(|found| found.as_ref().ok())
@@ -93,7 +93,7 @@ fn exchange_offers(
 }
 
 /// Creates the communicator on all ranks or on none. The outer error is the group's.
-fn make(
+fn create_communicator(
     group: &Group,
     context: &Arc<CudaContext>,
     library: &Arc<NcclLibrary>,
@@ -103,33 +103,33 @@ fn make(
         Err(Error::Device(problem)) => return Ok(Err(problem)),
         Err(error) => return Err(error),
     };
-    let bound = context.bind_to_thread().map_err(words_of);
+    let bound = context.bind_to_thread().map_err(driver_message);
     let started = bound.and_then(|()| {
-        let started = Communicator::begin(library, id, group.rank(), group.world_size());
+        let started = Communicator::start_init(library, id, group.rank(), group.world_size());
         started.map_err(|error| error.to_string())
     });
-    all_or_none(group, started)
+    wait_all_or_none(group, started)
 }
 
 /// Progress of a rank in the creation of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Failed = 0,
-    Underway = 1,
+    InProgress = 1,
     Done = 2,
 }
 
 /// Waits until all ranks have their communicators; if one rank fails, all fail. Ranks exchange their
 /// state, so that no rank waits for a failed one, and a lost rank is named.
-fn all_or_none(
+fn wait_all_or_none(
     group: &Group,
     mut communicator: Result<Communicator, String>,
 ) -> Result<Result<Communicator, String>> {
     let deadline = clock::after(clock::now(), group.timeout());
     loop {
-        let stage = look(&mut communicator);
+        let stage = poll_progress(&mut communicator);
         let is_late = deadline <= clock::now();
-        let stage = if is_late && stage == Stage::Underway { Stage::Failed } else { stage };
+        let stage = if is_late && stage == Stage::InProgress { Stage::Failed } else { stage };
         let mut lowest = [stage as i32];
         group.all_reduce(&mut lowest, ReduceOp::Min)?;
         match lowest[0] {
@@ -146,8 +146,8 @@ fn all_or_none(
 }
 
 /// Polls this rank's communicator until the next exchange; returns its progress.
-fn look(communicator: &mut Result<Communicator, String>) -> Stage {
-    let end = clock::now() + ROUND;
+fn poll_progress(communicator: &mut Result<Communicator, String>) -> Stage {
+    let end = clock::now() + EXCHANGE_INTERVAL;
     loop {
         let progress = match communicator {
             Ok(nccl) => nccl.progress(),
@@ -155,8 +155,8 @@ fn look(communicator: &mut Result<Communicator, String>) -> Stage {
         };
         match progress {
             Ok(CommProgress::Done) => return Stage::Done,
-            Ok(CommProgress::Underway) if end <= clock::now() => return Stage::Underway,
-            Ok(CommProgress::Underway) => std::thread::yield_now(),
+            Ok(CommProgress::InProgress) if end <= clock::now() => return Stage::InProgress,
+            Ok(CommProgress::InProgress) => std::thread::yield_now(),
             Err(error) => {
                 *communicator = Err(error.to_string());
                 return Stage::Failed;
@@ -166,23 +166,23 @@ fn look(communicator: &mut Result<Communicator, String>) -> Stage {
 }
 
 /// Opens the compiler on every rank; either all ranks reduce in the canonical order or none.
-pub(super) fn make_canonical(devices: &DeviceGroup) -> Result<()> {
+pub(super) fn enable_canonical_order(devices: &DeviceGroup) -> Result<()> {
     let mut backend = devices.lock();
-    let Some(Way::Nccl(nccl)) = &mut *backend else { return Ok(()) };
+    let Some(ActiveBackend::Nccl(nccl)) = &mut *backend else { return Ok(()) };
     let context = devices.stream.context();
     let executor = Compiler::open().map_err(|error| Error::Device(error.to_string()));
-    let executor = executor.and_then(|compiler| Folder::new(compiler, context));
+    let executor = executor.and_then(|compiler| FoldExecutor::new(compiler, context));
     let group = &devices.group;
     let mut all = vec![0u8; group.world_size()];
     group.all_gather(&[u8::from(executor.is_ok())], &mut all)?;
     let executor = executor?;
     if let Some(rank) = all.iter().position(|has| *has == 0) {
-        let name = group.inner.roster.name(rank);
+        let name = group.inner.roster.job_rank(rank);
         return Err(Error::Device(format!(
             "rank {name} cannot compile kernels for its GPU; its own error has the cause"
         )));
     }
-    nccl.folder = Some(executor);
+    nccl.fold_executor = Some(executor);
     Ok(())
 }
 
@@ -196,26 +196,28 @@ pub(super) fn split(
     let context = whole.stream.context();
     let mut backend = whole.lock();
     let nccl = match &mut *backend {
-        Some(Way::Nccl(Nccl { communicator, folder: executor })) => {
+        Some(ActiveBackend::Nccl(Nccl { communicator, fold_executor: executor })) => {
             let split = communicator
-                .begin_split(color, key)
+                .start_split(color, key)
                 .map_err(|error| Error::Device(error.to_string()));
             let split = split?;
             let deadline = DeviceDeadline::new(&whole.group, &whole.stream);
-            let enqueued = deadline.taken_up(communicator);
-            enqueued.map_err(|trouble| whole.refuse(Operation::Split, trouble))?;
-            split.map(|split| (split, executor.as_ref().map(Folder::fresh)))
+            let enqueued = deadline.wait_enqueued(communicator);
+            enqueued.map_err(|trouble| whole.fail(Operation::Split, trouble))?;
+            split.map(|split| (split, executor.as_ref().map(FoldExecutor::for_new_group)))
         }
-        Some(Way::Staged(_)) => None,
-        None => return Err(whole.refuse(Operation::Split, super::ended()).into()),
+        Some(ActiveBackend::Staged(_)) => None,
+        None => return Err(whole.fail(Operation::Split, super::already_failed()).into()),
     };
     let Some(part) = part else { return Ok(None) };
     let (backend, obstacle) = match nccl {
-        Some((communicator, executor)) => match all_or_none(&part, Ok(communicator))? {
-            Ok(communicator) => (Way::Nccl(Nccl { communicator, folder: executor }), None),
+        Some((communicator, executor)) => match wait_all_or_none(&part, Ok(communicator))? {
+            Ok(communicator) => {
+                (ActiveBackend::Nccl(Nccl { communicator, fold_executor: executor }), None)
+            }
             Err(problem) => return Err(Error::Device(problem)),
         },
-        None => (Way::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),
+        None => (ActiveBackend::Staged(Staged::new(&part, context)?), whole.obstacle.clone()),
     };
     assemble(part, context, backend, obstacle).map(Some)
 }

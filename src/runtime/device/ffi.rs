@@ -31,7 +31,7 @@ unsafe impl ValidAsZeroBits for Bf16 {}
 pub fn open_device(ordinal: usize) -> Result<Arc<CudaContext>> {
     let visible = device_count()?;
     CudaContext::new(ordinal).map_err(|error| {
-        let message = words_of(error);
+        let message = driver_message(error);
         Error::Device(format!("cannot open GPU {ordinal} ({visible} are visible): {message}"))
     })
 }
@@ -44,13 +44,13 @@ pub fn device_count() -> Result<usize> {
         return Err(Error::Device(problem.to_owned()));
     }
     let count = CudaContext::device_count().map_err(|error| {
-        Error::Device(format!("cannot count the GPUs of this machine: {}", words_of(error)))
+        Error::Device(format!("cannot count the GPUs of this machine: {}", driver_message(error)))
     })?;
     Ok(count.max(0) as usize)
 }
 
 /// The driver's message for an error.
-pub(super) fn words_of(error: DriverError) -> String {
+pub(super) fn driver_message(error: DriverError) -> String {
     let text = error.error_string().map(|text| text.to_string_lossy().into_owned());
     text.unwrap_or_else(|_| format!("CUDA error {:?}", error.0))
 }
@@ -61,7 +61,7 @@ const SLOT_BYTES: usize = 4 << 20;
 const SLOTS: usize = 3;
 
 /// Pinned host memory in the segment of the node, which the device reads and writes directly.
-pub(super) struct Pinned {
+pub(super) struct PinnedSlots {
     context: Arc<CudaContext>,
     /// Slots for input and output; `None` while an operation uses them.
     slots: Option<Vec<(Buffer<u8>, Buffer<u8>)>>,
@@ -69,7 +69,7 @@ pub(super) struct Pinned {
     registered: Vec<usize>,
 }
 
-impl Pinned {
+impl PinnedSlots {
     /// Allocates and pins the slots. Memory that the driver refuses to pin is used too, but slower.
     pub(super) fn new(
         context: &Arc<CudaContext>,
@@ -98,7 +98,7 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedSlots {
     fn drop(&mut self) {
         let _ = self.context.bind_to_thread();
         for at in &self.registered {
@@ -110,25 +110,25 @@ impl Drop for Pinned {
 }
 
 /// Device memory of one operation: input and output.
-pub(super) struct Ends<'a, T> {
-    given: (sys::CUdeviceptr, usize),
-    taken: (sys::CUdeviceptr, usize),
+pub(super) struct OperandMemory<'a, T> {
+    input: (sys::CUdeviceptr, usize),
+    output: (sys::CUdeviceptr, usize),
     /// Guards that make streams which use the memory later wait for this operation.
     #[expect(dead_code, reason = "dropping them ends the operation's use of the memory")]
     guards: Vec<SyncOnDrop<'a>>,
     element: PhantomData<T>,
 }
 
-impl<'a, T: Element> Ends<'a, T> {
+impl<'a, T: Element> OperandMemory<'a, T> {
     /// Memory that is both input and output.
     pub(super) fn in_place(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);
-        Self { given: (at, len), taken: (at, len), guards: vec![guard], element: PhantomData }
+        Self { input: (at, len), output: (at, len), guards: vec![guard], element: PhantomData }
     }
 
     /// Separate memory for input and output.
-    pub(super) fn apart(
+    pub(super) fn out_of_place(
         (input, to_host): (&'a impl DevicePtr<T>, &'a CudaStream),
         (output, to_device): (&'a mut impl DevicePtrMut<T>, &'a CudaStream),
     ) -> Self {
@@ -136,14 +136,14 @@ impl<'a, T: Element> Ends<'a, T> {
         let (from, reads) = input.device_ptr(to_host);
         let (to, writes) = output.device_ptr_mut(to_device);
         Self {
-            given: (from, input_len),
-            taken: (to, output_len),
+            input: (from, input_len),
+            output: (to, output_len),
             guards: vec![reads, writes],
             element: PhantomData,
         }
     }
 
-    fn at((start, len): (sys::CUdeviceptr, usize), range: &Range<usize>) -> sys::CUdeviceptr {
+    fn address((start, len): (sys::CUdeviceptr, usize), range: &Range<usize>) -> sys::CUdeviceptr {
         assert!(range.start <= range.end && range.end <= len, "a range exceeds its memory");
         start + (range.start * size_of::<T>()) as u64
     }
@@ -151,21 +151,21 @@ impl<'a, T: Element> Ends<'a, T> {
 
 /// Copies of one operation between its device memory and the slots.
 pub(super) struct DeviceCopier<'a, T: Element> {
-    pinned: &'a mut Pinned,
+    pinned: &'a mut PinnedSlots,
     slots: Vec<ChunkBuffer<T>>,
-    out: &'a Arc<CudaStream>,
-    back: &'a Arc<CudaStream>,
+    to_host: &'a Arc<CudaStream>,
+    to_device: &'a Arc<CudaStream>,
     filled: Vec<Option<CudaEvent>>,
     emptied: Vec<Option<CudaEvent>>,
-    ends: Ends<'a, T>,
+    operands: OperandMemory<'a, T>,
 }
 
 impl<'a, T: Element> DeviceCopier<'a, T> {
     /// Reserves the slots for one operation.
     pub(super) fn new(
-        pinned: &'a mut Pinned,
+        pinned: &'a mut PinnedSlots,
         (to_host, to_device): (&'a Arc<CudaStream>, &'a Arc<CudaStream>),
-        operands: Ends<'a, T>,
+        operands: OperandMemory<'a, T>,
     ) -> Self {
         let bytes = pinned.slots.take().expect("operations of a group run one after the other");
         let slot = |(input, output): (Buffer<u8>, Buffer<u8>)| ChunkBuffer {
@@ -175,11 +175,11 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
         Self {
             slots: bytes.into_iter().map(slot).collect(),
             pinned,
-            out: to_host,
-            back: to_device,
+            to_host,
+            to_device,
             filled: (0..SLOTS).map(|_| None).collect(),
             emptied: (0..SLOTS).map(|_| None).collect(),
-            ends: operands,
+            operands,
         }
     }
 }
@@ -187,8 +187,8 @@ impl<'a, T: Element> DeviceCopier<'a, T> {
 impl<T: Element> Drop for DeviceCopier<'_, T> {
     fn drop(&mut self) {
         // The device must not access memory that may be reused.
-        let _ = self.out.synchronize();
-        let _ = self.back.synchronize();
+        let _ = self.to_host.synchronize();
+        let _ = self.to_device.synchronize();
         let bytes = |slot: ChunkBuffer<T>| (slot.input.cast(), slot.output.cast());
         self.pinned.slots = Some(self.slots.drain(..).map(bytes).collect());
     }
@@ -201,17 +201,21 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
         SLOTS
     }
 
-    fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), DriverError> {
+    fn start_copy_to_host(
+        &mut self,
+        slot: usize,
+        ranges: &[Range<usize>],
+    ) -> Result<(), DriverError> {
         let mut at = 0;
         for range in ranges {
             let to = &mut self.slots[slot].input[at..at + range.len()];
-            let from = Ends::<T>::at(self.ends.given, range);
+            let from = OperandMemory::<T>::address(self.operands.input, range);
             // SAFETY: both ranges were checked; the slot is not accessed before the event below has
             // occurred, and lives until the stream has finished with it.
-            unsafe { result::memcpy_dtoh_async(to, from, self.out.cu_stream())? };
+            unsafe { result::memcpy_dtoh_async(to, from, self.to_host.cu_stream())? };
             at += range.len();
         }
-        self.filled[slot] = Some(self.out.record_event(None)?);
+        self.filled[slot] = Some(self.to_host.record_event(None)?);
         Ok(())
     }
 
@@ -223,7 +227,7 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
         &mut self.slots[slot]
     }
 
-    fn begin_back(
+    fn start_copy_to_device(
         &mut self,
         slot: usize,
         ranges: &[Range<usize>],
@@ -234,12 +238,12 @@ impl<T: Element> Copier<T> for DeviceCopier<'_, T> {
             let slot = &self.slots[slot];
             let from = if is_in_place { &slot.input } else { &slot.output };
             let from = &from[at..at + range.len()];
-            let to = Ends::<T>::at(self.ends.taken, range);
+            let to = OperandMemory::<T>::address(self.operands.output, range);
             // SAFETY: as for `begin_out`.
-            unsafe { result::memcpy_htod_async(to, from, self.back.cu_stream())? };
+            unsafe { result::memcpy_htod_async(to, from, self.to_device.cu_stream())? };
             at += range.len();
         }
-        self.emptied[slot] = Some(self.back.record_event(None)?);
+        self.emptied[slot] = Some(self.to_device.record_event(None)?);
         Ok(())
     }
 

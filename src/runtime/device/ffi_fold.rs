@@ -11,8 +11,8 @@ use cudarc::driver::{
 use cudarc::nvrtc::Ptx;
 
 use super::DeviceElement;
-use super::Trouble;
-use super::ffi::words_of;
+use super::OperationFailure;
+use super::ffi::driver_message;
 use super::kernel::FoldKernel;
 use crate::runtime::error::{Cause, Error};
 use crate::runtime::nvrtc::{Architecture, Compiler, NvrtcError};
@@ -23,54 +23,54 @@ const THREADS: u32 = 256;
 const BLOCKS_MAX: u64 = 4096;
 
 /// Compiles and runs folds on one device.
-pub(super) struct Folder {
+pub(super) struct FoldExecutor {
     compiler: Arc<Compiler>,
     context: Arc<CudaContext>,
     architecture: Architecture,
-    loaded: HashMap<FoldKernel, CudaFunction>,
+    kernels: HashMap<FoldKernel, CudaFunction>,
     scratch: Option<CudaSlice<u8>>,
 }
 
-impl From<NvrtcError> for Trouble {
+impl From<NvrtcError> for OperationFailure {
     fn from(error: NvrtcError) -> Self {
         Self::Cause(Cause::Backend(error.to_string()))
     }
 }
 
-impl Folder {
+impl FoldExecutor {
     /// Creates a folder for the device of a context.
     pub(super) fn new(compiler: Arc<Compiler>, context: &Arc<CudaContext>) -> Result<Self, Error> {
         let (major, minor) = context.compute_capability().map_err(|error| {
-            let message = words_of(error);
+            let message = driver_message(error);
             Error::Device(format!("cannot read the compute capability of the GPU: {message}"))
         })?;
         let architecture = Architecture { major: major as u32, minor: minor as u32 };
         let (context, loaded) = (context.clone(), HashMap::new());
-        Ok(Self { compiler, context, architecture, loaded, scratch: None })
+        Ok(Self { compiler, context, architecture, kernels: loaded, scratch: None })
     }
 
     /// Creates a folder with the same compiler for another group on the device.
-    pub(super) fn fresh(&self) -> Self {
+    pub(super) fn for_new_group(&self) -> Self {
         let Self { compiler, context, architecture, .. } = self;
         let (compiler, context) = (compiler.clone(), context.clone());
         Self {
             compiler,
             context,
             architecture: *architecture,
-            loaded: HashMap::new(),
+            kernels: HashMap::new(),
             scratch: None,
         }
     }
 
-    fn function(&mut self, kernel: FoldKernel) -> Result<CudaFunction, Trouble> {
-        if let Some(function) = self.loaded.get(&kernel) {
+    fn function(&mut self, kernel: FoldKernel) -> Result<CudaFunction, OperationFailure> {
+        if let Some(function) = self.kernels.get(&kernel) {
             return Ok(function.clone());
         }
         let name = kernel.name();
         let compiled = self.compiler.compile(&name, &kernel.source(), self.architecture, &[])?;
         let module = self.context.load_module(Ptx::from_binary(compiled.cubin))?;
         let function = module.load_function(&name)?;
-        self.loaded.insert(kernel, function.clone());
+        self.kernels.insert(kernel, function.clone());
         Ok(function)
     }
 
@@ -100,7 +100,7 @@ impl Folder {
         kernel: FoldKernel,
         (stride, len): (usize, usize),
         stream: &Arc<CudaStream>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         if len == 0 || kernel.parts == 1 {
             return Ok(());
         }

@@ -44,11 +44,11 @@ impl FoldKernel {
         let Types { stored, sum, unsigned } = types_of(self.dtype);
         let (pack, name) = (self.pack(), self.name());
         let (widen, narrow) = conversions_of(self.dtype);
-        let combined = combined(self.op, unsigned);
+        let combined = combine_expr(self.op, unsigned);
         let fold = Fold::of(self.parts);
-        let (steps, result) = (steps(&fold), operand(fold.result));
+        let (steps, result) = (steps(&fold), operand_expr(fold.result));
         let result = match self.op {
-            ReduceOp::Avg => mean(self.dtype, self.parts, &result),
+            ReduceOp::Avg => mean_expr(self.dtype, self.parts, &result),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => result,
         };
         format!(
@@ -140,7 +140,7 @@ fn conversions_of(dtype: Dtype) -> (&'static str, &'static str) {
     }
 }
 
-fn combined(op: ReduceOp, unsigned: Option<&str>) -> String {
+fn combine_expr(op: ReduceOp, unsigned: Option<&str>) -> String {
     match (op, unsigned) {
         (ReduceOp::Sum | ReduceOp::Avg, None) => "left + right".to_owned(),
         (ReduceOp::Prod, None) => "left * right".to_owned(),
@@ -155,7 +155,7 @@ fn combined(op: ReduceOp, unsigned: Option<&str>) -> String {
 
 /// Expression for the mean: for floats one rounding of 1/parts and one of the product; integers are
 /// divided and rounded towards zero.
-fn mean(dtype: Dtype, parts: usize, sum: &str) -> String {
+fn mean_expr(dtype: Dtype, parts: usize, sum: &str) -> String {
     match dtype {
         Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16 => {
             format!("{sum} * ((sum_t)1 / (sum_t){parts})")
@@ -175,12 +175,12 @@ fn steps(fold: &Fold) -> String {
         write(format!("sum_t {};", names.join(", ")));
     }
     for Step { into, left, right } in &fold.steps {
-        write(format!("s{into} = combine({}, {});", operand(*left), operand(*right)));
+        write(format!("s{into} = combine({}, {});", operand_expr(*left), operand_expr(*right)));
     }
     lines
 }
 
-fn operand(operand: Operand) -> String {
+fn operand_expr(operand: Operand) -> String {
     match operand {
         Operand::Source(part) => format!("widen(all[{part} * next + at].at[i])"),
         Operand::Scratch(index) => format!("s{index}"),

@@ -76,35 +76,38 @@ pub struct DeviceGroup {
     group: Group,
     stream: Arc<CudaStream>,
     /// Backend that moves the data; `None` once an operation has failed.
-    way: Mutex<Option<Way>>,
+    backend: Mutex<Option<ActiveBackend>>,
     obstacle: Option<String>,
 }
 
 /// Connected backend.
-enum Way {
+enum ActiveBackend {
     Nccl(Nccl),
     Staged(Staged),
 }
 
 /// Reason why an operation failed.
-pub(super) enum Trouble {
+pub(super) enum OperationFailure {
     Cause(Cause),
     Collective(CollectiveError),
 }
 
-impl From<DriverError> for Trouble {
+impl From<DriverError> for OperationFailure {
     fn from(error: DriverError) -> Self {
-        Self::Cause(Cause::Backend(format!("the GPU reported an error: {}", ffi::words_of(error))))
+        Self::Cause(Cause::Backend(format!(
+            "the GPU reported an error: {}",
+            ffi::driver_message(error)
+        )))
     }
 }
 
-impl From<NcclError> for Trouble {
+impl From<NcclError> for OperationFailure {
     fn from(error: NcclError) -> Self {
         Self::Cause(Cause::Backend(error.to_string()))
     }
 }
 
-impl From<CollectiveError> for Trouble {
+impl From<CollectiveError> for OperationFailure {
     fn from(error: CollectiveError) -> Self {
         Self::Collective(error)
     }
@@ -134,8 +137,8 @@ impl DeviceGroup {
     /// Returns the name of the backend, `nccl` or `staged`.
     pub fn backend(&self) -> &'static str {
         match &*self.lock() {
-            Some(Way::Nccl(_)) => "nccl",
-            Some(Way::Staged(_)) => "staged",
+            Some(ActiveBackend::Nccl(_)) => "nccl",
+            Some(ActiveBackend::Staged(_)) => "staged",
             None => "none",
         }
     }
@@ -143,8 +146,8 @@ impl DeviceGroup {
     /// Returns the NCCL library, if it is used.
     pub fn library(&self) -> Option<Arc<NcclLibrary>> {
         match &*self.lock() {
-            Some(Way::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
-            Some(Way::Staged(_)) | None => None,
+            Some(ActiveBackend::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
+            Some(ActiveBackend::Staged(_)) | None => None,
         }
     }
 
@@ -164,7 +167,7 @@ impl DeviceGroup {
     /// # Errors
     /// If a rank has no NVRTC.
     pub fn in_canonical_order(self) -> Result<Self> {
-        connect::make_canonical(&self)?;
+        connect::enable_canonical_order(&self)?;
         Ok(self)
     }
 
@@ -180,8 +183,8 @@ impl DeviceGroup {
     /// Returns the order of reductions; [`ReduceOrder::Any`] is NCCL's own order.
     pub fn order(&self) -> ReduceOrder {
         match &*self.lock() {
-            Some(Way::Nccl(nccl)) => nccl.order(),
-            Some(Way::Staged(_)) | None => ReduceOrder::Canonical,
+            Some(ActiveBackend::Nccl(nccl)) => nccl.order(),
+            Some(ActiveBackend::Staged(_)) | None => ReduceOrder::Canonical,
         }
     }
 
@@ -195,8 +198,8 @@ impl DeviceGroup {
         let call =
             OperationCall { reduce: op, ..OperationCall::new(Operation::AllReduce, data.len()) };
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
-            Way::Staged(staged) => staged.all_reduce(&self.group, data, op, deadline),
+            ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
+            ActiveBackend::Staged(staged) => staged.all_reduce(&self.group, data, op, deadline),
         })
     }
 
@@ -212,8 +215,10 @@ impl DeviceGroup {
         self.run::<T>(
             OperationCall { reduce: op, root: Some(root), ..call },
             |backend, deadline| match backend {
-                Way::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), deadline),
-                Way::Staged(staged) => staged.reduce(&self.group, data, op, root, deadline),
+                ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), deadline),
+                ActiveBackend::Staged(staged) => {
+                    staged.reduce(&self.group, data, op, root, deadline)
+                }
             },
         )
     }
@@ -230,8 +235,10 @@ impl DeviceGroup {
             ..OperationCall::new(Operation::Broadcast, data.len())
         };
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => Ok(nccl.communicator.broadcast(data, root, &self.stream)?),
-            Way::Staged(staged) => staged.broadcast(&self.group, data, root, deadline),
+            ActiveBackend::Nccl(nccl) => {
+                Ok(nccl.communicator.broadcast(data, root, &self.stream)?)
+            }
+            ActiveBackend::Staged(staged) => staged.broadcast(&self.group, data, root, deadline),
         })
     }
 
@@ -244,8 +251,12 @@ impl DeviceGroup {
         self.group.check_parts(Operation::AllGather, output.len(), input.len())?;
         let call = OperationCall::new(Operation::AllGather, input.len());
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => Ok(nccl.communicator.all_gather(input, output, &self.stream)?),
-            Way::Staged(staged) => staged.all_gather(&self.group, input, output, deadline),
+            ActiveBackend::Nccl(nccl) => {
+                Ok(nccl.communicator.all_gather(input, output, &self.stream)?)
+            }
+            ActiveBackend::Staged(staged) => {
+                staged.all_gather(&self.group, input, output, deadline)
+            }
         })
     }
 
@@ -262,8 +273,10 @@ impl DeviceGroup {
             ..OperationCall::new(Operation::ReduceScatter, input.len())
         };
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
-            Way::Staged(staged) => staged.reduce_scatter(&self.group, input, output, op, deadline),
+            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.reduce_scatter(&self.group, input, output, op, deadline)
+            }
         })
     }
 
@@ -282,10 +295,12 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(input.len()) } else { Vec::new() };
         let sends = [(root, 0..input.len())];
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => {
+            ActiveBackend::Nccl(nccl) => {
                 Ok(nccl.communicator.exchange((input, &sends), (output, &parts), &self.stream)?)
             }
-            Way::Staged(staged) => staged.gather(&self.group, input, output, root, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.gather(&self.group, input, output, root, deadline)
+            }
         })
     }
 
@@ -304,10 +319,12 @@ impl DeviceGroup {
         let parts = if root == self.group.rank() { self.parts(output.len()) } else { Vec::new() };
         let recvs = [(root, 0..output.len())];
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => {
+            ActiveBackend::Nccl(nccl) => {
                 Ok(nccl.communicator.exchange((input, &parts), (output, &recvs), &self.stream)?)
             }
-            Way::Staged(staged) => staged.scatter(&self.group, input, output, root, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.scatter(&self.group, input, output, root, deadline)
+            }
         })
     }
 
@@ -323,10 +340,12 @@ impl DeviceGroup {
         let call = OperationCall::new(Operation::AllToAll, input.len());
         let parts = self.parts(part);
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => {
+            ActiveBackend::Nccl(nccl) => {
                 Ok(nccl.communicator.exchange((input, &parts), (output, &parts), &self.stream)?)
             }
-            Way::Staged(staged) => staged.all_to_all(&self.group, input, output, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.all_to_all(&self.group, input, output, deadline)
+            }
         })
     }
 
@@ -344,10 +363,10 @@ impl DeviceGroup {
         let (sends, recvs) = ([(to, 0..input.len())], [(from, 0..output.len())]);
         let call = OperationCall::new(Operation::SendRecv, input.len().max(output.len()));
         self.run::<T>(call, |backend, deadline| match backend {
-            Way::Nccl(nccl) => {
+            ActiveBackend::Nccl(nccl) => {
                 Ok(nccl.communicator.exchange((input, &sends), (output, &recvs), &self.stream)?)
             }
-            Way::Staged(staged) => {
+            ActiveBackend::Staged(staged) => {
                 staged.send_recv(&self.group, (input, to), (output, from), deadline)
             }
         })
@@ -377,60 +396,61 @@ impl DeviceGroup {
     fn run<T: DeviceElement>(
         &self,
         call: OperationCall,
-        operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
+        operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
     ) -> Result<(), CollectiveError> {
         let mut backend = self.lock();
-        self.group.blocking(|engine| engine.agree::<T>(call))?;
+        self.group.run_blocking(|engine| engine.sync_calls::<T>(call))?;
         self.perform(backend.as_mut(), operation).map_err(|trouble| {
             *backend = None;
             let bytes = (call.count * size_of::<T>()) as u64;
-            CollectiveError { bytes, ..self.refuse(call.op, trouble) }
+            CollectiveError { bytes, ..self.fail(call.op, trouble) }
         })
     }
 
     /// Submits an operation to the device, and waits for it.
     fn perform(
         &self,
-        backend: Option<&mut Way>,
-        operation: impl FnOnce(&mut Way, &DeviceDeadline) -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
-        let backend = backend.ok_or_else(ended)?;
+        backend: Option<&mut ActiveBackend>,
+        operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
+    ) -> Result<(), OperationFailure> {
+        let backend = backend.ok_or_else(already_failed)?;
         let deadline = DeviceDeadline::new(&self.group, &self.stream);
         self.stream.context().bind_to_thread()?;
         operation(backend, &deadline)?;
         match backend {
-            Way::Nccl(nccl) => deadline.over(&nccl.communicator),
-            Way::Staged(_) => Ok(()),
+            ActiveBackend::Nccl(nccl) => deadline.wait_complete(&nccl.communicator),
+            ActiveBackend::Staged(_) => Ok(()),
         }
     }
 
     /// Aborts the group for all ranks after a failure; returns the error.
-    fn refuse(&self, op: Operation, trouble: Trouble) -> CollectiveError {
+    fn fail(&self, op: Operation, trouble: OperationFailure) -> CollectiveError {
         let cause = match trouble {
-            Trouble::Collective(error) => return error,
-            Trouble::Cause(cause) => cause,
+            OperationFailure::Collective(error) => return error,
+            OperationFailure::Cause(cause) => cause,
         };
         self.group.abort(&cause.to_string());
-        let rank = self.group.inner.roster.own_name();
-        let error = CollectiveError::before(op, rank, cause);
+        let rank = self.group.inner.roster.own_job_rank();
+        let error = CollectiveError::rejected(op, rank, cause);
         self.group.report(&error);
         error
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Way>> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<ActiveBackend>> {
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for DeviceGroup {
     fn drop(&mut self) {
         let _ = self.stream.context().bind_to_thread();
-        let backend = self.way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Way::Nccl(Nccl { communicator: mut nccl, .. })) = backend.take() {
+        let backend = self.backend.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ActiveBackend::Nccl(Nccl { communicator: mut nccl, .. })) = backend.take() {
             let until = clock::now() + FINALIZE_MAX;
             let deadline =
                 DeviceDeadline { until, ..DeviceDeadline::new(&self.group, &self.stream) };
-            let is_finalized = nccl.begin_finalize().is_ok() && deadline.taken_up(&nccl).is_ok();
+            let is_finalized =
+                nccl.start_finalize().is_ok() && deadline.wait_enqueued(&nccl).is_ok();
             if is_finalized {
                 nccl.destroy();
             }
@@ -438,8 +458,10 @@ impl Drop for DeviceGroup {
     }
 }
 
-fn ended() -> Trouble {
-    Trouble::Cause(Cause::Backend("an earlier operation of this device group failed".to_owned()))
+fn already_failed() -> OperationFailure {
+    OperationFailure::Cause(Cause::Backend(
+        "an earlier operation of this device group failed".to_owned(),
+    ))
 }
 
 /// Waits for device operations until they complete, a rank is lost or the deadline passes.
@@ -462,19 +484,19 @@ impl<'a> DeviceDeadline<'a> {
     /// Waits until the operation ends, a rank is lost, or the deadline passes.
     pub(super) fn wait(
         &self,
-        is_done: &mut dyn FnMut() -> Result<bool, Trouble>,
+        is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>,
         timeout_message: impl FnOnce() -> String,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let mut polls = 0u32;
         loop {
             if is_done()? {
                 return Ok(());
             }
-            if let Some(cause) = self.group.alarm() {
-                return Err(Trouble::Cause(cause));
+            if let Some(cause) = self.group.abort_cause() {
+                return Err(OperationFailure::Cause(cause));
             }
             if self.until <= clock::now() {
-                return Err(Trouble::Cause(Cause::Backend(timeout_message())));
+                return Err(OperationFailure::Cause(Cause::Backend(timeout_message())));
             }
             polls += 1;
             pause(polls);
@@ -482,19 +504,19 @@ impl<'a> DeviceDeadline<'a> {
     }
 
     /// Waits until NCCL has enqueued the operation.
-    fn taken_up(&self, nccl: &Communicator) -> Result<(), Trouble> {
-        self.wait(&mut || Ok(nccl.progress()? == CommProgress::Done), nccl_is_late)
+    fn wait_enqueued(&self, nccl: &Communicator) -> Result<(), OperationFailure> {
+        self.wait(&mut || Ok(nccl.progress()? == CommProgress::Done), nccl_timeout_message)
     }
 
     /// Waits until the operations that NCCL has enqueued on the stream are complete.
-    fn over(&self, nccl: &Communicator) -> Result<(), Trouble> {
-        self.taken_up(nccl)?;
+    fn wait_complete(&self, nccl: &Communicator) -> Result<(), OperationFailure> {
+        self.wait_enqueued(nccl)?;
         let event = self.stream.record_event(None)?;
         let mut is_done = || {
             nccl.progress()?;
             Ok(event.try_is_complete()?)
         };
-        self.wait(&mut is_done, nccl_is_late)
+        self.wait(&mut is_done, nccl_timeout_message)
     }
 }
 
@@ -511,7 +533,7 @@ fn pause(polls: u32) {
     }
 }
 
-fn nccl_is_late() -> String {
+fn nccl_timeout_message() -> String {
     let status = match ras::status(RAS_LIMIT) {
         Ok(status) => format!("; status of its RAS service:\n{status}"),
         Err(error) => format!("; its RAS service cannot be queried: {error}"),

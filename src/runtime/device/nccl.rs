@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 
-use super::canonical::{Goal, Turn, turns};
-use super::ffi_fold::Folder;
+use super::canonical::{Goal, ReductionRound, plan_rounds};
+use super::ffi_fold::FoldExecutor;
 use super::kernel::FoldKernel;
-use super::{DeviceDeadline, DeviceElement, Trouble};
+use super::{DeviceDeadline, DeviceElement, OperationFailure};
 use crate::runtime::element::{ReduceOp, ReduceOrder};
 use crate::runtime::nccl::{BufferLease, Communicator};
 
@@ -19,12 +19,12 @@ const SCRATCH_BYTES: usize = 128 << 20;
 pub(super) struct Nccl {
     pub(super) communicator: Communicator,
     /// Kernels for the canonical order; `None`: NCCL reduces in its own order.
-    pub(super) folder: Option<Folder>,
+    pub(super) fold_executor: Option<FoldExecutor>,
 }
 
 impl Nccl {
     pub(super) fn order(&self) -> ReduceOrder {
-        if self.folder.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
+        if self.fold_executor.is_some() { ReduceOrder::Canonical } else { ReduceOrder::Any }
     }
 
     /// Reduces the data of all ranks; all of them or the root receive the result.
@@ -34,9 +34,9 @@ impl Nccl {
         op: ReduceOp,
         goal: Goal,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (stream, len) = (deadline.stream, data.len());
-        let Some(executor) = &mut self.folder else {
+        let Some(executor) = &mut self.fold_executor else {
             let nccl = &mut self.communicator;
             let started = match goal {
                 Goal::Root(root) => nccl.reduce(data, op, root, stream),
@@ -45,11 +45,15 @@ impl Nccl {
             return Ok(started?);
         };
         let data = BufferLease::to_write(data, stream);
-        let mut fold =
-            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
+        let mut fold = CanonicalReduction {
+            nccl: &mut self.communicator,
+            fold_executor: executor,
+            op,
+            deadline,
+        };
         let ranks = deadline.ranks();
-        turns(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.take(&turn, &data, &data))
+        plan_rounds(goal, ranks, len, SCRATCH_BYTES / size_of::<T>())
+            .try_for_each(|turn| fold.run_round(&turn, &data, &data))
     }
 
     /// Reduces so that rank `r` receives part `r`.
@@ -59,50 +63,58 @@ impl Nccl {
         output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (stream, len) = (deadline.stream, output.len());
-        let Some(executor) = &mut self.folder else {
+        let Some(executor) = &mut self.fold_executor else {
             return Ok(self.communicator.reduce_scatter(input, output, op, stream)?);
         };
         let (input, output) =
             (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
-        let mut fold =
-            Canonical { nccl: &mut self.communicator, folder: executor, op, patience: deadline };
+        let mut fold = CanonicalReduction {
+            nccl: &mut self.communicator,
+            fold_executor: executor,
+            op,
+            deadline,
+        };
         let ranks = deadline.ranks();
-        turns(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
-            .try_for_each(|turn| fold.take(&turn, &input, &output))
+        plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
+            .try_for_each(|turn| fold.run_round(&turn, &input, &output))
     }
 }
 
 /// A reduction in the canonical order.
-struct Canonical<'a> {
+struct CanonicalReduction<'a> {
     nccl: &'a mut Communicator,
-    folder: &'a mut Folder,
+    fold_executor: &'a mut FoldExecutor,
     op: ReduceOp,
-    patience: &'a DeviceDeadline<'a>,
+    deadline: &'a DeviceDeadline<'a>,
 }
 
-impl Canonical<'_> {
+impl CanonicalReduction<'_> {
     /// Enqueues one round on the stream.
-    fn take<T: DeviceElement>(
+    fn run_round<T: DeviceElement>(
         &mut self,
-        turn: &Turn,
+        turn: &ReductionRound,
         input: &BufferLease<'_, T>,
         output: &BufferLease<'_, T>,
-    ) -> Result<(), Trouble> {
-        let stream: &Arc<CudaStream> = self.patience.stream;
-        let (_, parts) = self.patience.ranks();
+    ) -> Result<(), OperationFailure> {
+        let stream: &Arc<CudaStream> = self.deadline.stream;
+        let (_, parts) = self.deadline.ranks();
         let kernel = FoldKernel { dtype: T::DTYPE, op: self.op, parts };
         {
-            let mut scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
+            let mut scratch = self.fold_executor.scratch::<T>(turn.scratch(), stream)?;
             let scratch = BufferLease::to_write(&mut scratch, stream);
-            self.nccl.exchange_held((input, &turn.gives), (&scratch, &turn.takes), stream)?;
+            self.nccl.exchange_leased((input, &turn.sends), (&scratch, &turn.recvs), stream)?;
         }
-        self.patience.taken_up(self.nccl)?;
-        self.folder.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
-        let scratch = self.folder.scratch::<T>(turn.scratch(), stream)?;
+        self.deadline.wait_enqueued(self.nccl)?;
+        self.fold_executor.fold::<T>(kernel, (turn.stride, turn.len), stream)?;
+        let scratch = self.fold_executor.scratch::<T>(turn.scratch(), stream)?;
         let scratch = BufferLease::to_read(&scratch, stream);
-        self.nccl.exchange_held((&scratch, &turn.results), (output, &turn.places), stream)?;
-        self.patience.taken_up(self.nccl)
+        self.nccl.exchange_leased(
+            (&scratch, &turn.result_sends),
+            (output, &turn.result_recvs),
+            stream,
+        )?;
+        self.deadline.wait_enqueued(self.nccl)
     }
 }

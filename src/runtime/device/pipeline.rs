@@ -22,14 +22,18 @@ pub(super) trait Copier<T: Element> {
     fn slots(&self) -> usize;
 
     /// Starts to fill a slot with ranges of this rank's input, one after the other.
-    fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), Self::Error>;
+    fn start_copy_to_host(
+        &mut self,
+        slot: usize,
+        ranges: &[Range<usize>],
+    ) -> Result<(), Self::Error>;
 
     fn is_filled(&mut self, slot: usize) -> Result<bool, Self::Error>;
 
     fn slot(&mut self, slot: usize) -> &mut ChunkBuffer<T>;
 
     /// Starts to copy a slot's input or output to ranges of this rank's output.
-    fn begin_back(
+    fn start_copy_to_device(
         &mut self,
         slot: usize,
         ranges: &[Range<usize>],
@@ -45,9 +49,9 @@ pub(super) struct ChunkStep {
     /// Number of elements of every part.
     pub(super) len: usize,
     /// Ranges of this rank's input.
-    pub(super) out: Vec<Range<usize>>,
+    pub(super) input_ranges: Vec<Range<usize>>,
     /// Ranges of this rank's output.
-    pub(super) back: Vec<Range<usize>>,
+    pub(super) output_ranges: Vec<Range<usize>>,
 }
 
 /// Part of a rank's memory that an operation reads or writes.
@@ -100,7 +104,11 @@ pub(super) fn steps(
     let starts = (0..len).step_by(chunk);
     starts.map(move |start| {
         let range = start..(start + chunk).min(len);
-        ChunkStep { len: range.len(), out: input.ranges(&range), back: output.ranges(&range) }
+        ChunkStep {
+            len: range.len(),
+            input_ranges: input.ranges(&range),
+            output_ranges: output.ranges(&range),
+        }
     })
 }
 
@@ -116,18 +124,18 @@ pub(super) fn run<T: Element, C: Copier<T>, E: From<C::Error>>(
     let slots = copier.slots();
     let ahead = slots - 1;
     for (slot, step) in steps.iter().take(ahead).enumerate() {
-        copier.begin_out(slot, &step.out)?;
+        copier.start_copy_to_host(slot, &step.input_ranges)?;
     }
     for (at, step) in steps.iter().enumerate() {
         let slot = at % slots;
         wait(&mut || Ok(copier.is_filled(slot)?))?;
         work(step, copier.slot(slot))?;
-        copier.begin_back(slot, &step.back, is_in_place)?;
+        copier.start_copy_to_device(slot, &step.output_ranges, is_in_place)?;
         // The slot of the previous chunk is probably empty by now: its copy back ran during `work`.
         if let Some(step) = steps.get(at + ahead) {
             let slot = (at + ahead) % slots;
             wait(&mut || Ok(copier.is_emptied(slot)?))?;
-            copier.begin_out(slot, &step.out)?;
+            copier.start_copy_to_host(slot, &step.input_ranges)?;
         }
     }
     for slot in 0..slots {
@@ -143,7 +151,7 @@ mod tests {
 
     /// A device that does everything as late as possible: a copy takes place when its completion is
     /// queried for the second time.
-    struct Lazy {
+    struct LazyDevice {
         given: Vec<f32>,
         taken: Vec<f32>,
         slots: Vec<ChunkBuffer<f32>>,
@@ -156,21 +164,21 @@ mod tests {
     /// A copy in progress.
     #[derive(Clone)]
     struct Copy {
-        asked: u32,
+        polls: u32,
         ranges: Vec<Range<usize>>,
         is_in_place: bool,
     }
 
     impl Copy {
         fn is_over(&mut self) -> bool {
-            self.asked += 1;
-            1 < self.asked
+            self.polls += 1;
+            1 < self.polls
         }
     }
 
     const SLOT_LEN: usize = 6;
 
-    impl Lazy {
+    impl LazyDevice {
         fn new(group: &Group, given: Vec<f32>, taken: usize) -> Result<Self, Error> {
             let slot = || {
                 Ok::<_, Error>(ChunkBuffer {
@@ -189,17 +197,21 @@ mod tests {
         }
     }
 
-    impl Copier<f32> for Lazy {
+    impl Copier<f32> for LazyDevice {
         type Error = Error;
 
         fn slots(&self) -> usize {
             3
         }
 
-        fn begin_out(&mut self, slot: usize, ranges: &[Range<usize>]) -> Result<(), Error> {
+        fn start_copy_to_host(
+            &mut self,
+            slot: usize,
+            ranges: &[Range<usize>],
+        ) -> Result<(), Error> {
             assert!(self.out[slot].is_none() && self.back[slot].is_none(), "slot {slot} is in use");
             self.order.push(format!("out {slot}"));
-            self.out[slot] = Some(Copy { asked: 0, ranges: ranges.to_vec(), is_in_place: true });
+            self.out[slot] = Some(Copy { polls: 0, ranges: ranges.to_vec(), is_in_place: true });
             Ok(())
         }
 
@@ -221,14 +233,14 @@ mod tests {
             &mut self.slots[slot]
         }
 
-        fn begin_back(
+        fn start_copy_to_device(
             &mut self,
             slot: usize,
             ranges: &[Range<usize>],
             is_in_place: bool,
         ) -> Result<(), Error> {
             self.order.push(format!("back {slot}"));
-            self.back[slot] = Some(Copy { asked: 0, ranges: ranges.to_vec(), is_in_place });
+            self.back[slot] = Some(Copy { polls: 0, ranges: ranges.to_vec(), is_in_place });
             Ok(())
         }
 
@@ -249,7 +261,7 @@ mod tests {
         }
     }
 
-    fn patiently(is_done: &mut dyn FnMut() -> Result<bool, Error>) -> Result<(), Error> {
+    fn spin_until(is_done: &mut dyn FnMut() -> Result<bool, Error>) -> Result<(), Error> {
         while !is_done()? {}
         Ok(())
     }
@@ -259,10 +271,10 @@ mod tests {
         for len in [0, 1, 6, 7, 18, 24, 40] {
             let results = Group::on_threads(2, |group| {
                 let given: Vec<f32> = (0..len).map(|i| (i * (group.rank() + 1)) as f32).collect();
-                let mut device = Lazy::new(group, given, len)?;
+                let mut device = LazyDevice::new(group, given, len)?;
                 let side = BufferSide::Whole(len);
                 let steps: Vec<_> = steps(side, side, 1, SLOT_LEN).collect();
-                run(&mut device, &steps, true, patiently, |step, slot| {
+                run(&mut device, &steps, true, spin_until, |step, slot| {
                     Ok::<_, Error>(group.all_reduce(&mut slot.input[..step.len], ReduceOp::Sum)?)
                 })?;
                 Ok((device.taken, device.order))
@@ -284,11 +296,11 @@ mod tests {
         let part = 5;
         let results = Group::on_threads(3, |group| {
             let given: Vec<f32> = (0..part).map(|i| (10 * group.rank() + i) as f32).collect();
-            let mut device = Lazy::new(group, given, 3 * part)?;
+            let mut device = LazyDevice::new(group, given, 3 * part)?;
             let (out, back) = (BufferSide::Whole(part), BufferSide::Parts(3, part));
             let steps: Vec<_> = steps(out, back, 3, SLOT_LEN).collect();
             assert_eq!(steps.len(), 3, "two of each part fit a slot");
-            run(&mut device, &steps, false, patiently, |step, slot| {
+            run(&mut device, &steps, false, spin_until, |step, slot| {
                 let len = step.len;
                 let ChunkBuffer { input, output } = slot;
                 Ok::<_, Error>(group.all_gather(&input[..len], &mut output[..3 * len])?)
@@ -302,7 +314,11 @@ mod tests {
     }
 
     fn shown(steps: impl Iterator<Item = ChunkStep>) -> Vec<String> {
-        steps.map(|step| format!("{}: {:?} to {:?}", step.len, step.out, step.back)).collect()
+        steps
+            .map(|step| {
+                format!("{}: {:?} to {:?}", step.len, step.input_ranges, step.output_ranges)
+            })
+            .collect()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use cudarc::driver::CudaSlice;
 
-use super::{DeviceElement, DeviceGroup, Way};
+use super::{ActiveBackend, DeviceElement, DeviceGroup};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::nccl::{BufferLease, Registered};
 
@@ -21,12 +21,12 @@ impl<'a, T: DeviceElement> RegisteredSlice<'a, T> {
     pub(super) fn new(devices: &'a DeviceGroup, mut slice: CudaSlice<T>) -> Result<Self> {
         let stream = devices.stream.clone();
         let registered = match &mut *devices.lock() {
-            Some(Way::Nccl(nccl)) => {
+            Some(ActiveBackend::Nccl(nccl)) => {
                 let memory = BufferLease::to_write(&mut slice, &stream);
                 let registered = nccl.communicator.register(&memory);
                 registered.map_err(|error| Error::Device(error.to_string()))?
             }
-            Some(Way::Staged(_)) | None => None,
+            Some(ActiveBackend::Staged(_)) | None => None,
         };
         Ok(Self { devices, slice, registered })
     }
@@ -57,7 +57,7 @@ impl<T> DerefMut for RegisteredSlice<'_, T> {
 impl<T> Drop for RegisteredSlice<'_, T> {
     fn drop(&mut self) {
         // A failed communicator no longer exists, so the memory is not registered any more.
-        if let (Some(registered), Some(Way::Nccl(nccl))) =
+        if let (Some(registered), Some(ActiveBackend::Nccl(nccl))) =
             (self.registered.take(), &mut *self.devices.lock())
         {
             nccl.communicator.deregister(registered);

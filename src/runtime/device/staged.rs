@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 
-use super::ffi::{DeviceCopier, Ends, Pinned, words_of};
+use super::ffi::{DeviceCopier, OperandMemory, PinnedSlots, driver_message};
 use super::pipeline::{BufferSide, ChunkBuffer, ChunkStep, run, steps};
-use super::{DeviceDeadline, DeviceElement, Trouble};
+use super::{DeviceDeadline, DeviceElement, OperationFailure};
 use crate::runtime::element::ReduceOp;
 use crate::runtime::error::{CollectiveError, Error, Result};
 use crate::runtime::group::Group;
-use crate::runtime::memory::{CallMemory, Finish, SharedMemory};
+use crate::runtime::memory::{CallMemory, PostOp, SharedMemory};
 
 /// Staged backend of a device group: streams and pinned memory.
 pub(super) struct Staged {
-    pinned: Pinned,
+    pinned: PinnedSlots,
     streams: [Arc<CudaStream>; 2],
 }
 
 /// Division of an operation into chunks: the memory of this rank, and the parts in a slot.
 #[derive(Clone, Copy)]
-struct Cut {
-    out: BufferSide,
-    back: BufferSide,
+struct Chunking {
+    input: BufferSide,
+    output: BufferSide,
     /// Largest number of parts that any rank has in a slot; equal on all ranks, so that they have
     /// the same chunks.
     parts: usize,
@@ -35,10 +35,10 @@ impl Staged {
         let stream = || {
             let stream = context.new_stream();
             stream.map_err(|error| {
-                Error::Device(format!("cannot create a CUDA stream: {}", words_of(error)))
+                Error::Device(format!("cannot create a CUDA stream: {}", driver_message(error)))
             })
         };
-        let pinned = Pinned::new(context, |bytes| group.alloc(bytes))?;
+        let pinned = PinnedSlots::new(context, |bytes| group.alloc(bytes))?;
         Ok(Self { pinned, streams: [stream()?, stream()?] })
     }
 
@@ -48,9 +48,9 @@ impl Staged {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         self.in_place(data, (true, true), deadline, |memory| {
-            group.blocking(|engine| engine.all_reduce(memory, op, Finish::Keep))
+            group.run_blocking(|engine| engine.all_reduce(memory, op, PostOp::Keep))
         })
     }
 
@@ -61,10 +61,10 @@ impl Staged {
         op: ReduceOp,
         root: usize,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let is_root = group.rank() == root;
         self.in_place(data, (true, is_root), deadline, |memory| {
-            group.blocking(|engine| engine.reduce(memory, op, root))
+            group.run_blocking(|engine| engine.reduce(memory, op, root))
         })
     }
 
@@ -74,10 +74,10 @@ impl Staged {
         data: &mut impl DevicePtrMut<T>,
         root: usize,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let is_root = group.rank() == root;
         self.in_place(data, (is_root, !is_root), deadline, |memory| {
-            group.blocking(|engine| engine.broadcast(memory, root))
+            group.run_blocking(|engine| engine.broadcast(memory, root))
         })
     }
 
@@ -87,10 +87,11 @@ impl Staged {
         input: &impl DevicePtr<T>,
         output: &mut impl DevicePtrMut<T>,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), input.len());
-        let chunking = Cut::apart(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
-        self.apart((input, output), chunking, deadline, |step, slot| {
+        let chunking =
+            Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
+        self.out_of_place((input, output), chunking, deadline, |step, slot| {
             group.all_gather(&slot.input[..step.len], &mut slot.output[..world * step.len])
         })
     }
@@ -102,10 +103,11 @@ impl Staged {
         output: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), output.len());
-        let chunking = Cut::apart(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
-        self.apart((input, output), chunking, deadline, |step, slot| {
+        let chunking =
+            Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
+        self.out_of_place((input, output), chunking, deadline, |step, slot| {
             group.reduce_scatter(&slot.input[..world * step.len], &mut slot.output[..step.len], op)
         })
     }
@@ -117,12 +119,12 @@ impl Staged {
         output: &mut impl DevicePtrMut<T>,
         root: usize,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), input.len());
         let is_root = group.rank() == root;
         let back = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let chunking = Cut::apart(BufferSide::Whole(part), back, world);
-        self.apart((input, output), chunking, deadline, |step, slot| {
+        let chunking = Chunking::out_of_place(BufferSide::Whole(part), back, world);
+        self.out_of_place((input, output), chunking, deadline, |step, slot| {
             let output_len = if is_root { world * step.len } else { 0 };
             group.gather(&slot.input[..step.len], &mut slot.output[..output_len], root)
         })
@@ -135,12 +137,12 @@ impl Staged {
         output: &mut impl DevicePtrMut<T>,
         root: usize,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let (world, part) = (group.world_size(), output.len());
         let is_root = group.rank() == root;
         let out = if is_root { BufferSide::Parts(world, part) } else { BufferSide::None };
-        let chunking = Cut::apart(out, BufferSide::Whole(part), world);
-        self.apart((input, output), chunking, deadline, |step, slot| {
+        let chunking = Chunking::out_of_place(out, BufferSide::Whole(part), world);
+        self.out_of_place((input, output), chunking, deadline, |step, slot| {
             let input_len = if is_root { world * step.len } else { 0 };
             group.scatter(&slot.input[..input_len], &mut slot.output[..step.len], root)
         })
@@ -152,13 +154,18 @@ impl Staged {
         input: &impl DevicePtr<T>,
         output: &mut impl DevicePtrMut<T>,
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let world = group.world_size();
         let side = BufferSide::Parts(world, input.len() / world);
-        self.apart((input, output), Cut::apart(side, side, world), deadline, |step, slot| {
-            let len = world * step.len;
-            group.all_to_all(&slot.input[..len], &mut slot.output[..len])
-        })
+        self.out_of_place(
+            (input, output),
+            Chunking::out_of_place(side, side, world),
+            deadline,
+            |step, slot| {
+                let len = world * step.len;
+                group.all_to_all(&slot.input[..len], &mut slot.output[..len])
+            },
+        )
     }
 
     pub(super) fn send_recv<T: DeviceElement>(
@@ -167,12 +174,15 @@ impl Staged {
         (input, to): (&impl DevicePtr<T>, usize),
         (output, from): (&mut impl DevicePtrMut<T>, usize),
         deadline: &DeviceDeadline<'_>,
-    ) -> Result<(), Trouble> {
-        let chunking =
-            Cut::apart(BufferSide::Whole(input.len()), BufferSide::Whole(output.len()), 1);
-        self.apart((input, output), chunking, deadline, |step, slot| {
+    ) -> Result<(), OperationFailure> {
+        let chunking = Chunking::out_of_place(
+            BufferSide::Whole(input.len()),
+            BufferSide::Whole(output.len()),
+            1,
+        );
+        self.out_of_place((input, output), chunking, deadline, |step, slot| {
             // Peers may have more or fewer chunks than this rank: empty ones are not sent.
-            let (sent, received) = (total(&step.out), total(&step.back));
+            let (sent, received) = (total_len(&step.input_ranges), total_len(&step.output_ranges));
             let sends = [(to, &slot.input[..sent])];
             let recvs = vec![(from, &mut slot.output[..received])];
             let sends = if sent == 0 { &[][..] } else { &sends[..] };
@@ -187,57 +197,62 @@ impl Staged {
         (is_input, is_output): (bool, bool),
         deadline: &DeviceDeadline<'_>,
         mut work: impl FnMut(CallMemory<'_, T>) -> Result<(), CollectiveError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let side = |is_used| if is_used { BufferSide::Whole(data.len()) } else { BufferSide::None };
-        let chunking =
-            Cut { out: side(is_input), back: side(is_output), parts: 1, is_in_place: true };
+        let chunking = Chunking {
+            input: side(is_input),
+            output: side(is_output),
+            parts: 1,
+            is_in_place: true,
+        };
         let [out, back] = self.streams.clone();
-        let ends = Ends::in_place(data, &out);
+        let ends = OperandMemory::in_place(data, &out);
         self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
             work(CallMemory::Shared(SharedMemory(slot.input.window().part(&(0..step.len)))))
         })
     }
 
     /// Runs an operation from one memory to another.
-    fn apart<T: DeviceElement>(
+    fn out_of_place<T: DeviceElement>(
         &mut self,
         (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
-        chunking: Cut,
+        chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
         work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), OperationFailure> {
         let [out, back] = self.streams.clone();
-        let ends = Ends::apart((input, &out), (output, &back));
+        let ends = OperandMemory::out_of_place((input, &out), (output, &back));
         self.run(ends, (&out, &back), chunking, deadline, work)
     }
 
     /// Runs `work` on every chunk between its copy to the host and its copy back.
     fn run<T: DeviceElement>(
         &mut self,
-        ends: Ends<'_, T>,
+        ends: OperandMemory<'_, T>,
         streams: (&Arc<CudaStream>, &Arc<CudaStream>),
-        chunking: Cut,
+        chunking: Chunking,
         deadline: &DeviceDeadline<'_>,
         mut work: impl FnMut(&ChunkStep, &mut ChunkBuffer<T>) -> Result<(), CollectiveError>,
-    ) -> Result<(), Trouble> {
-        let steps = steps(chunking.out, chunking.back, chunking.parts, Pinned::slot_len::<T>());
+    ) -> Result<(), OperationFailure> {
+        let steps =
+            steps(chunking.input, chunking.output, chunking.parts, PinnedSlots::slot_len::<T>());
         let steps: Vec<ChunkStep> = steps.collect();
         let timeout_message =
             || "the GPU did not complete a copy within the timeout of the group".to_owned();
         let mut copier = DeviceCopier::new(&mut self.pinned, streams, ends);
-        let wait = |is_done: &mut dyn FnMut() -> Result<bool, Trouble>| {
+        let wait = |is_done: &mut dyn FnMut() -> Result<bool, OperationFailure>| {
             deadline.wait(is_done, timeout_message)
         };
         run(&mut copier, &steps, chunking.is_in_place, wait, |step, slot| Ok(work(step, slot)?))
     }
 }
 
-impl Cut {
-    fn apart(input: BufferSide, output: BufferSide, parts: usize) -> Self {
-        Self { out: input, back: output, parts, is_in_place: false }
+impl Chunking {
+    fn out_of_place(input: BufferSide, output: BufferSide, parts: usize) -> Self {
+        Self { input, output, parts, is_in_place: false }
     }
 }
 
-fn total(ranges: &[std::ops::Range<usize>]) -> usize {
+fn total_len(ranges: &[std::ops::Range<usize>]) -> usize {
     ranges.iter().map(ExactSizeIterator::len).sum()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix;
 
-use super::search::Places;
+use super::search::SearchPath;
 use super::{LibraryError, LibrarySpec};
 
 /// Function table of a library; declared by [`functions!`].
@@ -75,7 +75,7 @@ impl<F: FunctionTable> OpenLibrary<F> {
     /// Opens the first library that is found: the file that the variable names, or the one that a
     /// Python worker of this environment would load, or the system's.
     pub(crate) fn open(wanted: &'static LibrarySpec) -> Result<Self, LibraryError> {
-        let search_path = Places::of_environment(wanted.variable);
+        let search_path = SearchPath::from_env(wanted.variable);
         match Self::open_first(wanted, search_path.candidates(wanted.files)) {
             Err(LibraryError::NotLoadable { refused, .. }) if refused.is_empty() => {
                 Err(LibraryError::NotFound { wanted, searched: search_path.directories() })
@@ -121,7 +121,7 @@ impl<F: FunctionTable> OpenLibrary<F> {
 
 /// Opens a file beside a library, if it exists, so that the loader finds it when the library
 /// requests it by name. The file stays open.
-pub(crate) fn open_beside(library: &Path, name: &str) {
+pub(crate) fn open_sibling(library: &Path, name: &str) {
     if let Some(file) = library.parent().map(|directory| directory.join(name))
         && file.is_file()
         && let Ok(opened) = open_file(&file)
@@ -135,7 +135,7 @@ fn open_file(path: &Path) -> Result<unix::Library, String> {
     // SAFETY: the initialisers of these libraries start nothing; if the user supplies another file
     // under their name, that is the user's responsibility, as with any library path.
     let opened = unsafe { unix::Library::open(Some(path), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    opened.map_err(|error| words_of(&error, path))
+    opened.map_err(|error| loader_message(&error, path))
 }
 
 /// Path of the file that the loader has opened for a bare name.
@@ -159,7 +159,7 @@ fn real_path(function: *const c_void) -> Option<PathBuf> {
 /// # Safety
 ///
 /// `pointer` must be null, or a string that lives through the call.
-pub(crate) unsafe fn text(pointer: *const c_char) -> Option<String> {
+pub(crate) unsafe fn copy_c_string(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;
     }
@@ -170,7 +170,7 @@ pub(crate) unsafe fn text(pointer: *const c_char) -> Option<String> {
 }
 
 /// The loader's message, without the path that precedes it.
-fn words_of(error: &libloading::Error, path: &Path) -> String {
+fn loader_message(error: &libloading::Error, path: &Path) -> String {
     let message =
         std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     let path = path.to_string_lossy();

@@ -16,7 +16,7 @@ mod ffi;
 mod search;
 
 pub use self::error::LibraryError;
-pub(crate) use self::ffi::{FunctionTable, OpenLibrary, functions, open_beside, text};
+pub(crate) use self::ffi::{FunctionTable, OpenLibrary, copy_c_string, functions, open_sibling};
 
 /// Library to open at run time.
 #[derive(Debug, PartialEq, Eq)]

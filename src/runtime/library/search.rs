@@ -8,21 +8,21 @@ use crate::os::shared_libraries::{library_directories, python_packages};
 
 /// Search path for libraries, from the settings of the environment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct SearchPath {
     /// File that the user has named; no other is tried.
-    pub(super) given: Option<OsString>,
+    pub(super) explicit_file: Option<OsString>,
     /// Value of `LD_LIBRARY_PATH`.
     pub(super) loader_path: Option<OsString>,
     /// Roots of the active environments: `VIRTUAL_ENV`, `CONDA_PREFIX`.
     pub(super) roots: Vec<PathBuf>,
 }
 
-impl Places {
+impl SearchPath {
     /// Reads the settings of this process; `variable` is the one that may name the file.
-    pub(super) fn of_environment(variable: &str) -> Self {
+    pub(super) fn from_env(variable: &str) -> Self {
         let roots = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX].map(env_vars::get);
         Self {
-            given: env_vars::get(variable),
+            explicit_file: env_vars::get(variable),
             loader_path: env_vars::get(env_vars::LD_LIBRARY_PATH),
             roots: roots.into_iter().flatten().map(PathBuf::from).collect(),
         }
@@ -31,7 +31,7 @@ impl Places {
     /// Files to try: first existing files, then bare names for the system's loader. The order is
     /// the one in which a Python worker of the same environment finds its NCCL.
     pub(super) fn candidates(&self, names: &[&str]) -> Vec<PathBuf> {
-        if let Some(file) = &self.given {
+        if let Some(file) = &self.explicit_file {
             return vec![file.into()];
         }
         let directories = self.directories();
@@ -72,8 +72,8 @@ mod tests {
         let wheel = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2";
         let venv = root("venv", &[wheel]);
         let other = root("other", &["libnccl.so", "libnccl.so.2"]);
-        let search_path = Places {
-            given: None,
+        let search_path = SearchPath {
+            explicit_file: None,
             loader_path: Some(other.clone().into_os_string()),
             roots: vec![venv.clone()],
         };
@@ -86,7 +86,10 @@ mod tests {
 
     #[test]
     fn search_tries_only_the_named_file() {
-        let search_path = Places { given: Some("/opt/my/libnccl.so".into()), ..Places::default() };
+        let search_path = SearchPath {
+            explicit_file: Some("/opt/my/libnccl.so".into()),
+            ..SearchPath::default()
+        };
         assert_eq!(search_path.candidates(&NAMES), [PathBuf::from("/opt/my/libnccl.so")]);
     }
 }

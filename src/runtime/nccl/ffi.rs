@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::error::NcclError;
 use crate::base::env_vars::REMUDA_NCCL_LIBRARY;
-use crate::runtime::library::{LibrarySpec, OpenLibrary, functions, text};
+use crate::runtime::library::{LibrarySpec, OpenLibrary, copy_c_string, functions};
 
 /// Names under which the library is searched.
 pub(crate) static NCCL: LibrarySpec = LibrarySpec {
@@ -48,7 +48,7 @@ impl Version {
         self.0
     }
 
-    pub(crate) fn of_code(code: u32) -> Self {
+    pub(crate) fn from_code(code: u32) -> Self {
         Self(code)
     }
 }
@@ -91,7 +91,7 @@ pub(super) struct Config {
 
 impl Config {
     /// Configuration in which calls do not block, with NCCL's defaults for everything else.
-    pub(super) fn without_blocking() -> Self {
+    pub(super) fn nonblocking() -> Self {
         const MAGIC: u32 = 0xcafe_beef;
         const UNSET: c_int = c_int::MIN;
         Self {
@@ -156,14 +156,14 @@ impl NcclLibrary {
     fn open_first() -> Result<Self, NcclError> {
         let OpenLibrary { path, functions } = OpenLibrary::open(&NCCL)?;
         let mut library = Self { path, version: Version(0), functions };
-        library.version = library.ask_version()?;
+        library.version = library.query_version()?;
         if library.version < Version::LEAST {
             return Err(NcclError::TooOld { path: library.path, version: library.version });
         }
         Ok(library)
     }
 
-    fn ask_version(&self) -> Result<Version, NcclError> {
+    fn query_version(&self) -> Result<Version, NcclError> {
         let mut version = 0;
         // SAFETY: the call writes one number.
         let code = unsafe { (self.functions.get_version)(&raw mut version) };
@@ -202,9 +202,10 @@ impl NcclLibrary {
             return Ok(());
         }
         // SAFETY: any number may be passed; the result is a string of the library.
-        let meaning = unsafe { text((self.functions.get_error_string)(code)) };
+        let meaning = unsafe { copy_c_string((self.functions.get_error_string)(code)) };
         // SAFETY: without a communicator the result is the last error of this process.
-        let detail = unsafe { text((self.functions.get_last_error)(std::ptr::null_mut())) };
+        let detail =
+            unsafe { copy_c_string((self.functions.get_last_error)(std::ptr::null_mut())) };
         let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
         Err(NcclError::Call { function, code, meaning, detail })
     }

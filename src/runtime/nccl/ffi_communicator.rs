@@ -21,7 +21,7 @@ use crate::runtime::element::{Dtype, Element, ReduceOp};
 /// State of the operation that was started last; see `ncclCommGetAsyncError`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommProgress {
-    Underway,
+    InProgress,
     Done,
 }
 
@@ -40,14 +40,14 @@ pub(crate) type PeerSlice = (usize, std::ops::Range<usize>);
 
 impl Communicator {
     /// Starts to create a communicator; every rank calls it, on its device, with the same id.
-    pub(crate) fn begin(
+    pub(crate) fn start_init(
         library: &Arc<NcclLibrary>,
         id: UniqueId,
         rank: usize,
         world: usize,
     ) -> Result<Self, NcclError> {
         let mut raw = std::ptr::null_mut();
-        let mut config = Config::without_blocking();
+        let mut config = Config::nonblocking();
         // SAFETY: both pointers are read and written before the call returns.
         let code = unsafe {
             (library.functions.comm_init_rank_config)(
@@ -58,20 +58,20 @@ impl Communicator {
                 &raw mut config,
             )
         };
-        begun(library, "ncclCommInitRankConfig", code)?;
+        check_started(library, "ncclCommInitRankConfig", code)?;
         Ok(Self { library: library.clone(), raw })
     }
 
     /// Starts to create communicators of the ranks with the same color; all ranks call it. A rank
     /// without a color is in none.
-    pub(crate) fn begin_split(
+    pub(crate) fn start_split(
         &mut self,
         color: Option<usize>,
         key: usize,
     ) -> Result<Option<Self>, NcclError> {
         const NO_COLOR: c_int = -1;
         let mut raw = std::ptr::null_mut();
-        let mut config = Config::without_blocking();
+        let mut config = Config::nonblocking();
         let color_code = color.map_or(NO_COLOR, |color| color as c_int);
         // SAFETY: a live communicator; both pointers are read and written before the call returns.
         let code = unsafe {
@@ -83,7 +83,7 @@ impl Communicator {
                 &raw mut config,
             )
         };
-        begun(&self.library, "ncclCommSplit", code)?;
+        check_started(&self.library, "ncclCommSplit", code)?;
         Ok(color.map(|_| Self { library: self.library.clone(), raw }))
     }
 
@@ -102,7 +102,7 @@ impl Communicator {
         self.library.check("ncclCommGetAsyncError", code)?;
         match state {
             SUCCESS => Ok(CommProgress::Done),
-            IN_PROGRESS => Ok(CommProgress::Underway),
+            IN_PROGRESS => Ok(CommProgress::InProgress),
             code => self.library.check("NCCL communicator", code).map(|()| CommProgress::Done),
         }
     }
@@ -168,7 +168,7 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = input.len();
-        self.apart("ncclAllGather", (input, output), stream, |nccl, memory, comm, on| {
+        self.out_of_place("ncclAllGather", (input, output), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
             // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
@@ -184,7 +184,7 @@ impl Communicator {
         stream: &CudaStream,
     ) -> Result<(), NcclError> {
         let count = output.len();
-        self.apart("ncclReduceScatter", (input, output), stream, |nccl, memory, comm, on| {
+        self.out_of_place("ncclReduceScatter", (input, output), stream, |nccl, memory, comm, on| {
             let Memory { from, to, dtype } = memory;
             // SAFETY: as documented on `apart`; the caller has checked the lengths.
             unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op_code(op), comm, on) }
@@ -201,12 +201,12 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let (at, _guard) = data.device_ptr_mut(stream);
         let memory = Memory::of::<T>(at, at);
-        let code = call(&self.library.functions, memory, self.raw, raw(stream));
-        begun(&self.library, function, code)
+        let code = call(&self.library.functions, memory, self.raw, stream_handle(stream));
+        check_started(&self.library, function, code)
     }
 
     /// Starts an out-of-place call, which reads the input and writes the output.
-    fn apart<T: Element>(
+    fn out_of_place<T: Element>(
         &mut self,
         function: &'static str,
         (input, output): (&impl DevicePtr<T>, &mut impl DevicePtrMut<T>),
@@ -215,8 +215,13 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let (from, _reads) = input.device_ptr(stream);
         let (to, _writes) = output.device_ptr_mut(stream);
-        let code = call(&self.library.functions, Memory::of::<T>(from, to), self.raw, raw(stream));
-        begun(&self.library, function, code)
+        let code = call(
+            &self.library.functions,
+            Memory::of::<T>(from, to),
+            self.raw,
+            stream_handle(stream),
+        );
+        check_started(&self.library, function, code)
     }
 
     /// Sends pieces of `input` to peers and receives pieces of `output` from peers, in one group call.
@@ -228,11 +233,11 @@ impl Communicator {
     ) -> Result<(), NcclError> {
         let (input, output) =
             (BufferLease::to_read(input, stream), BufferLease::to_write(output, stream));
-        self.exchange_held((&input, sends), (&output, recvs), stream)
+        self.exchange_leased((&input, sends), (&output, recvs), stream)
     }
 
     /// Same as [`Self::exchange`], for memory that is already leased to the stream.
-    pub(crate) fn exchange_held<T: Element>(
+    pub(crate) fn exchange_leased<T: Element>(
         &mut self,
         (input, sends): (&BufferLease<'_, T>, &[PeerSlice]),
         (output, recvs): (&BufferLease<'_, T>, &[PeerSlice]),
@@ -242,32 +247,47 @@ impl Communicator {
             |len: usize, piece: &PeerSlice| piece.1.start <= piece.1.end && piece.1.end <= len;
         assert!(sends.iter().all(|piece| inside(input.len, piece)), "a piece exceeds the input");
         assert!(recvs.iter().all(|piece| inside(output.len, piece)), "a piece exceeds the output");
-        let (from, to) = (input.at, output.at);
+        let (from, to) = (input.address, output.address);
         let functions = &self.library.functions;
         let address =
             |start: u64, piece: &PeerSlice| start + (piece.1.start * size_of::<T>()) as u64;
         let dtype = dtype_code(T::DTYPE);
         // SAFETY: the call begins a group of calls of this thread.
-        begun(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
+        check_started(&self.library, "ncclGroupStart", unsafe { (functions.group_start)() })?;
         let mut outcome = Ok(());
         for piece in sends {
             let at = address(from, piece) as *const c_void;
             // SAFETY: the piece was checked above; the memory outlives the work on the stream.
             let code = unsafe {
-                (functions.send)(at, piece.1.len(), dtype, piece.0 as c_int, self.raw, raw(stream))
+                (functions.send)(
+                    at,
+                    piece.1.len(),
+                    dtype,
+                    piece.0 as c_int,
+                    self.raw,
+                    stream_handle(stream),
+                )
             };
-            outcome = outcome.and_then(|()| begun(&self.library, "ncclSend", code));
+            outcome = outcome.and_then(|()| check_started(&self.library, "ncclSend", code));
         }
         for piece in recvs {
             let at = address(to, piece) as *mut c_void;
             // SAFETY: as for sends.
             let code = unsafe {
-                (functions.recv)(at, piece.1.len(), dtype, piece.0 as c_int, self.raw, raw(stream))
+                (functions.recv)(
+                    at,
+                    piece.1.len(),
+                    dtype,
+                    piece.0 as c_int,
+                    self.raw,
+                    stream_handle(stream),
+                )
             };
-            outcome = outcome.and_then(|()| begun(&self.library, "ncclRecv", code));
+            outcome = outcome.and_then(|()| check_started(&self.library, "ncclRecv", code));
         }
         // SAFETY: the call ends the group, whether its calls succeeded or not.
-        let ended = begun(&self.library, "ncclGroupEnd", unsafe { (functions.group_end)() });
+        let ended =
+            check_started(&self.library, "ncclGroupEnd", unsafe { (functions.group_end)() });
         outcome.and(ended)
     }
 
@@ -283,10 +303,10 @@ impl Communicator {
             return Ok(None);
         };
         let mut raw = std::ptr::null_mut();
-        let (at, bytes) = (memory.at as *mut c_void, memory.len * size_of::<T>());
+        let (at, bytes) = (memory.address as *mut c_void, memory.len * size_of::<T>());
         // SAFETY: the communicator is live, the memory is the device's, and one handle is written.
         let code = unsafe { register(self.raw, at, bytes, &raw mut raw) };
-        begun(&self.library, "ncclCommRegister", code)?;
+        check_started(&self.library, "ncclCommRegister", code)?;
         Ok(Some(Registered(raw)))
     }
 
@@ -300,10 +320,10 @@ impl Communicator {
     }
 
     /// Starts to complete all operations and to release the communicator's resources.
-    pub(crate) fn begin_finalize(&mut self) -> Result<(), NcclError> {
+    pub(crate) fn start_finalize(&mut self) -> Result<(), NcclError> {
         // SAFETY: the communicator is live.
         let code = unsafe { (self.library.functions.comm_finalize)(self.raw) };
-        begun(&self.library, "ncclCommFinalize", code)
+        check_started(&self.library, "ncclCommFinalize", code)
     }
 
     /// Releases a finalized communicator.
@@ -335,7 +355,7 @@ unsafe impl Sync for Registered {}
 /// Device memory that a stream can use until this is dropped: the stream waits for earlier users, and
 /// later users wait for the stream.
 pub(crate) struct BufferLease<'a, T> {
-    at: u64,
+    address: u64,
     len: usize,
     #[expect(dead_code, reason = "dropping it releases the memory")]
     guard: SyncOnDrop<'a>,
@@ -346,14 +366,14 @@ impl<'a, T> BufferLease<'a, T> {
     /// Leases memory for reading; it cannot be written through the lease.
     pub(crate) fn to_read(data: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Self {
         let (len, (at, guard)) = (data.len(), data.device_ptr(stream));
-        Self { at, len, guard, element: PhantomData }
+        Self { address: at, len, guard, element: PhantomData }
     }
 
     /// Leases memory for reading and writing.
     pub(crate) fn to_write(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);
-        Self { at, len, guard, element: PhantomData }
+        Self { address: at, len, guard, element: PhantomData }
     }
 }
 
@@ -372,11 +392,15 @@ impl Memory {
 }
 
 /// Checks that a call has been started or has already completed.
-fn begun(library: &NcclLibrary, function: &'static str, code: c_int) -> Result<(), NcclError> {
+fn check_started(
+    library: &NcclLibrary,
+    function: &'static str,
+    code: c_int,
+) -> Result<(), NcclError> {
     if code == IN_PROGRESS { Ok(()) } else { library.check(function, code) }
 }
 
-fn raw(stream: &CudaStream) -> CudaStreamHandle {
+fn stream_handle(stream: &CudaStream) -> CudaStreamHandle {
     stream.cu_stream().cast()
 }
 

@@ -39,6 +39,6 @@ pub fn share_id(group: &Group, library: &NcclLibrary) -> Result<UniqueId> {
     match created {
         Some(Err(error)) => Err(Error::Device(error.to_string())),
         _ if is_valid == 1 => Ok(UniqueId(id)),
-        _ => Err(Error::Device(format!("NCCL of rank {} failed", group.inner.roster.name(0)))),
+        _ => Err(Error::Device(format!("NCCL of rank {} failed", group.inner.roster.job_rank(0)))),
     }
 }

@@ -20,7 +20,7 @@ pub fn status(limit: Duration) -> io::Result<String> {
     let address = address.as_deref().unwrap_or(ADDRESS_DEFAULT);
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{address}` has no address"));
     for address in address.to_socket_addrs()? {
-        match ask(address, limit) {
+        match query(address, limit) {
             Ok(answer) => return Ok(answer),
             Err(error) => last = error,
         }
@@ -30,7 +30,7 @@ pub fn status(limit: Duration) -> io::Result<String> {
 
 /// Requests `VERBOSE STATUS`. The time limit is sent too, because the service queries the other
 /// processes in turn.
-fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
+fn query(address: SocketAddr, limit: Duration) -> io::Result<String> {
     let deadline = clock::now() + limit;
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_write_timeout(Some(limit))?;
@@ -54,11 +54,11 @@ fn ask(address: SocketAddr, limit: Duration) -> io::Result<String> {
         }
     }
     answer.truncate(ANSWER_BYTES_MAX);
-    Ok(without_greetings(&String::from_utf8_lossy(&answer)))
+    Ok(strip_acknowledgements(&String::from_utf8_lossy(&answer)))
 }
 
 /// Removes the lines with which the service acknowledges each setting.
-fn without_greetings(answer: &str) -> String {
+fn strip_acknowledgements(answer: &str) -> String {
     let is_acknowledgement =
         |line: &str| line.starts_with("SERVER PROTOCOL") || line.trim() == "OK" || line.is_empty();
     let lines = answer.lines().map(str::trim_end).skip_while(|line| is_acknowledgement(line));
@@ -84,7 +84,7 @@ mod tests {
             }
             stream.write_all(b"SERVER PROTOCOL 2\nOK\nNCCL version 2.30.7\n\nrank 3 missing\n\n")
         });
-        let answer = ask(address, Duration::from_secs(60)).expect("an answer");
+        let answer = query(address, Duration::from_secs(60)).expect("an answer");
         assert_eq!(answer, "NCCL version 2.30.7\n\nrank 3 missing");
         server.join().expect("no panic").expect("written");
     }
@@ -94,6 +94,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         drop(listener);
-        assert!(ask(address, Duration::from_secs(60)).is_err());
+        assert!(query(address, Duration::from_secs(60)).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Architecture, NvrtcError};
 use crate::base::env_vars::REMUDA_NVRTC_LIBRARY;
-use crate::runtime::library::{LibrarySpec, OpenLibrary, functions, open_beside, text};
+use crate::runtime::library::{LibrarySpec, OpenLibrary, copy_c_string, functions, open_sibling};
 
 /// Names under which the library is searched.
 static NVRTC: LibrarySpec = LibrarySpec {
@@ -18,7 +18,7 @@ static NVRTC: LibrarySpec = LibrarySpec {
 };
 
 const SUCCESS: c_int = 0;
-const COMPILATION: c_int = 6;
+const COMPILATION_ERROR: c_int = 6;
 
 /// `nvrtcProgram`.
 type Program = *mut c_void;
@@ -62,16 +62,18 @@ impl Compiler {
     /// worker of this environment would load, or the system's. It is loaded once in a process.
     pub fn open() -> Result<Arc<Self>, NvrtcError> {
         static OPENED: OnceLock<Result<Arc<Compiler>, NvrtcError>> = OnceLock::new();
-        let open = || Self::of(OpenLibrary::open(&NVRTC)?).map(Arc::new);
+        let open = || Self::from_library(OpenLibrary::open(&NVRTC)?).map(Arc::new);
         OPENED.get_or_init(open).clone()
     }
 
     /// Opens this file.
     pub fn open_file(path: &Path) -> Result<Arc<Self>, NvrtcError> {
-        Self::of(OpenLibrary::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
+        Self::from_library(OpenLibrary::open_first(&NVRTC, [path.to_owned()])?).map(Arc::new)
     }
 
-    fn of(OpenLibrary { path, functions }: OpenLibrary<Functions>) -> Result<Self, NvrtcError> {
+    fn from_library(
+        OpenLibrary { path, functions }: OpenLibrary<Functions>,
+    ) -> Result<Self, NvrtcError> {
         let mut compiler = Self { path, version: (0, 0), functions };
         let (mut major, mut minor) = (0, 0);
         // SAFETY: the call writes two numbers.
@@ -79,7 +81,7 @@ impl Compiler {
         compiler.check("nvrtcVersion", code)?;
         compiler.version = (major, minor);
         // NVRTC searches this library where the loader does, but Python wheels have it elsewhere.
-        open_beside(&compiler.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
+        open_sibling(&compiler.path, &format!("libnvrtc-builtins.so.{major}.{minor}"));
         Ok(compiler)
     }
 
@@ -104,7 +106,7 @@ impl Compiler {
     ) -> Result<Compiled, NvrtcError> {
         let target = format!("--gpu-architecture={architecture}");
         if [name, source].iter().chain(options).any(|text| text.contains('\0')) {
-            return Err(self.refused(name, "it contains a zero byte".to_owned()));
+            return Err(self.compile_error(name, "it contains a zero byte".to_owned()));
         }
         let options = [target.as_str(), "--fmad=false", "--std=c++17"]
             .into_iter()
@@ -112,19 +114,19 @@ impl Compiler {
         let source = Source::create(self, name, source)?;
         match source.compile(&options.map(c_string).collect::<Vec<_>>()) {
             Ok(()) => Ok(Compiled { cubin: source.cubin()?, log: source.log()? }),
-            Err(NvrtcError::Call { code: COMPILATION, .. }) => {
-                Err(self.refused(name, source.log()?))
+            Err(NvrtcError::Call { code: COMPILATION_ERROR, .. }) => {
+                Err(self.compile_error(name, source.log()?))
             }
             Err(NvrtcError::Call { meaning, .. }) => {
                 // For example an unknown architecture, for which there may be no log.
                 let log = source.log().ok().filter(|log| !log.is_empty());
-                Err(self.refused(name, log.unwrap_or(meaning)))
+                Err(self.compile_error(name, log.unwrap_or(meaning)))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn refused(&self, name: &str, log: String) -> NvrtcError {
+    fn compile_error(&self, name: &str, log: String) -> NvrtcError {
         NvrtcError::Refused { version: self.version(), name: name.to_owned(), log }
     }
 
@@ -133,7 +135,7 @@ impl Compiler {
             return Ok(());
         }
         // SAFETY: any number may be passed; the result is a string of the library.
-        let meaning = unsafe { text((self.functions.get_error_string)(code)) };
+        let meaning = unsafe { copy_c_string((self.functions.get_error_string)(code)) };
         let meaning = meaning.unwrap_or_else(|| format!("result {code}"));
         Err(NvrtcError::Call { function, code, meaning })
     }

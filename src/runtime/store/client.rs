@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use crate::base::{Epoch, JobId, Rank, clock};
-use crate::os::calls::{connect_from, is_on_the_way};
+use crate::os::calls::{connect_from, is_on_route};
 use crate::os::io_errors::{CONNECT_PAUSE, pause_before_reconnect};
 use crate::runtime::store::state::{Reply, StoreRefusal, StoreRequest};
 use crate::secure::{
@@ -29,7 +29,7 @@ pub enum ClientError {
     Refused(#[from] StoreRefusal),
     /// The reply does not match the request.
     #[error("the store sent an unexpected reply")]
-    Nonsense,
+    UnexpectedReply,
     /// The deadline passed.
     #[error("the store sent no reply within the deadline")]
     Deadline,
@@ -48,7 +48,7 @@ pub struct StoreIdentity {
     pub key: RankKey,
     /// Address of this machine to which peers connect, if one was chosen. The connection to the store
     /// uses it if it belongs to the interface of the route.
-    pub at: Option<IpAddr>,
+    pub advertised_ip: Option<IpAddr>,
 }
 
 /// Connection to the store.
@@ -56,11 +56,11 @@ pub struct StoreIdentity {
 pub struct Client {
     stream: TcpStream,
     /// See [`StoreIdentity::at`].
-    at: Option<IpAddr>,
+    advertised_ip: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
     /// Number of replies still to come, to requests that timed out.
-    owed: usize,
+    abandoned_replies: usize,
 }
 
 impl Client {
@@ -71,7 +71,7 @@ impl Client {
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Self, ClientError> {
-        let mut stream = connect(address, identity.at, deadline)?;
+        let mut stream = connect(address, identity.advertised_ip, deadline)?;
         stream.set_nodelay(true)?;
         let role = Role::Rank(identity.rank, purpose);
         let preamble = Preamble { job: identity.job.clone(), role };
@@ -89,15 +89,21 @@ impl Client {
                 other => other,
             })?;
         };
-        Ok(Self { channel: dialed.finish(&message)?, stream, at: identity.at, received, owed: 0 })
+        Ok(Self {
+            channel: dialed.finish(&message)?,
+            stream,
+            advertised_ip: identity.advertised_ip,
+            received,
+            abandoned_replies: 0,
+        })
     }
 
     /// Sets a value.
     pub fn set(&mut self, key: &str, value: &[u8], deadline: Instant) -> Result<(), ClientError> {
         let request = StoreRequest::Set { key: key.to_owned(), value: value.to_owned() };
-        match self.ask(&request, deadline)? {
+        match self.request(&request, deadline)? {
             Reply::Done => Ok(()),
-            _ => Err(ClientError::Nonsense),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
@@ -109,7 +115,7 @@ impl Client {
         deadline: Instant,
     ) -> Result<Vec<u8>, ClientError> {
         let request = StoreRequest::SetOnce { key: key.to_owned(), value: value.to_owned() };
-        self.values(&request, deadline)?.pop().ok_or(ClientError::Nonsense)
+        self.values(&request, deadline)?.pop().ok_or(ClientError::UnexpectedReply)
     }
 
     /// Waits until all keys are set and returns their values.
@@ -120,7 +126,7 @@ impl Client {
     ) -> Result<Vec<Vec<u8>>, ClientError> {
         let count = keys.len();
         let values = self.values(&StoreRequest::Wait { keys }, deadline)?;
-        if values.len() == count { Ok(values) } else { Err(ClientError::Nonsense) }
+        if values.len() == count { Ok(values) } else { Err(ClientError::UnexpectedReply) }
     }
 
     /// Returns the value of a key, if it is set.
@@ -130,17 +136,17 @@ impl Client {
 
     /// Adds to a counter and returns the sum.
     pub fn add(&mut self, key: &str, delta: i64, deadline: Instant) -> Result<i64, ClientError> {
-        match self.ask(&StoreRequest::Add { key: key.to_owned(), delta }, deadline)? {
+        match self.request(&StoreRequest::Add { key: key.to_owned(), delta }, deadline)? {
             Reply::Sum(sum) => Ok(sum),
-            _ => Err(ClientError::Nonsense),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
     /// Waits until `count` clients have called it.
     pub fn barrier(&mut self, key: &str, count: u32, deadline: Instant) -> Result<(), ClientError> {
-        match self.ask(&StoreRequest::Barrier { key: key.to_owned(), count }, deadline)? {
+        match self.request(&StoreRequest::Barrier { key: key.to_owned(), count }, deadline)? {
             Reply::Done => Ok(()),
-            _ => Err(ClientError::Nonsense),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
@@ -148,7 +154,7 @@ impl Client {
     /// the connection to the store.
     pub fn local_address(&self) -> Result<SocketAddr, ClientError> {
         let reached = self.stream.local_addr()?;
-        Ok(self.at.map_or(reached, |at| SocketAddr::new(at, reached.port())))
+        Ok(self.advertised_ip.map_or(reached, |at| SocketAddr::new(at, reached.port())))
     }
 
     fn values(
@@ -156,19 +162,19 @@ impl Client {
         request: &StoreRequest,
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, ClientError> {
-        match self.ask(request, deadline)? {
+        match self.request(request, deadline)? {
             Reply::Values(values) => Ok(values),
-            _ => Err(ClientError::Nonsense),
+            _ => Err(ClientError::UnexpectedReply),
         }
     }
 
-    fn ask(&mut self, request: &StoreRequest, deadline: Instant) -> Result<Reply, ClientError> {
+    fn request(&mut self, request: &StoreRequest, deadline: Instant) -> Result<Reply, ClientError> {
         self.send(request)?;
-        match self.answer(deadline) {
+        match self.receive_reply(deadline) {
             Ok(Reply::Refused(refusal)) => Err(refusal.into()),
             Ok(reply) => Ok(reply),
-            Err(ClientError::Deadline) if request.is_answered_at_once() => {
-                self.owed += 1;
+            Err(ClientError::Deadline) if request.is_immediate() => {
+                self.abandoned_replies += 1;
                 Err(ClientError::Deadline)
             }
             Err(error) => Err(error),
@@ -176,10 +182,10 @@ impl Client {
     }
 
     /// Receives the reply to the last request, after the replies to requests that timed out.
-    fn answer(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
-        while 0 < self.owed {
+    fn receive_reply(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
+        while 0 < self.abandoned_replies {
             self.receive(deadline)?;
-            self.owed -= 1;
+            self.abandoned_replies -= 1;
         }
         self.receive(deadline)
     }
@@ -196,7 +202,7 @@ impl Client {
     pub(crate) fn receive(&mut self, deadline: Instant) -> Result<Reply, ClientError> {
         loop {
             if let Some(plain) = self.channel.open(&mut self.received)? {
-                return postcard::from_bytes(&plain).map_err(|_| ClientError::Nonsense);
+                return postcard::from_bytes(&plain).map_err(|_| ClientError::UnexpectedReply);
             }
             receive(&mut self.stream, &mut self.received, deadline)?;
         }
@@ -218,7 +224,7 @@ fn connect(
         if left.is_zero() {
             return Err(ClientError::Deadline);
         }
-        let connected = match from.filter(|from| is_on_the_way(*from, address)) {
+        let connected = match from.filter(|from| is_on_route(*from, address)) {
             Some(from) => connect_from(from, address, left),
             None => TcpStream::connect_timeout(&address, left),
         };

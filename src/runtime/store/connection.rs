@@ -34,9 +34,9 @@ pub(super) enum ConnectionError {
     #[error(transparent)]
     Channel(#[from] ChannelError),
     #[error("it sent a malformed request")]
-    Nonsense,
+    MalformedRequest,
     #[error("it does not read its replies")]
-    Deaf,
+    UnreadReplies,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -50,17 +50,17 @@ impl ConnectionError {
 /// Result of decoding the bytes received so far.
 pub(super) enum ReadProgress {
     NeedsMore,
-    Greeted(Greeted),
-    Asked(StoreRequest),
+    FirstFlight(FirstFlight),
+    Request(StoreRequest),
 }
 
 /// A complete first flight; its key is not checked yet.
-pub(super) struct Greeted {
+pub(super) struct FirstFlight {
     pub(super) flight: Flight,
 }
 
 enum Stage {
-    Greeting { since: Instant },
+    Handshake { since: Instant },
     Open { channel: Channel, owner: (Rank, Purpose) },
 }
 
@@ -76,35 +76,35 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let stage = Stage::Greeting { since: clock::now() };
+        let stage = Stage::Handshake { since: clock::now() };
         Ok(Self { stream, peer, stage, received: Vec::new(), to_send: Vec::new() })
     }
 
     /// Time at which the client connected, if it has not authenticated yet.
-    pub(super) fn greeting_since(&self) -> Option<Instant> {
+    pub(super) fn handshake_since(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Greeting { since } => Some(since),
+            Stage::Handshake { since } => Some(since),
             Stage::Open { .. } => None,
         }
     }
 
     pub(super) fn owner(&self) -> Option<(Rank, Purpose)> {
         match self.stage {
-            Stage::Greeting { .. } => None,
+            Stage::Handshake { .. } => None,
             Stage::Open { owner, .. } => Some(owner),
         }
     }
 
-    pub(super) fn interest(&self) -> PollFlags {
+    pub(super) fn poll_flags(&self) -> PollFlags {
         if self.to_send.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
     /// Reads and writes as many bytes as possible without blocking; an error if the peer has closed the
     /// connection.
-    pub(super) fn pump(&mut self) -> io::Result<()> {
+    pub(super) fn transfer(&mut self) -> io::Result<()> {
         self.flush()?;
         let limit = match self.stage {
-            Stage::Greeting { .. } => FIRST_FLIGHT_BYTES_MAX,
+            Stage::Handshake { .. } => FIRST_FLIGHT_BYTES_MAX,
             Stage::Open { .. } => RECEIVED_BYTES_MAX,
         };
         let room = limit.saturating_sub(self.received.len());
@@ -137,28 +137,28 @@ impl Connection {
     }
 
     /// Decodes the next message from the received bytes.
-    pub(super) fn next(&mut self) -> Result<ReadProgress, ConnectionError> {
+    pub(super) fn decode_next(&mut self) -> Result<ReadProgress, ConnectionError> {
         match &mut self.stage {
-            Stage::Greeting { .. } => match parse_flight(&self.received)? {
+            Stage::Handshake { .. } => match parse_flight(&self.received)? {
                 None => Ok(ReadProgress::NeedsMore),
                 Some(flight) => {
                     self.received.drain(..flight.bytes);
-                    Ok(ReadProgress::Greeted(Greeted { flight }))
+                    Ok(ReadProgress::FirstFlight(FirstFlight { flight }))
                 }
             },
             Stage::Open { channel, .. } => match channel.open(&mut self.received)? {
                 None => Ok(ReadProgress::NeedsMore),
                 Some(plain) => postcard::from_bytes(&plain)
-                    .map(ReadProgress::Asked)
-                    .map_err(|_| ConnectionError::Nonsense),
+                    .map(ReadProgress::Request)
+                    .map_err(|_| ConnectionError::MalformedRequest),
             },
         }
     }
 
     /// Checks the key and epoch of a first flight and queues the reply.
-    pub(super) fn admit(
+    pub(super) fn authenticate(
         &mut self,
-        greeted: &Greeted,
+        greeted: &FirstFlight,
         key: &RankKey,
         epoch: Epoch,
         is_taken: bool,
@@ -188,10 +188,10 @@ impl Connection {
     /// a client that sends requests without reading the answers is closed.
     pub(super) fn send(&mut self, reply: &Reply) -> Result<(), ConnectionError> {
         let Stage::Open { channel, .. } = &mut self.stage else {
-            return Err(ConnectionError::Nonsense);
+            return Err(ConnectionError::MalformedRequest);
         };
         if TO_SEND_BYTES_MAX < self.to_send.len() {
-            return Err(ConnectionError::Deaf);
+            return Err(ConnectionError::UnreadReplies);
         }
         let plain = postcard::to_allocvec(reply).expect("texts and numbers serialize");
         channel.seal(&plain, &mut self.to_send)?;

@@ -13,5 +13,5 @@ pub use client::{Client, ClientError, StoreIdentity};
 pub use server::{OnRefused, Server, ServerOptions};
 pub use state::{
     BYTES_MAX, ClientId, KEY_BYTES_MAX, KEYS_MAX, Reply, State, StoreRefusal, StoreRequest,
-    VALUE_BYTES_MAX, WAITED_KEYS_MAX, gone_key,
+    VALUE_BYTES_MAX, WAITED_KEYS_MAX, departed_key,
 };

@@ -11,20 +11,22 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::base::{Epoch, JobId, Rank, clock};
-use crate::runtime::store::connection::{Connection, Greeted, ReadProgress};
-use crate::runtime::store::state::{ClientId, Reply, State, StoreRefusal, StoreRequest, gone_key};
+use crate::runtime::store::connection::{Connection, FirstFlight, ReadProgress};
+use crate::runtime::store::state::{
+    ClientId, Reply, State, StoreRefusal, StoreRequest, departed_key,
+};
 use crate::secure::{Preamble, Purpose, RankKey, Role};
 
 /// Largest number of connections that have not authenticated yet.
 pub(super) const PENDING_MAX: usize = 64;
 /// Time limit for the authentication of a connection.
-pub(super) const GREETING_MAX: Duration = Duration::from_secs(5);
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Time limit for the authentication while further connections wait.
-const GREETING_CROWDED: Duration = Duration::from_millis(500);
+const HANDSHAKE_CROWDED_MAX: Duration = Duration::from_millis(500);
 /// Interval at which time limits are checked, while there are any.
 const TICK: Duration = Duration::from_millis(50);
 /// Client id of the server's own requests; no connection has it.
-const OURSELVES: ClientId = ClientId(u64::MAX);
+const SERVER_CLIENT: ClientId = ClientId(u64::MAX);
 /// Largest number of connections.
 const CONNECTIONS_MAX: usize = 1 << 18;
 
@@ -63,9 +65,9 @@ impl Server {
             options,
             state: State::default(),
             connections: BTreeMap::new(),
-            present: HashSet::new(),
+            connected: HashSet::new(),
             next_id: 0,
-            rest_until: None,
+            accept_paused_until: None,
         };
         let thread = std::thread::Builder::new().name("remuda-store".to_owned());
         let thread = thread.spawn(move || service.run())?;
@@ -96,11 +98,11 @@ struct Service {
     options: ServerOptions,
     state: State,
     connections: BTreeMap<ClientId, Connection>,
-    present: HashSet<(Rank, Purpose)>,
+    connected: HashSet<(Rank, Purpose)>,
     next_id: u64,
     /// Time until which the listener is not polled, after accepting failed, for example for lack of
     /// descriptors.
-    rest_until: Option<Instant>,
+    accept_paused_until: Option<Instant>,
 }
 
 /// Sockets that `poll` has reported as ready.
@@ -119,31 +121,31 @@ impl Service {
             for id in ready.clients {
                 self.progress(id);
             }
-            self.drop_late(clock::now());
+            self.close_overdue(clock::now());
             if ready.listener {
                 self.accept();
             }
         }
     }
 
-    fn pending(&self) -> impl Iterator<Item = (ClientId, Instant)> {
+    fn unauthenticated(&self) -> impl Iterator<Item = (ClientId, Instant)> {
         self.connections
             .iter()
-            .filter_map(|(id, connection)| Some((*id, connection.greeting_since()?)))
+            .filter_map(|(id, connection)| Some((*id, connection.handshake_since()?)))
     }
 
     fn poll(&mut self) -> io::Result<Ready> {
         let now = clock::now();
-        self.rest_until = self.rest_until.filter(|until| now < *until);
-        let has_room = self.connections.len() < CONNECTIONS_MAX && self.make_place(now);
-        let listens = has_room && self.rest_until.is_none();
-        let timed = self.rest_until.is_some() || self.pending().next().is_some();
+        self.accept_paused_until = self.accept_paused_until.filter(|until| now < *until);
+        let has_room = self.connections.len() < CONNECTIONS_MAX && self.make_room(now);
+        let listens = has_room && self.accept_paused_until.is_none();
+        let timed = self.accept_paused_until.is_some() || self.unauthenticated().next().is_some();
         let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
         let accepting = if listens { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, accepting)];
         fds.extend(self.connections.values().map(|connection| {
-            PollFd::from_borrowed_fd(connection.stream.as_fd(), connection.interest())
+            PollFd::from_borrowed_fd(connection.stream.as_fd(), connection.poll_flags())
         }));
         match rustix::event::poll(&mut fds, timed.then_some(&tick)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -160,13 +162,13 @@ impl Service {
 
     /// Whether one more unauthenticated connection may be accepted; if there are too many, the
     /// oldest one that has exceeded the shorter limit is closed.
-    fn make_place(&mut self, now: Instant) -> bool {
-        if self.pending().count() < PENDING_MAX {
+    fn make_room(&mut self, now: Instant) -> bool {
+        if self.unauthenticated().count() < PENDING_MAX {
             return true;
         }
-        let oldest = self.pending().min_by_key(|(_, since)| *since);
+        let oldest = self.unauthenticated().min_by_key(|(_, since)| *since);
         match oldest {
-            Some((id, since)) if GREETING_CROWDED <= now - since => {
+            Some((id, since)) if HANDSHAKE_CROWDED_MAX <= now - since => {
                 self.refuse(id, &"handshake timed out (500 ms while other connections wait)");
                 true
             }
@@ -174,9 +176,9 @@ impl Service {
         }
     }
 
-    fn drop_late(&mut self, now: Instant) {
-        let is_late = |(_, since): &(ClientId, Instant)| GREETING_MAX <= now - *since;
-        for (id, _) in self.pending().filter(is_late).collect::<Vec<_>>() {
+    fn close_overdue(&mut self, now: Instant) {
+        let is_late = |(_, since): &(ClientId, Instant)| HANDSHAKE_MAX <= now - *since;
+        for (id, _) in self.unauthenticated().filter(is_late).collect::<Vec<_>>() {
             self.refuse(id, &"handshake timed out (5 s)");
         }
     }
@@ -188,22 +190,22 @@ impl Service {
                 self.next_id += 1;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.rest_until = Some(clock::now() + TICK),
+            Err(_) => self.accept_paused_until = Some(clock::now() + TICK),
         }
     }
 
     /// Processes one connection as far as possible without blocking.
     fn progress(&mut self, id: ClientId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let outcome = connection.pump();
+        let outcome = connection.transfer();
         loop {
             let Some(connection) = self.connections.get_mut(&id) else { return };
-            match connection.next() {
+            match connection.decode_next() {
                 Ok(ReadProgress::NeedsMore) => break,
-                Ok(ReadProgress::Greeted(greeted)) => self.greet(id, &greeted),
-                Ok(ReadProgress::Asked(request)) => {
+                Ok(ReadProgress::FirstFlight(greeted)) => self.on_handshake(id, &greeted),
+                Ok(ReadProgress::Request(request)) => {
                     for (client, reply) in self.state.step(id, request) {
-                        self.tell(client, &reply);
+                        self.send_reply(client, &reply);
                     }
                 }
                 Err(error) => return self.refuse(id, &error),
@@ -215,7 +217,7 @@ impl Service {
     }
 
     /// Checks the key, the epoch and the uniqueness of a client that has sent its identity.
-    fn greet(&mut self, id: ClientId, greeted: &Greeted) {
+    fn on_handshake(&mut self, id: ClientId, greeted: &FirstFlight) {
         let Preamble { job, role } = &greeted.flight.preamble;
         let Role::Rank(rank, purpose) = *role else {
             return self.refuse(id, &"only ranks use the store");
@@ -226,17 +228,18 @@ impl Service {
         let Some(key) = (self.options.key_of)(rank) else {
             return self.refuse(id, &format!("there is no rank {rank}"));
         };
-        let is_taken = self.present.contains(&(rank, purpose));
+        let is_taken = self.connected.contains(&(rank, purpose));
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.admit(greeted, &key, self.options.epoch, is_taken, (rank, purpose)) {
+        match connection.authenticate(greeted, &key, self.options.epoch, is_taken, (rank, purpose))
+        {
             Ok(()) => {
-                self.present.insert((rank, purpose));
+                self.connected.insert((rank, purpose));
             }
             Err(error) => self.refuse(id, &error),
         }
     }
 
-    fn tell(&mut self, client: ClientId, reply: &Reply) {
+    fn send_reply(&mut self, client: ClientId, reply: &Reply) {
         let Some(connection) = self.connections.get_mut(&client) else { return };
         let sent = match connection.send(reply) {
             Err(error) if error.is_too_long() => {
@@ -260,19 +263,19 @@ impl Service {
         if let Some(connection) = self.connections.remove(&id)
             && let Some(owner) = connection.owner()
         {
-            self.present.remove(&owner);
-            self.note_end(owner);
+            self.connected.remove(&owner);
+            self.record_departure(owner);
         }
-        self.state.client_gone(id);
+        self.state.remove_client(id);
     }
 
     /// Records for other ranks that a rank has left: its watch connection, which stays open as long as
     /// the rank lives, has ended.
-    fn note_end(&mut self, (rank, purpose): (Rank, Purpose)) {
+    fn record_departure(&mut self, (rank, purpose): (Rank, Purpose)) {
         if purpose == Purpose::Watch {
-            let request = StoreRequest::Set { key: gone_key(rank), value: Vec::new() };
-            for (client, reply) in self.state.step(OURSELVES, request) {
-                self.tell(client, &reply);
+            let request = StoreRequest::Set { key: departed_key(rank), value: Vec::new() };
+            for (client, reply) in self.state.step(SERVER_CLIENT, request) {
+                self.send_reply(client, &reply);
             }
         }
     }

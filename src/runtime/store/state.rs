@@ -18,7 +18,7 @@ pub const BYTES_MAX: usize = 64 << 20;
 pub const WAITED_KEYS_MAX: usize = 256;
 
 /// Returns the key that the server sets when a rank has left.
-pub fn gone_key(rank: Rank) -> String {
+pub fn departed_key(rank: Rank) -> String {
     format!("gone/{rank}")
 }
 
@@ -31,26 +31,26 @@ pub struct ClientId(pub u64);
 pub enum StoreRequest {
     /// Sets a value and replaces an earlier one. The reply is `Done`.
     Set {
-        /// Key.
+        /// Key that is set.
         key: String,
-        /// Value.
+        /// New value of the key.
         value: Vec<u8>,
     },
     /// Sets a value unless the key has one. The reply is `Values` with the value that the key then has.
     SetOnce {
-        /// Key.
+        /// Key that is set unless it has a value.
         key: String,
-        /// Value.
+        /// Value for a key without one.
         value: Vec<u8>,
     },
     /// Waits until all keys are set. The reply is `Values`.
     Wait {
-        /// Keys.
+        /// Keys that must be set before the reply.
         keys: Vec<String>,
     },
     /// Reads a key. The reply is `Values` with no or one value.
     Peek {
-        /// Key.
+        /// Key that is read.
         key: String,
     },
     /// Adds to a counter, which starts at 0. The reply is `Sum`.
@@ -72,7 +72,7 @@ pub enum StoreRequest {
 
 impl StoreRequest {
     /// Whether the reply does not depend on requests of other clients.
-    pub(super) fn is_answered_at_once(&self) -> bool {
+    pub(super) fn is_immediate(&self) -> bool {
         match self {
             Self::Set { .. } | Self::SetOnce { .. } | Self::Peek { .. } | Self::Add { .. } => true,
             Self::Wait { .. } | Self::Barrier { .. } => false,
@@ -110,7 +110,7 @@ pub enum StoreRefusal {
     NotACounter,
     /// Ranks used different counts for one barrier.
     #[error("other clients wait at this barrier with a different count")]
-    OtherCount,
+    CountMismatch,
 }
 
 /// State of the store.
@@ -118,9 +118,9 @@ pub enum StoreRefusal {
 pub struct State {
     values: BTreeMap<String, Vec<u8>>,
     bytes: usize,
-    waiting: HashMap<ClientId, Waiting>,
+    waiters: HashMap<ClientId, Waiting>,
     /// Clients that wait for each key that is not set.
-    by_key: BTreeMap<String, BTreeSet<ClientId>>,
+    waiters_by_key: BTreeMap<String, BTreeSet<ClientId>>,
     barriers: BTreeMap<String, (u32, BTreeSet<ClientId>)>,
 }
 
@@ -133,10 +133,10 @@ enum Waiting {
 impl State {
     /// Processes a request and returns the replies that can now be sent, which may be none.
     pub fn step(&mut self, client: ClientId, request: StoreRequest) -> Vec<(ClientId, Reply)> {
-        if self.waiting.contains_key(&client) {
+        if self.waiters.contains_key(&client) {
             return vec![(client, Reply::Refused(StoreRefusal::Busy))];
         }
-        if !request.in_bounds() {
+        if !request.is_in_bounds() {
             return vec![(client, Reply::Refused(StoreRefusal::Bounds))];
         }
         match request {
@@ -152,12 +152,12 @@ impl State {
     }
 
     /// Removes a client that has disconnected; the values that it has set remain.
-    pub fn client_gone(&mut self, client: ClientId) {
-        match self.waiting.remove(&client) {
+    pub fn remove_client(&mut self, client: ClientId) {
+        match self.waiters.remove(&client) {
             None => {}
             Some(Waiting::Keys(keys)) => {
                 for key in keys {
-                    remove_from(&mut self.by_key, &key, client);
+                    remove_from(&mut self.waiters_by_key, &key, client);
                 }
             }
             Some(Waiting::Barrier(key)) => {
@@ -215,9 +215,9 @@ impl State {
             return vec![(client, Reply::Values(values))];
         }
         for key in keys.iter().filter(|key| !self.values.contains_key(*key)) {
-            self.by_key.entry(key.clone()).or_default().insert(client);
+            self.waiters_by_key.entry(key.clone()).or_default().insert(client);
         }
-        self.waiting.insert(client, Waiting::Keys(keys));
+        self.waiters.insert(client, Waiting::Keys(keys));
         Vec::new()
     }
 
@@ -225,16 +225,16 @@ impl State {
         let (expected, clients) =
             self.barriers.entry(key.clone()).or_insert_with(|| (count, BTreeSet::new()));
         if *expected != count {
-            return vec![(client, Reply::Refused(StoreRefusal::OtherCount))];
+            return vec![(client, Reply::Refused(StoreRefusal::CountMismatch))];
         }
         clients.insert(client);
         if clients.len() < count as usize {
-            self.waiting.insert(client, Waiting::Barrier(key));
+            self.waiters.insert(client, Waiting::Barrier(key));
             return Vec::new();
         }
         let (_, clients) = self.barriers.remove(&key).expect("`entry` has inserted it");
         for client in &clients {
-            self.waiting.remove(client);
+            self.waiters.remove(client);
         }
         clients.into_iter().map(|client| (client, Reply::Done)).collect()
     }
@@ -249,14 +249,14 @@ impl State {
         }
         self.bytes = bytes;
         self.values.insert(key.to_owned(), value);
-        let waiters = self.by_key.remove(key).unwrap_or_default();
+        let waiters = self.waiters_by_key.remove(key).unwrap_or_default();
         Ok(waiters.into_iter().filter_map(|client| self.wake(client)).collect())
     }
 
     fn wake(&mut self, client: ClientId) -> Option<(ClientId, Reply)> {
-        let Some(Waiting::Keys(keys)) = self.waiting.get(&client) else { return None };
+        let Some(Waiting::Keys(keys)) = self.waiters.get(&client) else { return None };
         let values = self.values_of(keys)?;
-        self.waiting.remove(&client);
+        self.waiters.remove(&client);
         Some((client, Reply::Values(values)))
     }
 
@@ -266,7 +266,7 @@ impl State {
 }
 
 impl StoreRequest {
-    fn in_bounds(&self) -> bool {
+    fn is_in_bounds(&self) -> bool {
         let fits = |key: &String| key.len() <= KEY_BYTES_MAX;
         match self {
             Self::Set { key, value } | Self::SetOnce { key, value } => {
@@ -388,10 +388,10 @@ mod tests {
             [(ClientId(1), Reply::Refused(StoreRefusal::Busy))]
         );
         assert_eq!(state.step(ClientId(2), barrier(2)), []);
-        state.client_gone(ClientId(1));
-        state.client_gone(ClientId(2));
+        state.remove_client(ClientId(1));
+        state.remove_client(ClientId(2));
         assert_eq!(state.step(ClientId(3), set("a", "x")), [(ClientId(3), Reply::Done)]);
         assert_eq!(state.step(ClientId(3), barrier(2)), []);
-        assert!(state.by_key.is_empty());
+        assert!(state.waiters_by_key.is_empty());
     }
 }

@@ -58,7 +58,7 @@ fn checkpoint_of_wrong_length_is_rejected() {
 fn checkpoint_with_a_foreign_digest_is_rejected() {
     let (valid, mut other) = (saved(), saved());
     let digest = header(&valid).expect("the checkpoint is valid").sha256;
-    let range = place_of(&valid, &digest).expect("the header contains the digest");
+    let range = find_digest(&valid, &digest).expect("the header contains the digest");
     let end = other.len() - 1;
     other[end] ^= 1;
     other[range.clone()].copy_from_slice(&valid[range]);
@@ -95,10 +95,10 @@ fn checkpoints_are_tried_newest_first() {
         |path: &Path| CheckpointError::Malformed { path: path.to_owned(), reason: String::new() };
     let mut reported = Vec::new();
     let read = |path: &Path| if path == Path::new("c") { Err(malformed(path)) } else { Ok(7) };
-    let found =
-        first_whole(paths(), read, |error| reported.push(error.to_string())).expect("b is valid");
+    let found = load_first_valid(paths(), read, |error| reported.push(error.to_string()))
+        .expect("b is valid");
     assert_eq!(found, (PathBuf::from("b"), 7));
     assert_eq!(reported.len(), 1);
-    let none = first_whole(paths(), |path| Err::<(), _>(malformed(path)), |_| ());
+    let none = load_first_valid(paths(), |path| Err::<(), _>(malformed(path)), |_| ());
     assert!(matches!(none, Err(CheckpointError::Malformed { path, .. }) if path == Path::new("c")));
 }

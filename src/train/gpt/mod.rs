@@ -40,7 +40,7 @@ pub struct Gpt<F> {
     threads: Threads,
     /// Parameters of the blocks with every matrix transposed. The forward pass reads weights by inputs, the
     /// backward pass by outputs; transposing once is faster than packing again for each tile.
-    turned: Vec<F>,
+    transposed: Vec<F>,
     tiles: Vec<Tile<F>>,
 }
 
@@ -49,7 +49,7 @@ impl<F: ModelFloat> Gpt<F> {
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
         let transposed = vec![F::ZERO; table.len()];
-        Self { config, table, ranges, threads, turned: transposed, tiles: Vec::new() }
+        Self { config, table, ranges, threads, transposed, tiles: Vec::new() }
     }
 
     /// Returns the configuration.
@@ -68,11 +68,11 @@ impl<F: ModelFloat> Gpt<F> {
         count: usize,
         draw: &mut dyn FnMut(&mut [F]) -> u8,
     ) {
-        self.turn(params);
+        self.transpose_weights(params);
         for _ in 0..count {
             let context = &tokens[tokens.len().saturating_sub(self.config.block)..];
             self.prepare(context.len(), 1);
-            let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+            let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
             let tile = &mut self.tiles[0];
             tile.forward(&model, context);
             let last = (context.len() - 1) * self.config.vocabulary;
@@ -98,9 +98,9 @@ impl<F: ModelFloat> Gpt<F> {
     }
 
     /// Transposes the matrices of the blocks.
-    fn turn(&mut self, params: &[F]) {
+    fn transpose_weights(&mut self, params: &[F]) {
         let mut matrices = Vec::new();
-        let mut rest = &mut self.turned[..];
+        let mut rest = &mut self.transposed[..];
         for parameter in &self.table {
             let (transposed, after) = rest.split_at_mut(parameter.range.len());
             rest = after;
@@ -116,8 +116,8 @@ impl<F: ModelFloat> Gpt<F> {
     fn forward(&mut self, params: &[F], batch: &Sequences) -> F {
         assert_eq!(batch.inputs.len(), batch.targets.len());
         self.prepare(batch.length, batch.inputs.len() / batch.length);
-        self.turn(params);
-        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+        self.transpose_weights(params);
+        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
         let tokens = batch.inputs.len();
         let share = F::ONE / F::from_f64(tokens as f64);
         let tiles = with_tokens(&mut self.tiles, batch);
@@ -132,19 +132,19 @@ impl<F: ModelFloat> Gpt<F> {
     /// Backward pass of the head: computes its part of the token embedding's gradient, the gradient
     /// of the final norm, and that of the last block's output.
     fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
-        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
         self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
         let weight = gradients.range(self.ranges.token_embedding.clone());
         let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
         let head = WeightGradient { weight, inputs: self.config.width, tiles };
         weight_gradients(self.threads, &mut [head]);
         let norm = self.ranges.final_norm.clone();
-        sum_tiles(gradients.range(norm.clone()), self.tiles.iter().map(Tile::final_gain_gradient));
+        sum_tiles(gradients.range(norm.clone()), self.tiles.iter().map(Tile::final_norm_gradient));
         gradients.ready(norm);
     }
 
     fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
-        let model = Context::new(&self.config, &self.ranges, params, &self.turned);
+        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
         self.threads.run(&mut self.tiles, |tile| tile.block_backward(&model, layer));
         let ranges = &self.ranges.blocks[layer];
         let weights = ranges.split_mut(gradients.range(ranges.whole()));
@@ -158,13 +158,13 @@ impl<F: ModelFloat> Gpt<F> {
             self.threads,
             &mut [
                 gradient(weights.qkv, width, Tile::qkv_gradient),
-                gradient(weights.mix, width, Tile::mix_gradient),
+                gradient(weights.proj, width, Tile::proj_gradient),
                 gradient(weights.up, width, Tile::up_gradient),
                 gradient(weights.down, 4 * width, Tile::down_gradient),
             ],
         );
-        sum_tiles(weights.attention_norm, self.tiles.iter().map(Tile::attention_gain_gradient));
-        sum_tiles(weights.network_norm, self.tiles.iter().map(Tile::network_gain_gradient));
+        sum_tiles(weights.attention_norm, self.tiles.iter().map(Tile::attention_norm_gradient));
+        sum_tiles(weights.mlp_norm, self.tiles.iter().map(Tile::mlp_norm_gradient));
         gradients.ready(ranges.whole());
     }
 
@@ -246,8 +246,8 @@ fn sum_tiles<'a, F: ModelFloat>(sum: &mut [F], parts: impl Iterator<Item = &'a [
 struct BlockParts<T> {
     attention_norm: T,
     qkv: T,
-    mix: T,
-    network_norm: T,
+    proj: T,
+    mlp_norm: T,
     up: T,
     down: T,
 }
@@ -263,8 +263,8 @@ impl BlockRanges {
         BlockParts {
             attention_norm: &params[self.attention_norm.clone()],
             qkv: &params[self.qkv.clone()],
-            mix: &params[self.mix.clone()],
-            network_norm: &params[self.network_norm.clone()],
+            proj: &params[self.proj.clone()],
+            mlp_norm: &params[self.mlp_norm.clone()],
             up: &params[self.up.clone()],
             down: &params[self.down.clone()],
         }
@@ -274,9 +274,9 @@ impl BlockRanges {
     fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
         let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
         let (qkv, rest) = rest.split_at_mut(self.qkv.len());
-        let (proj, rest) = rest.split_at_mut(self.mix.len());
-        let (mlp_norm, rest) = rest.split_at_mut(self.network_norm.len());
+        let (proj, rest) = rest.split_at_mut(self.proj.len());
+        let (mlp_norm, rest) = rest.split_at_mut(self.mlp_norm.len());
         let (up, down) = rest.split_at_mut(self.up.len());
-        BlockParts { attention_norm, qkv, mix: proj, network_norm: mlp_norm, up, down }
+        BlockParts { attention_norm, qkv, proj, mlp_norm, up, down }
     }
 }

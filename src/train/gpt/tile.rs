@@ -13,7 +13,7 @@ pub(super) struct Context<'a, F> {
     config: &'a GptConfig,
     ranges: &'a Ranges,
     params: &'a [F],
-    turned: &'a [F],
+    transposed: &'a [F],
 }
 
 impl<'a, F> Context<'a, F> {
@@ -24,15 +24,15 @@ impl<'a, F> Context<'a, F> {
         params: &'a [F],
         transposed: &'a [F],
     ) -> Self {
-        Self { config, ranges, params, turned: transposed }
+        Self { config, ranges, params, transposed }
     }
 
     fn block(&self, layer: usize) -> BlockParts<&'a [F]> {
         self.ranges.blocks[layer].view(self.params)
     }
 
-    fn turned_block(&self, layer: usize) -> BlockParts<&'a [F]> {
-        self.ranges.blocks[layer].view(self.turned)
+    fn transposed_block(&self, layer: usize) -> BlockParts<&'a [F]> {
+        self.ranges.blocks[layer].view(self.transposed)
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Tile<F> {
     shape: TileShape,
     attention: Attention,
     /// The residual stream.
-    stream: Vec<F>,
+    residual: Vec<F>,
     blocks: Vec<BlockState<F>>,
     final_norm: Norm<F>,
     /// Logits of the next token; after [`Tile::score`] their gradient.
@@ -70,9 +70,9 @@ pub(super) struct Tile<F> {
 struct BlockState<F> {
     attention_norm: Norm<F>,
     qkv: Vec<F>,
-    chances: Vec<F>,
-    mixed: Vec<F>,
-    network_norm: Norm<F>,
+    probs: Vec<F>,
+    attention_output: Vec<F>,
+    mlp_norm: Norm<F>,
     /// Input of the GELU; after the forward pass, the derivative of the GELU.
     hidden: Vec<F>,
     activated: Vec<F>,
@@ -90,18 +90,18 @@ struct Norm<F> {
 #[derive(Debug)]
 struct Backward<F> {
     /// Gradient of the residual stream: at the block's input, after its backward pass.
-    stream: Vec<F>,
+    residual: Vec<F>,
     /// Gradient of the residual stream between attention and MLP.
     middle: Vec<F>,
     /// Gradient of the block's output.
     output: Vec<F>,
     normed: Vec<F>,
     qkv: Vec<F>,
-    mixed: Vec<F>,
+    attention_output: Vec<F>,
     hidden: Vec<F>,
-    chances: Vec<F>,
-    attention_gain: Vec<F>,
-    network_gain: Vec<F>,
+    probs: Vec<F>,
+    attention_norm_weight: Vec<F>,
+    mlp_norm_weight: Vec<F>,
 }
 
 impl<F: ModelFloat> Norm<F> {
@@ -129,16 +129,16 @@ impl<F: ModelFloat> Tile<F> {
         let block = |_| BlockState {
             attention_norm: Norm::new(tokens, width),
             qkv: zeros(tokens * 3 * width),
-            chances: zeros(shape.sequences * squares),
-            mixed: zeros(tokens * width),
-            network_norm: Norm::new(tokens, width),
+            probs: zeros(shape.sequences * squares),
+            attention_output: zeros(tokens * width),
+            mlp_norm: Norm::new(tokens, width),
             hidden: zeros(tokens * 4 * width),
             activated: zeros(tokens * 4 * width),
         };
         Self {
             shape,
             attention: Attention { length: shape.length, heads: config.heads, width },
-            stream: zeros(tokens * width),
+            residual: zeros(tokens * width),
             blocks: (0..config.layers).map(block).collect(),
             final_norm: Norm::new(tokens, width),
             logits: zeros(tokens * config.vocabulary),
@@ -152,12 +152,17 @@ impl<F: ModelFloat> Tile<F> {
     pub(super) fn len(&self) -> usize {
         let norm = |norm: &Norm<F>| norm.normal.len() + norm.scale.len() + norm.y.len();
         let block = |state: &BlockState<F>| {
-            let vectors =
-                [&state.qkv, &state.chances, &state.mixed, &state.hidden, &state.activated];
-            let norms = norm(&state.attention_norm) + norm(&state.network_norm);
+            let vectors = [
+                &state.qkv,
+                &state.probs,
+                &state.attention_output,
+                &state.hidden,
+                &state.activated,
+            ];
+            let norms = norm(&state.attention_norm) + norm(&state.mlp_norm);
             norms + vectors.map(Vec::len).iter().sum::<usize>()
         };
-        let own = [&self.stream, &self.logits, &self.losses].map(Vec::len).iter().sum::<usize>();
+        let own = [&self.residual, &self.logits, &self.losses].map(Vec::len).iter().sum::<usize>();
         let blocks = self.blocks.iter().map(block).sum::<usize>();
         own + blocks + norm(&self.final_norm) + self.backward.len()
     }
@@ -176,10 +181,10 @@ impl<F: ModelFloat> Tile<F> {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         self.embed(model, inputs);
         for layer in 0..model.config.layers {
-            self.attend(model, layer);
-            self.transform(model, layer);
+            self.attention_forward(model, layer);
+            self.mlp_forward(model, layer);
         }
-        self.final_norm.forward(&self.stream, &model.params[model.ranges.final_norm.clone()]);
+        self.final_norm.forward(&self.residual, &model.params[model.ranges.final_norm.clone()]);
         let table = &model.params[model.ranges.token_embedding.clone()];
         let tokens = self.shape.tokens();
         multiply(
@@ -193,18 +198,18 @@ impl<F: ModelFloat> Tile<F> {
         let width = model.config.width;
         let token = &model.params[model.ranges.token_embedding.clone()];
         let position = &model.params[model.ranges.position_embedding.clone()];
-        for (i, (row, &input)) in self.stream.chunks_exact_mut(width).zip(inputs).enumerate() {
+        for (i, (row, &input)) in self.residual.chunks_exact_mut(width).zip(inputs).enumerate() {
             row.copy_from_slice(&token[usize::from(input) * width..][..width]);
             kernels::add(row, &position[i % self.shape.length * width..][..width]);
         }
     }
 
     /// Attention layer: `residual += proj(attention(norm(residual)))`.
-    fn attend(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, transposed) = (model.block(layer), model.turned_block(layer));
+    fn attention_forward(&mut self, model: &Context<'_, F>, layer: usize) {
+        let (weights, transposed) = (model.block(layer), model.transposed_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
-        state.attention_norm.forward(&self.stream, weights.attention_norm);
+        state.attention_norm.forward(&self.residual, weights.attention_norm);
         multiply(
             MatrixMut::new(&mut state.qkv, tokens, 3 * width),
             Matrix::new(&state.attention_norm.y, tokens, width),
@@ -212,32 +217,31 @@ impl<F: ModelFloat> Tile<F> {
         );
         let rows = self.shape.length * width;
         let squares = model.config.heads * self.shape.length * self.shape.length;
-        let sequences =
-            state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact_mut(squares));
-        for ((qkv, probs), output) in sequences.zip(state.mixed.chunks_exact_mut(rows)) {
+        let sequences = state.qkv.chunks_exact(3 * rows).zip(state.probs.chunks_exact_mut(squares));
+        for ((qkv, probs), output) in sequences.zip(state.attention_output.chunks_exact_mut(rows)) {
             self.attention.forward(qkv, probs, output);
         }
         multiply_add(
-            MatrixMut::new(&mut self.stream, tokens, width),
-            Matrix::new(&state.mixed, tokens, width),
-            Matrix::new(transposed.mix, width, width),
+            MatrixMut::new(&mut self.residual, tokens, width),
+            Matrix::new(&state.attention_output, tokens, width),
+            Matrix::new(transposed.proj, width, width),
         );
     }
 
     /// MLP layer: `residual += down(gelu(up(norm(residual))))`.
-    fn transform(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, transposed) = (model.block(layer), model.turned_block(layer));
+    fn mlp_forward(&mut self, model: &Context<'_, F>, layer: usize) {
+        let (weights, transposed) = (model.block(layer), model.transposed_block(layer));
         let state = &mut self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
-        state.network_norm.forward(&self.stream, weights.network_norm);
+        state.mlp_norm.forward(&self.residual, weights.mlp_norm);
         multiply(
             MatrixMut::new(&mut state.hidden, tokens, 4 * width),
-            Matrix::new(&state.network_norm.y, tokens, width),
+            Matrix::new(&state.mlp_norm.y, tokens, width),
             Matrix::new(transposed.up, width, 4 * width),
         );
         kernels::gelu(&mut state.hidden, &mut state.activated);
         multiply_add(
-            MatrixMut::new(&mut self.stream, tokens, width),
+            MatrixMut::new(&mut self.residual, tokens, width),
             Matrix::new(&state.activated, tokens, 4 * width),
             Matrix::new(transposed.down, 4 * width, width),
         );
@@ -263,8 +267,7 @@ impl<F: ModelFloat> Tile<F> {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         let tokens = self.shape.tokens();
         let table = &model.params[model.ranges.token_embedding.clone()];
-        let Backward { stream: residual, middle, normed, network_gain: mlp_norm_weight, .. } =
-            &mut self.backward;
+        let Backward { residual, middle, normed, mlp_norm_weight, .. } = &mut self.backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(&self.logits, tokens, vocabulary),
@@ -279,17 +282,16 @@ impl<F: ModelFloat> Tile<F> {
     /// its weight gradients need.
     pub(super) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
         let backward = &mut self.backward;
-        std::mem::swap(&mut backward.stream, &mut backward.output);
-        self.transform_backward(model, layer);
-        self.attend_backward(model, layer);
+        std::mem::swap(&mut backward.residual, &mut backward.output);
+        self.mlp_backward(model, layer);
+        self.attention_backward(model, layer);
     }
 
-    fn transform_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+    fn mlp_backward(&mut self, model: &Context<'_, F>, layer: usize) {
         let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
-        let Backward { output, middle, normed, hidden, network_gain: mlp_norm_weight, .. } =
-            &mut self.backward;
+        let Backward { output, middle, normed, hidden, mlp_norm_weight, .. } = &mut self.backward;
         multiply(
             MatrixMut::new(hidden, tokens, 4 * width),
             Matrix::new(output, tokens, width),
@@ -301,35 +303,30 @@ impl<F: ModelFloat> Tile<F> {
             Matrix::new(hidden, tokens, 4 * width),
             Matrix::new(weights.up, 4 * width, width),
         );
-        state.network_norm.backward(normed, output, weights.network_norm, middle, mlp_norm_weight);
+        state.mlp_norm.backward(normed, output, weights.mlp_norm, middle, mlp_norm_weight);
     }
 
-    fn attend_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+    fn attention_backward(&mut self, model: &Context<'_, F>, layer: usize) {
         let weights = model.block(layer);
         let state = &self.blocks[layer];
         let (tokens, width) = (self.shape.tokens(), model.config.width);
         let backward = &mut self.backward;
         multiply(
-            MatrixMut::new(&mut backward.mixed, tokens, width),
+            MatrixMut::new(&mut backward.attention_output, tokens, width),
             Matrix::new(&backward.middle, tokens, width),
-            Matrix::new(weights.mix, width, width),
+            Matrix::new(weights.proj, width, width),
         );
         let rows = self.shape.length * width;
         let squares = model.config.heads * self.shape.length * self.shape.length;
-        let saved = state.qkv.chunks_exact(3 * rows).zip(state.chances.chunks_exact(squares));
-        let gradients =
-            backward.mixed.chunks_exact(rows).zip(backward.qkv.chunks_exact_mut(3 * rows));
+        let saved = state.qkv.chunks_exact(3 * rows).zip(state.probs.chunks_exact(squares));
+        let gradients = backward
+            .attention_output
+            .chunks_exact(rows)
+            .zip(backward.qkv.chunks_exact_mut(3 * rows));
         for ((qkv, probs), (doutput, dqkv)) in saved.zip(gradients) {
-            self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.chances);
+            self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.probs);
         }
-        let Backward {
-            stream: residual,
-            middle,
-            normed,
-            qkv,
-            attention_gain: attention_norm_weight,
-            ..
-        } = backward;
+        let Backward { residual, middle, normed, qkv, attention_norm_weight, .. } = backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(qkv, tokens, 3 * width),
@@ -346,7 +343,7 @@ impl<F: ModelFloat> Tile<F> {
 
     /// Gradient of the embedded tokens, after the first block's backward pass.
     pub(super) fn input_gradient(&self) -> &[F] {
-        &self.backward.stream
+        &self.backward.residual
     }
 
     // Operands of the weight gradients: gradient of a linear layer's output, and its input.
@@ -359,12 +356,12 @@ impl<F: ModelFloat> Tile<F> {
         (&self.backward.qkv, &self.blocks[layer].attention_norm.y)
     }
 
-    pub(super) fn mix_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.middle, &self.blocks[layer].mixed)
+    pub(super) fn proj_gradient(&self, layer: usize) -> (&[F], &[F]) {
+        (&self.backward.middle, &self.blocks[layer].attention_output)
     }
 
     pub(super) fn up_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.hidden, &self.blocks[layer].network_norm.y)
+        (&self.backward.hidden, &self.blocks[layer].mlp_norm.y)
     }
 
     pub(super) fn down_gradient(&self, layer: usize) -> (&[F], &[F]) {
@@ -373,16 +370,16 @@ impl<F: ModelFloat> Tile<F> {
 
     // Part of this tile in the gradients of the norm weights, valid until the next block.
 
-    pub(super) fn attention_gain_gradient(&self) -> &[F] {
-        &self.backward.attention_gain
+    pub(super) fn attention_norm_gradient(&self) -> &[F] {
+        &self.backward.attention_norm_weight
     }
 
-    pub(super) fn network_gain_gradient(&self) -> &[F] {
-        &self.backward.network_gain
+    pub(super) fn mlp_norm_gradient(&self) -> &[F] {
+        &self.backward.mlp_norm_weight
     }
 
-    pub(super) fn final_gain_gradient(&self) -> &[F] {
-        &self.backward.network_gain
+    pub(super) fn final_norm_gradient(&self) -> &[F] {
+        &self.backward.mlp_norm_weight
     }
 }
 
@@ -391,23 +388,32 @@ impl<F: ModelFloat> Backward<F> {
         let rows = |features| vec![F::ZERO; shape.tokens() * features];
         let width = config.width;
         Self {
-            stream: rows(width),
+            residual: rows(width),
             middle: rows(width),
             output: rows(width),
             normed: rows(width),
             qkv: rows(3 * width),
-            mixed: rows(width),
+            attention_output: rows(width),
             hidden: rows(4 * width),
-            chances: vec![F::ZERO; shape.length * shape.length],
-            attention_gain: vec![F::ZERO; width],
-            network_gain: vec![F::ZERO; width],
+            probs: vec![F::ZERO; shape.length * shape.length],
+            attention_norm_weight: vec![F::ZERO; width],
+            mlp_norm_weight: vec![F::ZERO; width],
         }
     }
     #[cfg(test)]
     fn len(&self) -> usize {
         let Self { middle, output, normed, qkv, hidden, .. } = self;
-        let rows = [&self.stream, middle, output, normed, qkv, &self.mixed, hidden, &self.chances];
-        let norms = self.attention_gain.len() + self.network_gain.len();
+        let rows = [
+            &self.residual,
+            middle,
+            output,
+            normed,
+            qkv,
+            &self.attention_output,
+            hidden,
+            &self.probs,
+        ];
+        let norms = self.attention_norm_weight.len() + self.mlp_norm_weight.len();
         norms + rows.map(Vec::len).iter().sum::<usize>()
     }
 }

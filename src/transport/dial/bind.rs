@@ -26,7 +26,7 @@ pub enum BindError {
     },
     /// The name resolves to another machine.
     #[error("`{0}` is not an address of this node")]
-    NotOurs(String),
+    NotLocal(String),
     /// The port is in use.
     #[error("port {port} of `{name}` is taken")]
     Taken {
@@ -73,7 +73,7 @@ impl BoundListener {
                 Err(error) => error,
             };
             let now = clock::now();
-            if !error.may_pass() || deadline <= now {
+            if !error.is_transient() || deadline <= now {
                 return Err(error);
             }
             if notices.is_due(now - since, &error.to_string()) {
@@ -87,21 +87,21 @@ impl BoundListener {
 impl BindError {
     /// Whether the name may resolve to another address later. It may still resolve to the pod that
     /// this one replaces.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         match self {
             Self::NoSuchName { .. } => true,
-            Self::NotOurs(name) => bare(name).parse::<IpAddr>().is_err(),
+            Self::NotLocal(name) => without_brackets(name).parse::<IpAddr>().is_err(),
             Self::Taken { .. } | Self::Os { .. } => false,
         }
     }
 }
 
-fn bare(name: &str) -> &str {
+fn without_brackets(name: &str) -> &str {
     name.trim_start_matches('[').trim_end_matches(']')
 }
 
 async fn try_open(name: &str, port: u16) -> Result<BoundListener, BindError> {
-    match tokio::net::lookup_host((bare(name), port)).await {
+    match tokio::net::lookup_host((without_brackets(name), port)).await {
         Ok(addresses) => bind(name, port, addresses.collect()),
         Err(error) => {
             let why = error.to_string();
@@ -125,7 +125,7 @@ fn bind(name: &str, port: u16, addresses: Vec<SocketAddr>) -> Result<BoundListen
             },
         }
     }
-    Err(BindError::NotOurs(name.to_owned()))
+    Err(BindError::NotLocal(name.to_owned()))
 }
 
 fn listen(address: SocketAddr) -> io::Result<BoundListener> {

@@ -7,32 +7,32 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::handshake::{Attempt, Introduction, introduce};
+use super::handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
 use super::notices::WaitNotices;
 use super::words::{Join, JoinRefusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
-use crate::os::calls::is_on_the_way;
+use crate::os::calls::is_on_route;
 use crate::secure::JobKey;
 
 /// Shortest pause between two attempts while the connection is refused. An attempt that the kernel
 /// refuses costs almost nothing.
 const REFUSED_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Shortest pause while the name does not exist yet: a thousand nodes may query one name server.
-const UNNAMED_PAUSE_MIN: Duration = Duration::from_millis(100);
+const UNRESOLVED_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Pause after the first attempt that was accepted and failed, which costs node 0 a handshake. The
 /// pause doubles after each further one.
-const ANSWERED_PAUSE_MIN: Duration = Duration::from_millis(100);
+const REJECTED_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts. It is short, because all nodes wait for the last one.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time limit of one attempt.
-const CALL_MAX: Duration = Duration::from_secs(10);
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// Number of consecutive connections closed without a reply after which the keys are taken to
 /// differ. A few may be closed by something in between, such as the proxy of a service mesh.
 const CLOSED_MAX: u32 = 10;
 /// Number of consecutive connections closed without a reply that decides the message at the time
 /// limit, whatever followed them. Fewer may be closed by a node 0 that is killed in between.
-const CLOSED_TELLING: u32 = 3;
+const CLOSED_EVIDENCE_MIN: u32 = 3;
 
 /// The address of node 0, and the identity of this node.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct Dialer {
     /// Port at which node 0 accepts agents.
     pub port: u16,
     /// Local address of the connection, if that is on the path to node 0.
-    pub from: Option<IpAddr>,
+    pub local_addr: Option<IpAddr>,
     /// Number of this node.
     pub node: NodeRank,
     /// Key of the job.
@@ -60,9 +60,9 @@ pub struct Dialer {
     /// The plan in lines.
     pub outline: Vec<String>,
     /// First epoch of the job in which this node has not taken part.
-    pub fresh: Epoch,
+    pub next_epoch: Epoch,
     /// Number of earlier epochs that followed an epoch that did not fail.
-    pub uncharged: u32,
+    pub free_restarts: u32,
 }
 
 /// Why this node is not a part of the job.
@@ -120,22 +120,22 @@ impl JoinFault {
 }
 
 /// Why one attempt failed.
-enum NotYet {
+enum AttemptError {
     /// No program accepted the connection; a short reason.
-    Because(String),
+    Unreachable(String),
     /// The name does not resolve; a short reason.
-    Unnamed(String),
+    Unresolved(String),
     Closed,
     Refused(JoinRefusal),
 }
 
-impl From<io::Error> for NotYet {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        Self::Because(in_words(&error))
+        Self::Unreachable(describe_io_error(&error))
     }
 }
 
-fn in_words(error: &io::Error) -> String {
+fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::TimedOut => "no answer".to_owned(),
@@ -148,10 +148,10 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-impl fmt::Display for NotYet {
+impl fmt::Display for AttemptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Because(why) | Self::Unnamed(why) => f.write_str(why),
+            Self::Unreachable(why) | Self::Unresolved(why) => f.write_str(why),
             Self::Closed => f.write_str("the connection was closed without a reply"),
             Self::Refused(refusal) => f.write_str(refusal.text.trim_end()),
         }
@@ -160,20 +160,20 @@ impl fmt::Display for NotYet {
 
 /// Pause between two attempts: an eighth of the time waited so far. Node 0 is then found within an
 /// eighth of its own delay, and many nodes that wait long attempt once per second.
-fn pause_after(why: &NotYet, waited: Duration, answered: u32) -> Duration {
+fn pause_after(why: &AttemptError, waited: Duration, answered: u32) -> Duration {
     match why {
-        NotYet::Because(_) => super::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX),
-        NotYet::Unnamed(_) => super::share_of(waited, UNNAMED_PAUSE_MIN, PAUSE_MAX),
-        NotYet::Closed | NotYet::Refused(_) => {
+        AttemptError::Unreachable(_) => super::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX),
+        AttemptError::Unresolved(_) => super::share_of(waited, UNRESOLVED_PAUSE_MIN, PAUSE_MAX),
+        AttemptError::Closed | AttemptError::Refused(_) => {
             let doubled = 1u32.checked_shl(answered.saturating_sub(1)).unwrap_or(u32::MAX);
-            ANSWERED_PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
+            REJECTED_PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)
         }
     }
 }
 
 impl Dialer {
     /// Address and port of node 0.
-    pub fn called(&self) -> String {
+    pub fn endpoint(&self) -> String {
         format!("{}:{}", self.address, self.port)
     }
 
@@ -188,15 +188,15 @@ impl Dialer {
         let (mut answered, mut closed, mut closed_most) = (0, 0, 0);
         let mut notices = WaitNotices::default();
         loop {
-            let why = match self.call().await {
+            let why = match self.attempt().await {
                 Ok(member) => return Ok(member),
-                Err(NotYet::Refused(refusal)) if !refusal.may_pass => {
+                Err(AttemptError::Refused(refusal)) if !refusal.is_transient => {
                     return Err(JoinFault::Refused(refusal));
                 }
                 Err(why) => why,
             };
-            closed = if matches!(why, NotYet::Closed) { closed + 1 } else { 0 };
-            let is_answer = matches!(why, NotYet::Closed | NotYet::Refused(_));
+            closed = if matches!(why, AttemptError::Closed) { closed + 1 } else { 0 };
+            let is_answer = matches!(why, AttemptError::Closed | AttemptError::Refused(_));
             answered = if is_answer { answered + 1 } else { 0 };
             closed_most = closed.max(closed_most);
             if CLOSED_MAX <= closed {
@@ -206,32 +206,32 @@ impl Dialer {
             let pause = pause_after(&why, now - since, answered);
             if since + limit <= now + pause {
                 return Err(match why {
-                    NotYet::Refused(refusal) => JoinFault::Refused(refusal),
+                    AttemptError::Refused(refusal) => JoinFault::Refused(refusal),
                     // Node 0 may have stopped waiting and closed its port.
-                    _ if CLOSED_TELLING <= closed_most => self.other_key(closed_most),
-                    why => JoinFault::NoAnswer(self.called(), why.to_string()),
+                    _ if CLOSED_EVIDENCE_MIN <= closed_most => self.other_key(closed_most),
+                    why => JoinFault::NoAnswer(self.endpoint(), why.to_string()),
                 });
             }
             if notices.is_due(now - since, &why.to_string()) {
                 on_wait(&why.to_string(), now - since);
             }
-            tokio::time::sleep(self.jittered(pause)).await;
+            tokio::time::sleep(self.with_jitter(pause)).await;
         }
     }
 
     fn other_key(&self, closed: u32) -> JoinFault {
         let own = format!("fingerprint {} ({})", self.key.fingerprint(), self.key_file);
-        JoinFault::OtherKey { called: self.called(), closed, own }
+        JoinFault::OtherKey { called: self.endpoint(), closed, own }
     }
 
     /// A slightly different pause for every node, so that a thousand nodes do not connect at once.
-    fn jittered(&self, pause: Duration) -> Duration {
+    fn with_jitter(&self, pause: Duration) -> Duration {
         let share = self.node.0.wrapping_mul(2_654_435_769) >> 24;
         pause * (192 + share / 4) / 256
     }
 
-    async fn call(&self) -> Result<MemberConnection, NotYet> {
-        match tokio::time::timeout(CALL_MAX, self.try_addresses()).await {
+    async fn attempt(&self) -> Result<MemberConnection, AttemptError> {
+        match tokio::time::timeout(ATTEMPT_MAX, self.try_addresses()).await {
             Ok(called) => called,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         }
@@ -239,15 +239,15 @@ impl Dialer {
 
     /// Resolves the name for each attempt: it may not exist yet, or may resolve to another address
     /// by now.
-    async fn try_addresses(&self) -> Result<MemberConnection, NotYet> {
+    async fn try_addresses(&self) -> Result<MemberConnection, AttemptError> {
         let bare = self.address.trim_start_matches('[').trim_end_matches(']');
         let found = tokio::net::lookup_host((bare, self.port)).await;
-        let found = found.map_err(|error| NotYet::Unnamed(in_words(&error)))?;
+        let found = found.map_err(|error| AttemptError::Unresolved(describe_io_error(&error)))?;
         let addresses: Vec<SocketAddr> = found.collect();
-        let mut why = NotYet::Unnamed("the name has no address".to_owned());
+        let mut why = AttemptError::Unresolved("the name has no address".to_owned());
         for address in addresses {
             match self.try_address(address).await {
-                Err(NotYet::Because(because)) => why = NotYet::Because(because),
+                Err(AttemptError::Unreachable(because)) => why = AttemptError::Unreachable(because),
                 answered => return answered,
             }
         }
@@ -255,7 +255,7 @@ impl Dialer {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let Some(from) = self.from.filter(|from| is_on_the_way(*from, address)) else {
+        let Some(from) = self.local_addr.filter(|from| is_on_route(*from, address)) else {
             return TcpStream::connect(address).await;
         };
         let socket = if from.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -263,17 +263,17 @@ impl Dialer {
         socket.connect(address).await
     }
 
-    async fn try_address(&self, address: SocketAddr) -> Result<MemberConnection, NotYet> {
+    async fn try_address(&self, address: SocketAddr) -> Result<MemberConnection, AttemptError> {
         let stream = self.connect(address).await?;
-        let Self { digest, uncharged, .. } = *self;
+        let Self { digest, free_restarts: uncharged, .. } = *self;
         let (build, job) = (self.build.to_owned(), self.job.clone());
-        let join = Join { build, job, digest, uncharged };
-        let Self { node, ref key, ref outline, fresh, lease, .. } = *self;
-        let introduction = Introduction { node, key, join, outline, fresh, lease };
-        match introduce(stream, &introduction).await? {
-            Attempt::Joined(writer, reader) => Ok(MemberConnection::new(writer, reader)),
-            Attempt::Refused(refusal) => Err(NotYet::Refused(refusal)),
-            Attempt::Closed => Err(NotYet::Closed),
+        let join = Join { build, job, digest, free_restarts: uncharged };
+        let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
+        let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
+        match request_join(stream, &introduction).await? {
+            JoinOutcome::Joined(writer, reader) => Ok(MemberConnection::new(writer, reader)),
+            JoinOutcome::Refused(refusal) => Err(AttemptError::Refused(refusal)),
+            JoinOutcome::Closed => Err(AttemptError::Closed),
         }
     }
 }
@@ -286,7 +286,7 @@ mod tests {
         Dialer {
             address: "127.0.0.1".to_owned(),
             port,
-            from: None,
+            local_addr: None,
             node: NodeRank(1),
             key: JobKey::from_random([7; 32]),
             key_file: "key".to_owned(),
@@ -295,8 +295,8 @@ mod tests {
             build: "1",
             digest: [0; 32],
             outline: Vec::new(),
-            fresh: Epoch(0),
-            uncharged: 0,
+            next_epoch: Epoch(0),
+            free_restarts: 0,
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// Number of attempts within the limit if every attempt has the same result.
-    fn calls_within(limit: Duration, why: &NotYet) -> u32 {
+    fn calls_within(limit: Duration, why: &AttemptError) -> u32 {
         let (mut waited, mut calls) = (Duration::ZERO, 0);
         while waited < limit {
             calls += 1;
@@ -342,17 +342,17 @@ mod tests {
 
     #[test]
     fn pause_between_attempts_grows_to_a_second() {
-        let refused = NotYet::Because(String::new());
+        let refused = AttemptError::Unreachable(String::new());
         for (ms, expect) in [(0, 20), (160, 20), (1600, 200), (8000, 1000), (600_000, 1000)] {
             let pause = pause_after(&refused, Duration::from_millis(ms), 0);
             assert_eq!(pause, Duration::from_millis(expect), "after {ms} ms");
         }
-        let unnamed = NotYet::Unnamed(String::new());
+        let unnamed = AttemptError::Unresolved(String::new());
         let (first, minute) = (Duration::from_secs(1), Duration::from_secs(60));
         assert_eq!([calls_within(first, &refused), calls_within(minute, &refused)], [24, 94]);
         assert_eq!([calls_within(first, &unnamed), calls_within(minute, &unnamed)], [10, 80]);
         // Connections that a starting proxy closes are not taken for a different key.
-        let closed = calls_within(Duration::from_secs(5), &NotYet::Closed);
+        let closed = calls_within(Duration::from_secs(5), &AttemptError::Closed);
         assert!(closed < CLOSED_MAX, "{closed}");
     }
 }

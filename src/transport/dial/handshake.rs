@@ -24,15 +24,15 @@ pub(super) struct Joiner {
     pub(super) node: NodeRank,
     pub(super) peer: SocketAddr,
     /// First epoch of the job in which the node has not taken part.
-    pub(super) fresh: Epoch,
-    pub(super) uncharged: u32,
-    pub(super) mouth: SecureWriter,
-    pub(super) ear: SecureReader,
+    pub(super) next_epoch: Epoch,
+    pub(super) free_restarts: u32,
+    pub(super) writer: SecureWriter,
+    pub(super) reader: SecureReader,
 }
 
 /// Why a connection was rejected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Turned {
+pub(super) enum Rejection {
     #[error(transparent)]
     Flight(#[from] FlightError),
     #[error(transparent)]
@@ -41,23 +41,23 @@ pub(super) enum Turned {
     #[error("as node {0}: {1}")]
     OtherKey(NodeRank, HandshakeError),
     #[error("the connection was closed before the handshake")]
-    Short,
+    Incomplete,
     #[error("node {0} is not expected")]
     NoSuchNode(NodeRank),
     #[error("it is not an agent")]
-    NoAgent,
+    NotAgent,
     #[error("unexpected message instead of Join")]
-    NoJoin,
+    UnexpectedMessage,
     /// The node has the key and received the reason.
     #[error("{}", .0.why)]
-    Told(Unfit),
+    Unfit(UnfitNode),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 /// A node that has the job's key and cannot take part in the job.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct UnfitNode {
     pub(super) node: NodeRank,
     /// The reason that the node received.
     pub(super) why: String,
@@ -71,35 +71,37 @@ pub(super) async fn receive(
     mut stream: TcpStream,
     peer: SocketAddr,
     rules: &Rules,
-) -> Result<Joiner, Turned> {
-    line::tune(&stream, rules.lease)?;
-    let (flight, left) = first_flight(&mut stream).await?;
-    let Role::Agent(node) = flight.preamble.role else { return Err(Turned::NoAgent) };
+) -> Result<Joiner, Rejection> {
+    line::set_socket_options(&stream, rules.lease)?;
+    let (flight, left) = read_first_flight(&mut stream).await?;
+    let Role::Agent(node) = flight.preamble.role else { return Err(Rejection::NotAgent) };
     if node == NodeRank(0) || rules.hosts.len() <= node.index() {
-        return Err(Turned::NoSuchNode(node));
+        return Err(Rejection::NoSuchNode(node));
     }
     let accepted = accept(&flight, &derive_agent_key(&rules.key, node));
-    let accepted = accepted.map_err(|error| Turned::OtherKey(node, error))?;
+    let accepted = accepted.map_err(|error| Rejection::OtherKey(node, error))?;
     let fresh = accepted.epoch;
     let (reply, channel) = accepted.reply(&HandshakeReply::Welcome)?;
     let channel = channel.expect("an accepted caller has a channel");
     stream.write_all(&reply).await?;
-    let (mut writer, mut reader) = line::halves(stream, channel, left);
-    let Some(Received::Word(Control::Join(join))) = reader.next().await? else {
-        return Err(Turned::NoJoin);
+    let (mut writer, mut reader) = line::split(stream, channel, left);
+    let Some(Received::Control(Control::Join(join))) = reader.next().await? else {
+        return Err(Rejection::UnexpectedMessage);
     };
-    if let Some((refusal, fault)) = examine(&join, node, rules, (&mut writer, &mut reader)).await? {
+    if let Some((refusal, fault)) =
+        check_join(&join, node, rules, (&mut writer, &mut reader)).await?
+    {
         let why = refusal.text.clone();
         // The refusal holds even if the node closes the connection before it has received the
         // reason.
-        let _ = writer.say(&Control::Refused(refusal)).await;
-        writer.end().await;
-        return Err(Turned::Told(Unfit { node, why, fault }));
+        let _ = writer.send_control(&Control::Refused(refusal)).await;
+        writer.shutdown().await;
+        return Err(Rejection::Unfit(UnfitNode { node, why, fault }));
     }
-    Ok(Joiner { node, peer, fresh, uncharged: join.uncharged, mouth: writer, ear: reader })
+    Ok(Joiner { node, peer, next_epoch: fresh, free_restarts: join.free_restarts, writer, reader })
 }
 
-async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turned> {
+async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Rejection> {
     let mut received = Vec::with_capacity(FIRST_FLIGHT_BYTES_MAX);
     loop {
         if let Some(flight) = parse_flight(&received)? {
@@ -108,20 +110,20 @@ async fn first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Turne
         }
         let room = (FIRST_FLIGHT_BYTES_MAX - received.len()) as u64;
         if (&mut *stream).take(room).read_buf(&mut received).await? == 0 {
-            return Err(Turned::Short);
+            return Err(Rejection::Incomplete);
         }
     }
 }
 
 /// Whether a node that has the key also has the same job and plan.
-async fn examine(
+async fn check_join(
     join: &Join,
     node: NodeRank,
     rules: &Rules,
     (writer, reader): (&mut SecureWriter, &mut SecureReader),
-) -> Result<Option<(JoinRefusal, Option<Fault>)>, Turned> {
+) -> Result<Option<(JoinRefusal, Option<Fault>)>, Rejection> {
     let never = |status: Status, text, fault| {
-        Ok(Some((JoinRefusal { status: status.code(), text, may_pass: false }, fault)))
+        Ok(Some((JoinRefusal { status: status.code(), text, is_transient: false }, fault)))
     };
     let host = &rules.hosts[node.index()];
     if join.build != rules.build {
@@ -142,12 +144,12 @@ async fn examine(
     if join.digest == rules.digest {
         return Ok(None);
     }
-    writer.say(&Control::ShowPlan).await?;
-    let Some(Received::Word(Control::Outline(theirs))) = reader.next().await? else {
-        return Err(Turned::NoJoin);
+    writer.send_control(&Control::ShowPlan).await?;
+    let Some(Received::Control(Control::Outline(theirs))) = reader.next().await? else {
+        return Err(Rejection::UnexpectedMessage);
     };
     let name = format!("node {node}");
-    let difference = plan::difference(("node 0", &rules.outline), (&name, &theirs));
+    let difference = plan::show_difference(("node 0", &rules.outline), (&name, &theirs));
     let text = format!("node {node} ({host}) has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
     let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));
@@ -161,13 +163,13 @@ pub(super) struct Introduction<'a> {
     pub(super) join: Join,
     pub(super) outline: &'a [String],
     /// First epoch of the job in which the node has not taken part.
-    pub(super) fresh: Epoch,
+    pub(super) next_epoch: Epoch,
     /// Time without data after which a link counts as lost.
     pub(super) lease: Duration,
 }
 
 /// The result of an attempt to join.
-pub(super) enum Attempt {
+pub(super) enum JoinOutcome {
     Joined(SecureWriter, SecureReader),
     Refused(JoinRefusal),
     /// Node 0 closed the connection without a reply.
@@ -175,15 +177,15 @@ pub(super) enum Attempt {
 }
 
 /// The side of the other nodes.
-pub(super) async fn introduce(
+pub(super) async fn request_join(
     mut stream: TcpStream,
     node: &Introduction<'_>,
-) -> io::Result<Attempt> {
-    line::tune(&stream, node.lease)?;
+) -> io::Result<JoinOutcome> {
+    line::set_socket_options(&stream, node.lease)?;
     let preamble = Preamble { job: node.join.job.clone(), role: Role::Agent(node.node) };
     let key = derive_agent_key(node.key, node.node);
     // The connection is used in all later epochs; the frames carry the epoch number.
-    let (dialed, flight) = dial(&preamble, &key, node.fresh).map_err(io::Error::other)?;
+    let (dialed, flight) = dial(&preamble, &key, node.next_epoch).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
     let mut received = Vec::new();
     let (message, bytes) = loop {
@@ -191,33 +193,35 @@ pub(super) async fn introduce(
             break reply;
         }
         match stream.read_buf(&mut received).await {
-            Ok(0) => return Ok(Attempt::Closed),
+            Ok(0) => return Ok(JoinOutcome::Closed),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                return Ok(Attempt::Closed);
+                return Ok(JoinOutcome::Closed);
             }
             read => read?,
         };
     };
     received.drain(..bytes);
     let channel = dialed.finish(&message).map_err(io::Error::other)?;
-    let (mut writer, mut reader) = line::halves(stream, channel, received);
-    writer.say(&Control::Join(node.join.clone())).await?;
+    let (mut writer, mut reader) = line::split(stream, channel, received);
+    writer.send_control(&Control::Join(node.join.clone())).await?;
     loop {
         match reader.next().await? {
-            Some(Received::Word(Control::Joined)) => return Ok(Attempt::Joined(writer, reader)),
-            Some(Received::Word(Control::Refused(refusal))) => {
-                return Ok(Attempt::Refused(refusal));
+            Some(Received::Control(Control::Joined)) => {
+                return Ok(JoinOutcome::Joined(writer, reader));
             }
-            Some(Received::Word(Control::ShowPlan)) => {
-                writer.say(&Control::Outline(node.outline.to_vec())).await?;
+            Some(Received::Control(Control::Refused(refusal))) => {
+                return Ok(JoinOutcome::Refused(refusal));
             }
-            Some(Received::Word(_) | Received::Link(_)) => {
+            Some(Received::Control(Control::ShowPlan)) => {
+                writer.send_control(&Control::Outline(node.outline.to_vec())).await?;
+            }
+            Some(Received::Control(_) | Received::Link(_)) => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     "unexpected message during the handshake",
                 ));
             }
-            None => return Ok(Attempt::Closed),
+            None => return Ok(JoinOutcome::Closed),
         }
     }
 }

@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 << 10;
 /// First byte of a message that carries bytes of the link.
 const LINK: u8 = 0;
 /// First byte of a message that carries a control message.
-const WORD: u8 = 1;
+const CONTROL: u8 = 1;
 
 /// Time without data after which the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const KEEPALIVE_COUNT: u32 = 3;
 #[derive(Debug)]
 pub(super) enum Received {
     Link(Vec<u8>),
-    Word(Control),
+    Control(Control),
 }
 
 /// The half that sends.
@@ -50,7 +50,7 @@ pub(super) struct SecureReader {
 }
 
 /// Splits a connection into its halves; `left` are the bytes that followed the handshake.
-pub(super) fn halves(
+pub(super) fn split(
     stream: TcpStream,
     channel: Channel,
     left: Vec<u8>,
@@ -63,7 +63,7 @@ pub(super) fn halves(
 
 /// Sends small messages at once, and detects a network that drops everything: if data stays
 /// unacknowledged for the length of the lease, the connection ends.
-pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
+pub(super) fn set_socket_options(stream: &TcpStream, lease: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
@@ -75,13 +75,13 @@ pub(super) fn tune(stream: &TcpStream, lease: Duration) -> io::Result<()> {
 
 impl SecureWriter {
     /// Sends a control message.
-    pub(super) async fn say(&mut self, control: &Control) -> io::Result<()> {
-        self.plain = postcard::to_extend(control, vec![WORD]).map_err(io::Error::other)?;
+    pub(super) async fn send_control(&mut self, control: &Control) -> io::Result<()> {
+        self.plain = postcard::to_extend(control, vec![CONTROL]).map_err(io::Error::other)?;
         self.send().await
     }
 
     /// Sends bytes of the link, at most [`PIECE_BYTES_MAX`].
-    pub(super) async fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn send_link_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.plain.clear();
         self.plain.push(LINK);
         self.plain.extend_from_slice(bytes);
@@ -95,7 +95,7 @@ impl SecureWriter {
     }
 
     /// Closes the sending direction.
-    pub(super) async fn end(&mut self) {
+    pub(super) async fn shutdown(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 }
@@ -127,9 +127,9 @@ fn parse(mut plain: Vec<u8>) -> io::Result<Received> {
             plain.remove(0);
             Ok(Received::Link(plain))
         }
-        Some(&WORD) => {
+        Some(&CONTROL) => {
             let control = postcard::from_bytes(&plain[1..]).map_err(|_| malformed())?;
-            Ok(Received::Word(control))
+            Ok(Received::Control(control))
         }
         _ => Err(malformed()),
     }
@@ -142,9 +142,10 @@ mod tests {
     #[test]
     fn message_of_another_kind_is_rejected() {
         assert!(matches!(parse(vec![LINK, 7, 8]), Ok(Received::Link(bytes)) if bytes == [7, 8]));
-        let control = postcard::to_extend(&Control::Signal(15), vec![WORD]).expect("it serializes");
-        assert!(matches!(parse(control), Ok(Received::Word(Control::Signal(15)))));
-        for malformed in [vec![], vec![2, 0], vec![WORD], vec![WORD, 250]] {
+        let control =
+            postcard::to_extend(&Control::Signal(15), vec![CONTROL]).expect("it serializes");
+        assert!(matches!(parse(control), Ok(Received::Control(Control::Signal(15)))));
+        for malformed in [vec![], vec![2, 0], vec![CONTROL], vec![CONTROL, 250]] {
             assert!(parse(malformed).is_err());
         }
     }

@@ -27,7 +27,7 @@ use std::time::Duration;
 pub use bind::{BindError, BoundListener};
 pub use dialer::{Dialer, JoinFault};
 pub use gate::{Acceptor, HANDSHAKES_MAX, Joined, Rules};
-pub use member::{Attached, MemberConnection, News};
+pub use member::{AttachedMember, MemberConnection, MemberEvent};
 pub use words::{JobOver, JoinRefusal};
 
 /// Pause between two attempts: an eighth of the time waited so far, within bounds.

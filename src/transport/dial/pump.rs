@@ -10,15 +10,15 @@ use super::words::Control;
 use crate::transport::{LinkReader, LinkWriter};
 
 /// This machine's end of a link.
-pub(super) struct Local {
+pub(super) struct LocalLink {
     pub(super) reader: LinkReader,
     pub(super) writer: LinkWriter,
 }
 
 /// An event that a pump reports.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Pumped {
-    Word(Control),
+pub(super) enum RelayEvent {
+    Control(Control),
     /// The local end of the link was closed.
     LocalEnded,
 }
@@ -26,31 +26,31 @@ pub(super) enum Pumped {
 /// Relays until the peer has closed the connection, then closes it too: the other end of the local
 /// descriptor then reads the end of the stream. Control messages are sent until their senders are
 /// dropped.
-pub(super) async fn pump(
-    local: Local,
+pub(super) async fn relay(
+    local: LocalLink,
     (mut writer, mut reader): (SecureWriter, SecureReader),
     controls: mpsc::UnboundedReceiver<Control>,
-    on_event: impl Fn(Pumped) + Send + Sync,
+    on_event: impl Fn(RelayEvent) + Send + Sync,
 ) {
-    let Local { reader: local_reader, writer: local_writer } = local;
+    let LocalLink { reader: local_reader, writer: local_writer } = local;
     let outwards = async {
-        let _ = say_all(&mut writer, &local_reader, controls, &on_event).await;
-        writer.end().await;
+        let _ = relay_outgoing(&mut writer, &local_reader, controls, &on_event).await;
+        writer.shutdown().await;
         // The peer closes the connection when it has received everything.
         std::future::pending::<()>().await;
     };
-    let inwards = hear_all(&mut reader, &local_writer, &on_event);
+    let inwards = relay_incoming(&mut reader, &local_writer, &on_event);
     tokio::select! {
         () = outwards => {}
         () = inwards => {}
     }
 }
 
-async fn say_all(
+async fn relay_outgoing(
     writer: &mut SecureWriter,
     local: &LinkReader,
     mut controls: mpsc::UnboundedReceiver<Control>,
-    on_event: &(impl Fn(Pumped) + Sync),
+    on_event: &(impl Fn(RelayEvent) + Sync),
 ) -> io::Result<()> {
     let (mut has_controls, mut has_link) = (true, true);
     let mut piece = Vec::with_capacity(PIECE_BYTES_MAX);
@@ -59,15 +59,15 @@ async fn say_all(
         tokio::select! {
             biased;
             control = controls.recv(), if has_controls => match control {
-                Some(control) => writer.say(&control).await?,
+                Some(control) => writer.send_control(&control).await?,
                 None => has_controls = false,
             },
             read = local.read(&mut piece), if has_link => {
                 has_link = matches!(read, Ok(1..));
                 if has_link {
-                    writer.pass(&piece).await?;
+                    writer.send_link_bytes(&piece).await?;
                 } else {
-                    on_event(Pumped::LocalEnded);
+                    on_event(RelayEvent::LocalEnded);
                 }
             }
         }
@@ -75,22 +75,22 @@ async fn say_all(
     Ok(())
 }
 
-async fn hear_all(
+async fn relay_incoming(
     reader: &mut SecureReader,
     local: &LinkWriter,
-    on_event: &(impl Fn(Pumped) + Sync),
+    on_event: &(impl Fn(RelayEvent) + Sync),
 ) {
     // A message that was changed in transit counts as the end of the connection.
     while let Ok(Some(received)) = reader.next().await {
         match received {
             // The reading side reports a local end that is closed.
             Received::Link(bytes) => drop(local.write_all(&bytes, &[]).await),
-            Received::Word(Control::LinkEnded) => local.end(),
-            Received::Word(control @ Control::AgentEnded(_)) => {
-                on_event(Pumped::Word(control));
-                local.end();
+            Received::Control(Control::LinkEnded) => local.shutdown(),
+            Received::Control(control @ Control::AgentEnded(_)) => {
+                on_event(RelayEvent::Control(control));
+                local.shutdown();
             }
-            Received::Word(control) => on_event(Pumped::Word(control)),
+            Received::Control(control) => on_event(RelayEvent::Control(control)),
         }
     }
 }

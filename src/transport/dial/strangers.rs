@@ -11,24 +11,24 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Counter of rejected connections.
 #[derive(Debug, Default)]
 pub(super) struct AuthFailures {
-    told: Option<Instant>,
-    untold: u64,
+    last_line_at: Option<Instant>,
+    suppressed: u64,
 }
 
 impl AuthFailures {
     /// Counts one more; returns the line to print if one is due. Pure.
-    pub(super) fn refused(
+    pub(super) fn record(
         &mut self,
         now: Instant,
         peer: IpAddr,
         why: &dyn Display,
     ) -> Option<String> {
-        if self.told.is_some_and(|last| now < last + PAUSE) {
-            self.untold += 1;
+        if self.last_line_at.is_some_and(|last| now < last + PAUSE) {
+            self.suppressed += 1;
             return None;
         }
-        self.told = Some(now);
-        let before = match std::mem::take(&mut self.untold) {
+        self.last_line_at = Some(now);
+        let before = match std::mem::take(&mut self.suppressed) {
             0 => String::new(),
             1 => " (and 1 more since the last such line)".to_owned(),
             more => format!(" (and {more} more since the last such line)"),
@@ -43,27 +43,27 @@ const NAMED_MAX: usize = 4;
 /// Connections that claimed to be a node with another key.
 #[derive(Debug, Default)]
 pub(super) struct WrongKeys {
-    times: u64,
-    from: BTreeSet<IpAddr>,
+    count: u64,
+    addresses: BTreeSet<IpAddr>,
 }
 
 impl WrongKeys {
     /// Counts one more.
-    pub(super) fn came(&mut self, from: IpAddr) {
-        self.times += 1;
-        if self.from.len() < NAMED_MAX {
-            self.from.insert(from);
+    pub(super) fn record(&mut self, from: IpAddr) {
+        self.count += 1;
+        if self.addresses.len() < NAMED_MAX {
+            self.addresses.insert(from);
         }
     }
 
     /// Description of the connections; `None` if there were none. Pure.
-    pub(super) fn words(&self) -> Option<String> {
-        let connections = match self.times {
+    pub(super) fn describe(&self) -> Option<String> {
+        let connections = match self.count {
             0 => return None,
             1 => "1 connection".to_owned(),
             times => format!("{times} connections"),
         };
-        let from: Vec<_> = self.from.iter().map(ToString::to_string).collect();
+        let from: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
         Some(format!("{connections} with a different key, from {}", from.join(", ")))
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     fn rejected_connections_are_reported_once_in_ten_seconds() {
         let (mut failures, now) = (AuthFailures::default(), clock::now());
         let peer = IpAddr::from([10, 0, 0, 9]);
-        let mut at = |seconds| failures.refused(now + Duration::from_secs(seconds), peer, &"why");
+        let mut at = |seconds| failures.record(now + Duration::from_secs(seconds), peer, &"why");
         assert_eq!(at(0).as_deref(), Some("note: rejected connection from 10.0.0.9: why\n"));
         assert_eq!(at(1), None);
         assert_eq!(at(9), None);
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn connections_with_another_key_are_counted_by_address() {
         let mut wrong_keys = WrongKeys::default();
-        assert_eq!(wrong_keys.words(), None);
-        wrong_keys.came(IpAddr::from([10, 0, 0, 9]));
+        assert_eq!(wrong_keys.describe(), None);
+        wrong_keys.record(IpAddr::from([10, 0, 0, 9]));
         let words = "1 connection with a different key, from 10.0.0.9";
-        assert_eq!(wrong_keys.words().as_deref(), Some(words));
-        (1..9).for_each(|last| wrong_keys.came(IpAddr::from([10, 0, 0, last])));
+        assert_eq!(wrong_keys.describe().as_deref(), Some(words));
+        (1..9).for_each(|last| wrong_keys.record(IpAddr::from([10, 0, 0, last])));
         let words =
             "9 connections with a different key, from 10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.9";
-        assert_eq!(wrong_keys.words().as_deref(), Some(words));
+        assert_eq!(wrong_keys.describe().as_deref(), Some(words));
     }
 }

@@ -28,14 +28,14 @@ pub(super) enum Control {
     LinkEnded,
     /// The workers of an epoch are about to start; the number counts the earlier epochs that
     /// followed an epoch that did not fail.
-    Begun(Epoch, u32),
+    EpochStarted(Epoch, u32),
     /// The agent of this connection is no longer used, and the node must join again, over another
     /// connection and with another agent.
-    Again,
+    Rejoin,
     /// Node 0 was requested to exit, and the job continues with another node 0.
     Leaving,
     /// The job is over.
-    Over(JobOver),
+    JobEnded(JobOver),
 }
 
 /// The request of a node to join.
@@ -48,7 +48,7 @@ pub(super) struct Join {
     /// Digest of the plan.
     pub(super) digest: [u8; 32],
     /// Number of epochs in which the node took part and that followed an epoch that did not fail.
-    pub(super) uncharged: u32,
+    pub(super) free_restarts: u32,
 }
 
 /// Why a node is refused.
@@ -59,7 +59,7 @@ pub struct JoinRefusal {
     /// The message to print, in whole lines without the first word.
     pub text: String,
     /// Whether the node may be accepted later.
-    pub may_pass: bool,
+    pub is_transient: bool,
 }
 
 /// How a job ended.
@@ -75,7 +75,7 @@ pub struct JobOver {
 
 impl JobOver {
     /// Truncates the text to [`TEXT_BYTES_MAX`].
-    pub(super) fn clipped(mut self) -> Self {
+    pub(super) fn truncated(mut self) -> Self {
         if TEXT_BYTES_MAX < self.text.len() {
             let mut end = TEXT_BYTES_MAX;
             while !self.text.is_char_boundary(end) {

@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 use super::bootstrap;
 
 /// Opens the running executable, even if its name was removed.
-const OWN: &str = "/proc/self/exe";
+const SELF_EXE: &str = "/proc/self/exe";
 /// Bytes that are read, hashed or sent at a time.
-pub(super) const PIECE_BYTES: usize = 256 * 1024;
+pub(super) const CHUNK_BYTES: usize = 256 * 1024;
 
 /// SHA-256 of an executable, printed as hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) struct Binary {
 impl Binary {
     /// Reads and hashes the executable, which takes some milliseconds.
     pub(super) fn read() -> io::Result<Self> {
-        let mut file = File::open(OWN)?;
+        let mut file = File::open(SELF_EXE)?;
         let metadata = file.metadata()?;
         Ok(Self {
             digest: digest(&mut file)?,
@@ -51,7 +51,7 @@ impl Binary {
 
     /// Opens the file at its first byte.
     pub(super) fn open(&self) -> io::Result<File> {
-        let file = File::open(OWN)?;
+        let file = File::open(SELF_EXE)?;
         if identity(&file.metadata()?) == self.identity {
             return Ok(file);
         }
@@ -61,7 +61,7 @@ impl Binary {
 
 fn digest(file: &mut File) -> io::Result<Digest> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; CHUNK_BYTES];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(Digest(hash.finalize().into())),
@@ -80,20 +80,20 @@ fn identity(metadata: &Metadata) -> String {
 /// Path of the executable; `None` if it lies in a directory that every user may write to, because
 /// another machine may have a different file at this path.
 fn trusted_path() -> Option<String> {
-    let path = std::fs::read_link(OWN).ok()?;
+    let path = std::fs::read_link(SELF_EXE).ok()?;
     let text = path.to_str().filter(|text| bootstrap::fits_in_line(text))?;
-    path.ancestors().all(is_ours_alone).then(|| text.to_owned())
+    path.ancestors().all(is_write_protected).then(|| text.to_owned())
 }
 
-fn is_ours_alone(path: &Path) -> bool {
+fn is_write_protected(path: &Path) -> bool {
     const OTHERS_WRITE: u32 = 0o002;
     path.metadata().is_ok_and(|metadata| metadata.mode() & OTHERS_WRITE == 0)
 }
 
 /// Called on a node as `remuda agent DIGEST IDENTITY`: whether this executable has the digest.
 /// Reads the whole file only if the identity differs.
-pub fn confirm(digest_text: &str, identity_text: &str) -> io::Result<bool> {
-    let mut file = File::open(OWN)?;
+pub fn has_digest(digest_text: &str, identity_text: &str) -> io::Result<bool> {
+    let mut file = File::open(SELF_EXE)?;
     Ok(identity(&file.metadata()?) == identity_text
         || digest(&mut file)?.to_string() == digest_text)
 }
@@ -101,18 +101,18 @@ pub fn confirm(digest_text: &str, identity_text: &str) -> io::Result<bool> {
 /// Number of builds that a cache keeps regardless of their age.
 const BUILDS_KEPT_MAX: usize = 4;
 /// Age below which a build is kept because a job may still run it: jobs run for days.
-const YOUNG: std::time::Duration = std::time::Duration::from_secs(14 * 24 * 3600);
+const BUILD_AGE_MIN: std::time::Duration = std::time::Duration::from_secs(14 * 24 * 3600);
 
 /// Removes old builds beside a new one; called on a node. Errors are ignored, because no other step
 /// depends on it.
 pub fn prune_cache(now: std::time::Duration) {
-    let Some(cache) = std::fs::read_link(OWN).ok().and_then(|own| cache_of(&own)) else {
+    let Some(cache) = std::fs::read_link(SELF_EXE).ok().and_then(|own| cache_of(&own)) else {
         return;
     };
     let mut builds = builds_in(&cache);
     builds.sort_by_key(|(changed, _)| std::cmp::Reverse(*changed));
     for (changed, path) in builds.into_iter().skip(BUILDS_KEPT_MAX) {
-        if changed + (YOUNG.as_secs() as i64) < now.as_secs() as i64 {
+        if changed + (BUILD_AGE_MIN.as_secs() as i64) < now.as_secs() as i64 {
             let _ = std::fs::remove_dir_all(path);
         }
     }
@@ -143,9 +143,9 @@ mod tests {
         let own = Binary::read().expect("a test is an executable");
         let digest = own.digest.to_string();
         assert!(is_digest(&digest));
-        assert!(confirm(&digest, "-").expect("readable"), "by digest");
-        assert!(confirm("?", &own.identity).expect("readable"), "by identity");
-        assert!(!confirm("?", "-").expect("readable"));
+        assert!(has_digest(&digest, "-").expect("readable"), "by digest");
+        assert!(has_digest("?", &own.identity).expect("readable"), "by identity");
+        assert!(!has_digest("?", "-").expect("readable"));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) enum AgentFile<'a> {
     /// The file at this path, whatever it holds.
     Path(&'a str),
     /// A copy of the launcher's own binary.
-    Ours {
+    OwnBinary {
         /// Digest of the binary.
         digest: Digest,
         /// Size of the binary.
@@ -78,13 +78,13 @@ pub(super) enum AgentFile<'a> {
 
 impl BootstrapRequest<'_> {
     /// Formats the line.
-    pub(super) fn line(&self) -> String {
+    pub(super) fn to_line(&self) -> String {
         // A path that is not executable on any machine, and no option of `test`.
         const NO_PATH: &str = "/dev/null";
         let (job, node) = (&self.job, &self.node);
         match self.agent {
             AgentFile::Path(path) => format!("- any 0 - {job} {node} {path}\n"),
-            AgentFile::Ours { digest, bytes, identity, path } => {
+            AgentFile::OwnBinary { digest, bytes, identity, path } => {
                 let (arch, path) = (std::env::consts::ARCH, path.unwrap_or(NO_PATH));
                 format!("{arch} {digest} {bytes} {identity} {job} {node} {path}\n")
             }
@@ -103,16 +103,16 @@ pub(super) enum BootstrapReply {
     /// The node requests the binary.
     Send,
     /// The agent runs; every following byte belongs to the link.
-    Up,
+    Ready,
     /// The node has a different architecture from the launcher's: `uname -m`.
     OtherArch(String),
     /// The binary arrived damaged, or cannot run on the node.
-    Bad {
+    CannotRun {
         /// The node's C library, such as `glibc 2.28`, if it could be determined.
         libc: String,
     },
     /// The node has no directory for the binary.
-    Nowhere,
+    NoDirectory,
 }
 
 /// Finds replies in the output of a node.
@@ -130,13 +130,13 @@ pub(super) struct TooMuchNoise;
 
 impl Scanner {
     /// Buffer with spare capacity for the next read.
-    pub(super) fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
+    pub(super) fn spare_buffer(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.buffer.reserve(bytes);
         &mut self.buffer
     }
 
     /// The next reply, if it has been received.
-    pub(super) fn answer(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
+    pub(super) fn next_reply(&mut self) -> Result<Option<BootstrapReply>, TooMuchNoise> {
         loop {
             let Some(at) = find(&self.buffer, MARK) else {
                 return self.keep_noise();
@@ -167,11 +167,11 @@ impl Scanner {
 
     /// Output before the first reply line.
     pub(super) fn noise(&self) -> String {
-        let bytes = if self.found { self.noise.clone() } else { self.all_so_far() };
+        let bytes = if self.found { self.noise.clone() } else { self.all_output() };
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn all_so_far(&self) -> Vec<u8> {
+    fn all_output(&self) -> Vec<u8> {
         [&self.noise[..], &self.buffer].concat()
     }
 
@@ -191,13 +191,13 @@ fn parse(line: &[u8]) -> Option<BootstrapReply> {
     match line.split_once(' ') {
         None => match line {
             "send" => Some(BootstrapReply::Send),
-            "up" => Some(BootstrapReply::Up),
-            "bad" => Some(BootstrapReply::Bad { libc: String::new() }),
-            "nowhere" => Some(BootstrapReply::Nowhere),
+            "up" => Some(BootstrapReply::Ready),
+            "bad" => Some(BootstrapReply::CannotRun { libc: String::new() }),
+            "nowhere" => Some(BootstrapReply::NoDirectory),
             _ => None,
         },
         Some(("arch", arch)) => Some(BootstrapReply::OtherArch(arch.to_owned())),
-        Some(("bad", libc)) => Some(BootstrapReply::Bad { libc: libc.trim().to_owned() }),
+        Some(("bad", libc)) => Some(BootstrapReply::CannotRun { libc: libc.trim().to_owned() }),
         Some(_) => None,
     }
 }
@@ -216,9 +216,9 @@ mod tests {
         let mut scanner = Scanner::default();
         let mut answers = Vec::new();
         for piece in pieces {
-            scanner.room(piece.len()).extend_from_slice(piece);
-            while answers.last() != Some(&BootstrapReply::Up) {
-                match scanner.answer().expect("little noise") {
+            scanner.spare_buffer(piece.len()).extend_from_slice(piece);
+            while answers.last() != Some(&BootstrapReply::Ready) {
+                match scanner.next_reply().expect("little noise") {
                     Some(answer) => answers.push(answer),
                     None => break,
                 }
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn scanner_finds_a_reply_after_a_banner() {
         let (answers, rest, noise) = scan(&[b"Welcome to n3! ", b"remuda-link:up\n\x05\0\0\0x"]);
-        assert_eq!(answers, [BootstrapReply::Up]);
+        assert_eq!(answers, [BootstrapReply::Ready]);
         assert_eq!(rest, b"\x05\0\0\0x");
         assert_eq!(noise, "Welcome to n3! ");
     }
@@ -251,13 +251,13 @@ mod tests {
     fn scanner_parses_every_reply() {
         let (answers, rest, _) =
             scan(&[b"remuda-link:send\n", b"remuda-link:up\nremuda-link:up\n"]);
-        assert_eq!(answers, [BootstrapReply::Send, BootstrapReply::Up]);
+        assert_eq!(answers, [BootstrapReply::Send, BootstrapReply::Ready]);
         assert_eq!(rest, b"remuda-link:up\n", "bytes after the last reply belong to the link");
         let (answers, _, _) = scan(&[b"remuda-link:arch aarch64\n"]);
         assert_eq!(answers, [BootstrapReply::OtherArch("aarch64".to_owned())]);
         for (line, libc) in [("bad", ""), ("bad ", ""), ("bad glibc 2.28", "glibc 2.28")] {
             let (answers, _, _) = scan(&[format!("remuda-link:{line}\n").as_bytes()]);
-            assert_eq!(answers, [BootstrapReply::Bad { libc: libc.to_owned() }]);
+            assert_eq!(answers, [BootstrapReply::CannotRun { libc: libc.to_owned() }]);
         }
     }
 
@@ -267,9 +267,9 @@ mod tests {
         let line = [b'x'; 1024];
         let mut fed = 0;
         loop {
-            scanner.room(line.len()).extend_from_slice(&line);
+            scanner.spare_buffer(line.len()).extend_from_slice(&line);
             fed += line.len();
-            match scanner.answer() {
+            match scanner.next_reply() {
                 Ok(None) => assert!(fed <= NOISE_BYTES_MAX + 2 * line.len()),
                 Ok(Some(answer)) => panic!("{answer:?}"),
                 Err(TooMuchNoise) => return,
@@ -292,7 +292,7 @@ mod tests {
             let cut = cut.min(text.len());
             let (head, tail) = text.as_bytes().split_at(cut);
             let (answers, rest, found) = scan(&[head, tail]);
-            prop_assert_eq!(answers, vec![BootstrapReply::Up]);
+            prop_assert_eq!(answers, vec![BootstrapReply::Ready]);
             prop_assert_eq!(rest, b"rest".to_vec());
             prop_assert_eq!(found, noise);
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::Hear;
-use super::binary::{Binary, PIECE_BYTES};
+use super::LineCallback;
+use super::binary::{Binary, CHUNK_BYTES};
 use super::bootstrap::{BootstrapReply, Scanner, TooMuchNoise};
 use super::channel::{CommandChannel, Pipes};
 use super::connect::SshAgent;
@@ -14,7 +14,7 @@ use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
 use crate::base::clock;
-use crate::transport::{AgentProcess, Arrival, Link, LinkReader, LinkWriter};
+use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
 
 const READ_BYTES: usize = 4096;
 /// Most bytes of a node's standard error that are kept to explain a failure.
@@ -27,7 +27,7 @@ pub(super) struct BootstrapSession {
     writer: LinkWriter,
     reader: LinkReader,
     scanner: Scanner,
-    beside: Beside,
+    stderr: StderrCapture,
     /// Time limit of a login shell. While the agent is being sent, it starts again with every
     /// piece.
     limit: Duration,
@@ -35,11 +35,11 @@ pub(super) struct BootstrapSession {
 }
 
 /// Why no reply of a node will be received.
-pub(super) enum NoAnswer {
+pub(super) enum NoReply {
     /// The time limit passed; this was the limit.
-    Late(Duration),
+    Timeout(Duration),
     /// The named process has ended, or the named event cannot happen any more.
-    Never(&'static str),
+    Impossible(&'static str),
 }
 
 impl BootstrapSession {
@@ -49,7 +49,7 @@ impl BootstrapSession {
         (mux, limit): (Mux, Duration),
         config: &Path,
         master: SshMaster,
-        on_line: Hear,
+        on_line: LineCallback,
     ) -> Result<Self, Fault> {
         let deadline = clock::now() + limit;
         let open = CommandChannel::open(mux, config, &master);
@@ -57,42 +57,44 @@ impl BootstrapSession {
             let words = format!("no ssh channel within {} s", limit.as_secs_f64());
             return Err(Fault::new(FaultKind::Hangs, words));
         };
-        let (channel, Pipes { writer, reader, beside: stderr }) = opened?;
-        let (scanner, beside) = (Scanner::default(), Beside::collect(stderr, on_line));
-        Ok(Self { master, channel, writer, reader, scanner, beside, limit, deadline })
+        let (channel, Pipes { writer, reader, stderr }) = opened?;
+        let (scanner, beside) = (Scanner::default(), StderrCapture::collect(stderr, on_line));
+        Ok(Self { master, channel, writer, reader, scanner, stderr: beside, limit, deadline })
     }
 
     /// Sends a line to the node.
-    pub(super) async fn tell(&self, line: &str) -> io::Result<()> {
+    pub(super) async fn send_line(&self, line: &str) -> io::Result<()> {
         self.writer.write_all(line.as_bytes(), &[]).await
     }
 
     /// The next reply of the node, or why there will be none.
-    pub(super) async fn answer(&mut self) -> Result<BootstrapReply, NoAnswer> {
+    pub(super) async fn next_reply(&mut self) -> Result<BootstrapReply, NoReply> {
         loop {
-            match self.scanner.answer() {
+            match self.scanner.next_reply() {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
                 Err(TooMuchNoise) => {
-                    return Err(NoAnswer::Never("the login shell prints text without end"));
+                    return Err(NoReply::Impossible("the login shell prints text without end"));
                 }
             }
-            let room = self.scanner.room(READ_BYTES);
+            let room = self.scanner.spare_buffer(READ_BYTES);
             match tokio::time::timeout_at(self.deadline.into(), self.reader.read(room)).await {
                 Ok(Ok(1..)) => {}
                 Ok(Ok(0) | Err(_)) => {
-                    return Err(NoAnswer::Never("the login shell exited before the agent started"));
+                    return Err(NoReply::Impossible(
+                        "the login shell exited before the agent started",
+                    ));
                 }
-                Err(_) => return Err(NoAnswer::Late(self.limit)),
+                Err(_) => return Err(NoReply::Timeout(self.limit)),
             }
         }
     }
 
     /// Sends the binary and nothing after it.
-    pub(super) async fn send(&mut self, binary: &Binary) -> Result<(), Fault> {
+    pub(super) async fn send_binary(&mut self, binary: &Binary) -> Result<(), Fault> {
         let sent = async {
             let mut file = binary.open()?;
-            let mut piece = vec![0; PIECE_BYTES];
+            let mut piece = vec![0; CHUNK_BYTES];
             let mut left = binary.bytes;
             while 0 < left {
                 let length = file.read(&mut piece)?;
@@ -123,8 +125,9 @@ impl BootstrapSession {
     }
 
     /// The fault, with all output about it.
-    pub(super) async fn fail(&mut self, kind: FaultKind, why: &str) -> Fault {
-        let mut words = vec![why.to_owned(), self.beside.so_far().await, self.scanner.noise()];
+    pub(super) async fn make_fault(&mut self, kind: FaultKind, why: &str) -> Fault {
+        let mut words =
+            vec![why.to_owned(), self.stderr.output_so_far().await, self.scanner.noise()];
         if !matches!(kind, FaultKind::NoAgent | FaultKind::NotInstalled | FaultKind::Hangs) {
             words.pop();
         }
@@ -143,36 +146,37 @@ impl BootstrapSession {
         self.master.server()
     }
 
-    pub(super) fn into_link(self, session: Arrival) -> Link {
-        let Self { master, channel, writer, reader, scanner, beside: mut stderr, .. } = self;
-        stderr.speak_up();
+    pub(super) fn into_link(self, session: SessionInfo) -> Link {
+        let Self { master, channel, writer, reader, scanner, mut stderr, .. } = self;
+        stderr.forward_lines();
         let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, stderr)));
-        Link { reader, writer, agent, early: scanner.into_rest(), arrival: session }
+        Link { reader, writer, agent, early: scanner.into_rest(), session }
     }
 }
 
 /// Standard error of a node: kept while the agent is starting, then passed on line by line.
-pub(super) struct Beside {
-    state: Arc<Mutex<BesideState>>,
+pub(super) struct StderrCapture {
+    state: Arc<Mutex<StderrState>>,
     reader: tokio::task::JoinHandle<()>,
 }
 
-struct BesideState {
+struct StderrState {
     bytes: Vec<u8>,
     /// Callback for the lines; `None` until the agent is up.
-    hear: Option<Hear>,
-    waiting: Option<Hear>,
+    on_line: Option<LineCallback>,
+    pending_callback: Option<LineCallback>,
 }
 
-impl Beside {
-    fn collect(pipe: LinkReader, on_line: Hear) -> Self {
-        let state = BesideState { bytes: Vec::new(), hear: None, waiting: Some(on_line) };
+impl StderrCapture {
+    fn collect(pipe: LinkReader, on_line: LineCallback) -> Self {
+        let state =
+            StderrState { bytes: Vec::new(), on_line: None, pending_callback: Some(on_line) };
         let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
         let reader = tokio::spawn(async move {
             let mut buffer = Vec::with_capacity(READ_BYTES);
             while let Ok(1..) = pipe.read(&mut buffer).await {
-                shared.lock().expect("no thread panics while it holds the lock").take(&buffer);
+                shared.lock().expect("no thread panics while it holds the lock").push(&buffer);
                 buffer.clear();
             }
         });
@@ -186,7 +190,7 @@ impl Beside {
 
     /// All output so far. Waits for a short time, because a node prints the reason just before it
     /// ends.
-    async fn so_far(&mut self) -> String {
+    async fn output_so_far(&mut self) -> String {
         const LIMIT: Duration = Duration::from_millis(500);
         self.finish(LIMIT).await;
         let state = self.state.lock().expect("no thread panics while it holds the lock");
@@ -194,18 +198,18 @@ impl Beside {
     }
 
     /// Discards the output of start-up files; the output that follows is the agent's.
-    fn speak_up(&mut self) {
+    fn forward_lines(&mut self) {
         let mut state = self.state.lock().expect("no thread panics while it holds the lock");
         state.bytes.clear();
-        state.hear = state.waiting.take();
+        state.on_line = state.pending_callback.take();
     }
 }
 
-impl BesideState {
-    fn take(&mut self, bytes: &[u8]) {
+impl StderrState {
+    fn push(&mut self, bytes: &[u8]) {
         let room = WORDS_BYTES_MAX.saturating_sub(self.bytes.len()).min(bytes.len());
         self.bytes.extend_from_slice(&bytes[..room]);
-        let Some(on_line) = &self.hear else {
+        let Some(on_line) = &self.on_line else {
             return;
         };
         while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
@@ -218,7 +222,7 @@ impl BesideState {
     }
 }
 
-impl Drop for Beside {
+impl Drop for StderrCapture {
     fn drop(&mut self) {
         self.reader.abort();
     }

@@ -22,7 +22,7 @@ use crate::transport::{LinkReader, LinkWriter};
 
 /// Exit status of OpenSSH when the connection or a signal ended the command. The agent never exits
 /// with it.
-const LOST: WorkerExit = WorkerExit::Code(255);
+const SSH_FAILED: WorkerExit = WorkerExit::Code(255);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) struct Pipes {
     pub(super) writer: LinkWriter,
     pub(super) reader: LinkReader,
     /// Its standard error.
-    pub(super) beside: LinkReader,
+    pub(super) stderr: LinkReader,
 }
 
 impl CommandChannel {
@@ -74,7 +74,7 @@ impl CommandChannel {
                 Self::Native(child.map_err(|error| other(error.to_string()))?)
             }
             Mux::Process => {
-                let mut command = client(config, master);
+                let mut command = client_command(config, master);
                 command.stdin(stdin).stdout(stdout).stderr(stderr);
                 Self::Process(SshProcess::start(&mut command)?)
             }
@@ -82,7 +82,7 @@ impl CommandChannel {
         let pipes = Pipes {
             writer: LinkWriter::new(to_node).map_err(io)?,
             reader: LinkReader::new(from_node).map_err(io)?,
-            beside: LinkReader::new(from_stderr).map_err(io)?,
+            stderr: LinkReader::new(from_stderr).map_err(io)?,
         };
         Ok((channel, pipes))
     }
@@ -99,7 +99,7 @@ impl CommandChannel {
                 Err(_) => CommandEnd::Unknown,
             },
             Self::Process(client) => match client.wait().await {
-                None | Some(LOST) => CommandEnd::Unknown,
+                None | Some(SSH_FAILED) => CommandEnd::Unknown,
                 Some(exit @ WorkerExit::Code(_)) => CommandEnd::Command(exit),
                 Some(exit @ (WorkerExit::Signal { .. } | WorkerExit::Lost)) => {
                     CommandEnd::Client(exit)
@@ -112,7 +112,7 @@ impl CommandChannel {
 /// If the master has exited, ssh would open a connection of its own: a proxy command that always
 /// fails prevents that. The destination can be any word, because the socket determines the host.
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn client(config: &Path, master: &SshMaster) -> Command {
+fn client_command(config: &Path, master: &SshMaster) -> Command {
     let mut command = Command::new("ssh");
     command.arg("-F").arg(config).arg("-S").arg(master.socket());
     command.args(["-T", "-o", "ControlMaster=no", "-o", "ProxyCommand=false"]);

@@ -10,7 +10,7 @@ use super::options::Kex;
 
 /// Mandatory options: no prompts, no forwarding, no local commands, output that can be shown, and
 /// an end for dead connections.
-const GUARDS: &str = "\
+const MANDATORY: &str = "\
 BatchMode yes
 ForwardAgent no
 ForwardX11 no
@@ -25,7 +25,7 @@ ServerAliveInterval 10
 ServerAliveCountMax 3
 ";
 
-const PREFERENCES: &str = "\
+const DEFAULTS: &str = "\
 ConnectTimeout 10
 ConnectionAttempts 1
 ";
@@ -33,7 +33,7 @@ ConnectionAttempts 1
 /// Makes the text of the file; `includes` are paths that need no quoting.
 pub(super) fn text(kex: Kex, includes: &[&str]) -> String {
     let mut text = "# Made by remuda for one launch. Mandatory options:\n".to_owned();
-    text += GUARDS;
+    text += MANDATORY;
     if kex == Kex::Fast {
         // `^` puts these algorithms before the others, which stay in the list.
         text += "KexAlgorithms ^curve25519-sha256,curve25519-sha256@libssh.org\n";
@@ -43,7 +43,7 @@ pub(super) fn text(kex: Kex, includes: &[&str]) -> String {
         let _ = writeln!(text, "Include {include}");
     }
     text += "# Defaults of remuda:\n";
-    text + PREFERENCES
+    text + DEFAULTS
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn config_has_guards_before_and_defaults_after_the_user_files() {
-        let text = text(Kex::Users, &["~/.ssh/config"]);
+        let text = text(Kex::Configured, &["~/.ssh/config"]);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
         assert!(at("ForwardAgent no") < at("Include ~/.ssh/config"));
         assert!(at("Include ~/.ssh/config") < at("ConnectTimeout"));

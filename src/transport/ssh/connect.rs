@@ -10,15 +10,15 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::binary::Binary;
 use super::bootstrap::{self, AgentFile, BootstrapReply, BootstrapRequest};
-use super::call::{Beside, BootstrapSession, NoAnswer};
+use super::call::{BootstrapSession, NoReply, StderrCapture};
 use super::channel::{CommandChannel, CommandEnd};
 use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
 use super::master::{Destination, SshMaster};
-use super::options::{SshConfig, SshOptions, bare};
+use super::options::{SshConfig, SshOptions, without_brackets};
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
-use crate::transport::{Arrival, Link};
+use crate::transport::{Link, SessionInfo};
 
 /// If a launch has more hosts than this, remuda prints a hint about faster connections.
 const HINT_HOSTS: usize = 32;
@@ -37,13 +37,13 @@ const TRIES_MAX: u32 = 4;
 const ABSENT_PAUSE_MIN: Duration = Duration::from_millis(200);
 const ABSENT_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Pause between two messages about a host that is not up yet.
-const TELL_PAUSE: Duration = Duration::from_secs(10);
+const NOTICE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The ssh state that the nodes of a launch share.
 pub struct Ssh {
     options: SshOptions,
     dir: ControlDir,
-    window: OnceCell<Semaphore>,
+    permits: OnceCell<Semaphore>,
     binary: OnceCell<Result<Arc<Binary>, String>>,
     sockets: OnceCell<watch::Receiver<u64>>,
     samples: Vec<HostName>,
@@ -56,7 +56,7 @@ pub struct Ssh {
 const USER_LINK: &str = "user";
 
 /// Callback for the lines that a node prints beside the link, and for the reasons of a wait.
-pub type Hear = Box<dyn Fn(&str) + Send + Sync>;
+pub type LineCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Ssh {
     /// Prepares ssh for these hosts. Makes the private directory and forks its janitor, so no
@@ -68,7 +68,7 @@ impl Ssh {
         let dir = ControlDir::create()?;
         let mut includes = vec!["~/.ssh/config".to_owned(), "/etc/ssh/ssh_config".to_owned()];
         match &options.config {
-            SshConfig::Usual => {}
+            SshConfig::Default => {}
             SshConfig::Nothing => includes.clear(),
             SshConfig::File(file) => {
                 // The symbolic link has a path that needs no quoting.
@@ -82,7 +82,7 @@ impl Ssh {
         Ok(Self {
             options: options.clone(),
             dir,
-            window: OnceCell::new(),
+            permits: OnceCell::new(),
             binary: OnceCell::new(),
             sockets: OnceCell::new(),
             has_many: HINT_HOSTS < hosts.len(),
@@ -102,15 +102,15 @@ impl Ssh {
         &self,
         host: &HostName,
         (job, node): (&JobId, NodeRank),
-        on_line: Hear,
+        on_line: LineCallback,
         on_login: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
         self.try_to_connect(host, (job, node), on_line, on_login).await.map_err(|mut fault| {
             if let SshConfig::File(file) = &self.options.config {
                 let link = self.dir.path().join(USER_LINK).display().to_string();
-                fault.words = fault.words.replace(&link, &file.display().to_string());
+                fault.detail = fault.detail.replace(&link, &file.display().to_string());
             }
-            fault.by_hand.way = self.options.way(host);
+            fault.commands.ssh_args = self.options.ssh_args(host);
             fault
         })
     }
@@ -119,28 +119,29 @@ impl Ssh {
         &self,
         host: &HostName,
         (job, node): (&JobId, NodeRank),
-        on_line: Hear,
+        on_line: LineCallback,
         on_login: impl Future<Output = ()>,
     ) -> Result<Link, Fault> {
-        let window = self.window.get_or_init(|| self.window()).await;
+        let window = self.permits.get_or_init(|| self.make_permits()).await;
         let _permit = window.acquire().await.expect("the window is never closed");
         let since = clock::now();
         let master = self.log_in(host, node, &on_line).await?;
-        let (login, way) = (Some(clock::now() - since), Some(self.options.way(host)));
-        let session = Arrival { login, way, ..Arrival::default() };
+        let (login, way) = (Some(clock::now() - since), Some(self.options.ssh_args(host)));
+        let session = SessionInfo { login, ssh_args: way, ..SessionInfo::default() };
         on_login.await;
-        self.bring_up((master, session), (job, node), on_line).await
+        self.start_agent((master, session), (job, node), on_line).await
     }
 
     /// Semaphore for simultaneous connections; it has fewer permits where hosts are reached through
     /// another host.
-    async fn window(&self) -> Semaphore {
+    async fn make_permits(&self) -> Semaphore {
         let config = self.config_path();
-        let settings_of = |host| settings::of(&config, self.options.users.get(host), bare(host));
+        let settings_of =
+            |host| settings::read(&config, self.options.users.get(host), without_brackets(host));
         let (mut jumps, mut slow_kex) = (false, false);
         for host in &self.samples {
             let settings = settings_of(host).await;
-            (jumps, slow_kex) = (jumps || settings.jumps, slow_kex || settings.slow_kex);
+            (jumps, slow_kex) = (jumps || settings.has_jump, slow_kex || settings.slow_kex);
             if jumps {
                 break;
             }
@@ -165,7 +166,7 @@ impl Ssh {
         &self,
         host: &HostName,
         node: NodeRank,
-        on_line: &Hear,
+        on_line: &LineCallback,
     ) -> Result<SshMaster, Fault> {
         let since = clock::now();
         let (mut tries, mut last_notice) = (1, since);
@@ -176,17 +177,17 @@ impl Ssh {
             };
             let now = clock::now();
             let waited = now - since;
-            let pause = if fault.may_come() && waited < self.options.patience {
-                if last_notice + TELL_PAUSE <= now {
+            let pause = if fault.may_come_up() && waited < self.options.wait_limit {
+                if last_notice + NOTICE_PAUSE <= now {
                     last_notice = now;
                     on_line(&format!(
                         "not reachable yet after {} s: {}",
                         waited.as_secs(),
-                        fault.words
+                        fault.detail
                     ));
                 }
                 (waited / 8).clamp(ABSENT_PAUSE_MIN, ABSENT_PAUSE_MAX)
-            } else if fault.may_pass() && tries < TRIES_MAX {
+            } else if fault.is_transient() && tries < TRIES_MAX {
                 tracing::debug!(%host, tries, ?fault, "dropped before authentication");
                 jitter(tries)
             } else {
@@ -209,7 +210,7 @@ impl Ssh {
             socket: self.free_socket(node, tries),
             port: self.options.port,
             user: self.options.users.get(host),
-            host: bare(host),
+            host: without_brackets(host),
             verbose: self.options.verbose,
         };
         let mut master = SshMaster::start(destination)?;
@@ -224,12 +225,12 @@ impl Ssh {
         let outcome = tokio::time::timeout(LOGIN_LIMIT, async {
             tokio::select! {
                 () = up => true,
-                () = master.end() => false,
+                () = master.wait_for_exit() => false,
             }
         });
         match outcome.await {
             Ok(true) => Ok(master),
-            Ok(false) => Err(told_by_ssh(&master.last_words().await)),
+            Ok(false) => Err(fault_from_ssh(&master.final_output().await)),
             Err(_) => {
                 let limit = LOGIN_LIMIT.as_secs();
                 let words = format!("ssh neither logged in nor failed within {limit} s");
@@ -265,41 +266,44 @@ impl Ssh {
             }
         });
         read.await.clone().map_err(|error| {
-            Fault::new(FaultKind::NoRoom, format!("cannot read the executable of remuda: {error}"))
+            Fault::new(
+                FaultKind::NoDirectory,
+                format!("cannot read the executable of remuda: {error}"),
+            )
         })
     }
 
     /// Runs the bootstrap command and answers its requests until the agent is up.
-    async fn bring_up(
+    async fn start_agent(
         &self,
-        (master, mut session): (SshMaster, Arrival),
+        (master, mut session): (SshMaster, SessionInfo),
         (job, node): (&JobId, NodeRank),
-        on_line: Hear,
+        on_line: LineCallback,
     ) -> Result<Link, Fault> {
         let (request, binary) = self.request(job, node).await?;
         let (config, since) = (self.config_path(), clock::now());
         let (mux, limit) = (self.options.mux, self.options.agent_limit);
         let mut bootstrap = BootstrapSession::start((mux, limit), &config, master, on_line).await?;
-        match bootstrap.tell(&request).await {
+        match bootstrap.send_line(&request).await {
             // A shell that did not wait for the request prints the reason.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return Err(bootstrap.fail(FaultKind::NoAgent, &error.to_string()).await);
+                return Err(bootstrap.make_fault(FaultKind::NoAgent, &error.to_string()).await);
             }
             _ => {}
         }
         loop {
-            let answer = bootstrap.answer().await;
+            let answer = bootstrap.next_reply().await;
             session.shell.get_or_insert_with(|| clock::now() - since);
             match answer {
-                Ok(BootstrapReply::Up) => {
+                Ok(BootstrapReply::Ready) => {
                     (session.noise, session.server) = (bootstrap.noise(), bootstrap.server());
                     return Ok(bootstrap.into_link(session));
                 }
                 Ok(BootstrapReply::Send) => match &binary {
-                    Some(binary) => bootstrap.send(binary).await?,
+                    Some(binary) => bootstrap.send_binary(binary).await?,
                     None => {
                         return Err(bootstrap
-                            .fail(
+                            .make_fault(
                                 FaultKind::NoAgent,
                                 "it requested a binary although `--agent_path` is set",
                             )
@@ -311,24 +315,24 @@ impl Ssh {
                         format!("the host is {arch}, this machine is {}", std::env::consts::ARCH);
                     return Err(Fault::new(FaultKind::OtherArch, words));
                 }
-                Ok(BootstrapReply::Bad { libc }) => {
+                Ok(BootstrapReply::CannotRun { libc }) => {
                     let words = "the binary does not run on the host, or was damaged in transit";
-                    let fault = bootstrap.fail(FaultKind::Damaged, words).await;
+                    let fault = bootstrap.make_fault(FaultKind::Damaged, words).await;
                     return Err(fault.or_old_libc(&libc));
                 }
-                Ok(BootstrapReply::Nowhere) => {
-                    return Err(bootstrap.fail(FaultKind::NoRoom, "").await);
+                Ok(BootstrapReply::NoDirectory) => {
+                    return Err(bootstrap.make_fault(FaultKind::NoDirectory, "").await);
                 }
-                Err(NoAnswer::Late(limit)) => {
+                Err(NoReply::Timeout(limit)) => {
                     let words = format!("no agent within {} s", limit.as_secs_f64());
-                    return Err(bootstrap.fail(FaultKind::Hangs, &words).await);
+                    return Err(bootstrap.make_fault(FaultKind::Hangs, &words).await);
                 }
-                Err(NoAnswer::Never(why)) => {
+                Err(NoReply::Impossible(why)) => {
                     let kind = match self.options.agent_path {
                         Some(_) => FaultKind::NotInstalled,
                         None => FaultKind::NoAgent,
                     };
-                    return Err(bootstrap.fail(kind, why).await);
+                    return Err(bootstrap.make_fault(kind, why).await);
                 }
             }
         }
@@ -341,16 +345,19 @@ impl Ssh {
     ) -> Result<(String, Option<Arc<Binary>>), Fault> {
         let (job, node) = (format!("job={job}"), format!("node={node}"));
         if let Some(path) = &self.options.agent_path {
-            return Ok((BootstrapRequest { agent: AgentFile::Path(path), job, node }.line(), None));
+            return Ok((
+                BootstrapRequest { agent: AgentFile::Path(path), job, node }.to_line(),
+                None,
+            ));
         }
         let binary = self.binary().await?;
-        let agent = AgentFile::Ours {
+        let agent = AgentFile::OwnBinary {
             digest: binary.digest,
             bytes: binary.bytes,
             identity: &binary.identity,
             path: binary.path.as_deref(),
         };
-        Ok((BootstrapRequest { agent, job, node }.line(), Some(Arc::clone(&binary))))
+        Ok((BootstrapRequest { agent, job, node }.to_line(), Some(Arc::clone(&binary))))
     }
 }
 
@@ -364,16 +371,16 @@ fn samples<'a>(hosts: impl ExactSizeIterator<Item = &'a HostName>) -> Vec<HostNa
 
 /// Fault with the output of ssh; if a host key has changed, it shows the old key beside the new
 /// one.
-fn told_by_ssh(words: &str) -> Fault {
-    let mut fault = Fault::of_ssh(words);
+fn fault_from_ssh(words: &str) -> Fault {
+    let mut fault = Fault::from_ssh_output(words);
     if fault.kind != FaultKind::HostKeyChanged {
         return fault;
     }
     if let Some(known) = known_key::describe(words) {
-        fault.words = [fault.words, known].join("\n");
+        fault.detail = [fault.detail, known].join("\n");
     }
-    if let Some(removal) = known_key::removal(words) {
-        fault.by_hand.forget_key = removal;
+    if let Some(removal) = known_key::removal_command(words) {
+        fault.commands.forget_key = removal;
     }
     fault
 }
@@ -391,21 +398,21 @@ fn jitter(tries: u32) -> Duration {
 pub struct SshAgent {
     master: SshMaster,
     channel: CommandChannel,
-    beside: Beside,
+    stderr: StderrCapture,
 }
 
 impl SshAgent {
-    pub(super) fn new(master: SshMaster, channel: CommandChannel, stderr: Beside) -> Self {
-        Self { master, channel, beside: stderr }
+    pub(super) fn new(master: SshMaster, channel: CommandChannel, stderr: StderrCapture) -> Self {
+        Self { master, channel, stderr }
     }
 
     /// How the agent ended, if that can be known, and the output of ssh about it. Ends the
     /// connection.
-    pub(in crate::transport) async fn bury(
+    pub(in crate::transport) async fn wait_for_exit(
         self,
         limit: Duration,
     ) -> (Option<WorkerExit>, Option<String>) {
-        let Self { mut master, channel, beside: mut stderr } = self;
+        let Self { mut master, channel, mut stderr } = self;
         let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(CommandEnd::Unknown);
         // The agent's last output may still be in transit.
         stderr.finish(limit).await;
@@ -416,7 +423,7 @@ impl SshAgent {
             }
             CommandEnd::Unknown => (None, Some(why_lost(&mut master).await)),
         };
-        master.dismiss().await;
+        master.terminate().await;
         (exit, words.filter(|words| !words.is_empty()))
     }
 }
@@ -424,7 +431,7 @@ impl SshAgent {
 async fn why_lost(master: &mut SshMaster) -> String {
     const LIMIT: Duration = Duration::from_millis(100);
     match tokio::time::timeout(LIMIT, master.wait()).await {
-        Ok(exit) => match (master.last_words().await.trim(), exit) {
+        Ok(exit) => match (master.final_output().await.trim(), exit) {
             ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
             (words, _) => words.to_owned(),
         },
@@ -434,7 +441,7 @@ async fn why_lost(master: &mut SshMaster) -> String {
 }
 
 /// Called on the node: prints the line after which every byte belongs to the link.
-pub fn announce(output: &OwnedFd) -> io::Result<()> {
+pub fn announce_ready(output: &OwnedFd) -> io::Result<()> {
     let mut rest = bootstrap::UP;
     while !rest.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(output, rest))?;
@@ -444,7 +451,7 @@ pub fn announce(output: &OwnedFd) -> io::Result<()> {
 }
 
 /// Whether a path for `--agent_path` can be sent to a node.
-pub fn is_tellable(path: &Path) -> bool {
+pub fn can_send_path(path: &Path) -> bool {
     path.to_str().is_some_and(bootstrap::fits_in_line)
 }
 

@@ -33,7 +33,7 @@ const SWEEP_LIMIT: Duration = Duration::from_secs(10);
 /// clear old directories on a disk that hangs.
 const JANITOR_LIMIT: Duration = Duration::from_secs(2);
 /// Number of scans after which a master that is stopped by signals again and again is killed.
-const PATIENT_LOOKS: u32 = 3;
+const GENTLE_SCANS_MAX: u32 = 3;
 
 /// Prefix of the directory's name; 16 hexadecimal digits follow.
 const PREFIX: &str = "remuda-ctl-";
@@ -45,29 +45,29 @@ const NAMES_MAX: usize = 100_000;
 pub(super) struct ControlDir {
     path: PathBuf,
     janitor: Pid,
-    leash: OwnedFd,
+    janitor_pipe: OwnedFd,
     /// The lock, which the kernel frees when the launcher exits; `None` if the file system has no
     /// locks.
-    _claim: Option<OwnedFd>,
+    _lock: Option<OwnedFd>,
 }
 
 impl ControlDir {
     /// Forks the janitor, then makes the directory: no thread may exist yet. In this order, the
     /// janitor exists before anything that it has to remove.
     pub(super) fn create() -> io::Result<Self> {
-        let candidates = places()?;
+        let candidates = candidate_paths()?;
         let (read_end, leash) = fds::pipe()?;
         match fork::fork()? {
-            ForkSide::Parent(janitor) => match make_one(&candidates) {
-                Ok((path, claim)) => Ok(Self { path, janitor, leash, _claim: claim }),
+            ForkSide::Parent(janitor) => match make_first(&candidates) {
+                Ok((path, claim)) => Ok(Self { path, janitor, janitor_pipe: leash, _lock: claim }),
                 Err(error) => {
                     drop(leash);
-                    family::end_child(janitor, JANITOR_LIMIT);
+                    family::wait_or_kill(janitor, JANITOR_LIMIT);
                     Err(error)
                 }
             },
             ForkSide::Child => {
-                watch(read_end, &candidates);
+                run_janitor(read_end, &candidates);
                 fork::exit_now(0)
             }
         }
@@ -83,13 +83,13 @@ impl Drop for ControlDir {
     fn drop(&mut self) {
         sweep(&self.path);
         // A byte instead of the end of the pipe: the janitor has nothing left to do.
-        let _ = rustix::io::write(&self.leash, b".");
-        family::end_child(self.janitor, JANITOR_LIMIT);
+        let _ = rustix::io::write(&self.janitor_pipe, b".");
+        family::wait_or_kill(self.janitor, JANITOR_LIMIT);
     }
 }
 
 /// Candidate paths of the directory, with a random name.
-fn places() -> io::Result<Vec<PathBuf>> {
+fn candidate_paths() -> io::Result<Vec<PathBuf>> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     let name = format!("{PREFIX}{:016x}", u64::from_ne_bytes(random));
@@ -99,7 +99,7 @@ fn places() -> io::Result<Vec<PathBuf>> {
     Ok(all.filter(|path| path.to_str().is_some_and(is_plain)).collect())
 }
 
-fn make_one(candidates: &[PathBuf]) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+fn make_first(candidates: &[PathBuf]) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let mut last_error = io::Error::from(io::ErrorKind::NotFound);
     for path in candidates {
         match make(path) {
@@ -152,13 +152,13 @@ fn is_plain(path: &str) -> bool {
 }
 
 /// The janitor: waits until the launcher has ended, then clears the directory.
-fn watch(pipe: OwnedFd, candidates: &[PathBuf]) {
+fn run_janitor(pipe: OwnedFd, candidates: &[PathBuf]) {
     // The janitor ignores the signals of the terminal and of a batch system.
     let _ = rustix::process::setsid();
     signals::block_requests();
     family::set_name(c"remuda-janitor");
     // Closes the other descriptors: a reader of remuda's output must not wait for the janitor.
-    let Ok(pipe) = fds::keep_only(pipe) else {
+    let Ok(pipe) = fds::close_all_except(pipe) else {
         return;
     };
     clear_stale(candidates);
@@ -205,7 +205,7 @@ fn sweep(dir: &Path) {
     const PAUSE: Duration = Duration::from_millis(20);
     let deadline = clock::now() + SWEEP_LIMIT;
     let mut scans = 0..;
-    while !clear(dir, scans.next().unwrap_or(PATIENT_LOOKS)) && clock::now() < deadline {
+    while !clear(dir, scans.next().unwrap_or(GENTLE_SCANS_MAX)) && clock::now() < deadline {
         std::thread::sleep(PAUSE);
     }
 }
@@ -231,7 +231,7 @@ fn clear(dir: &Path, scans: u32) -> bool {
 /// Ends a master that is stopped by a signal: it does not answer, and acts on a signal only once it
 /// is continued.
 fn end_stopped(master: &ProcessRef, scans: u32) {
-    if scans < PATIENT_LOOKS {
+    if scans < GENTLE_SCANS_MAX {
         master.signal(libc::SIGTERM);
         master.signal(libc::SIGCONT);
     } else {

@@ -4,14 +4,14 @@ pub(super) use crate::transport::{Fault, FaultKind};
 
 impl Fault {
     /// Fault from the output of an ssh that ended before there was a connection.
-    pub(super) fn of_ssh(words: &str) -> Self {
-        let words = without_talk(words);
-        Self::new(classify(&words), tidy(&words))
+    pub(super) fn from_ssh_output(words: &str) -> Self {
+        let words = without_verbose_lines(words);
+        Self::new(classify(&words), without_frames(&words))
     }
 
     /// The same fault, or [`FaultKind::OldLibc`] if the loader reports a missing version of glibc.
     pub(super) fn or_old_libc(self, libc: &str) -> Self {
-        let Some((major, minor)) = missing_glibc(&self.words) else { return self };
+        let Some((major, minor)) = missing_glibc(&self.detail) else { return self };
         let found = if libc.is_empty() { "an older C library" } else { libc };
         let needed = format!("this build of remuda needs glibc {major}.{minor}");
         Self::new(FaultKind::OldLibc, format!("{found} is installed there; {needed}"))
@@ -19,12 +19,12 @@ impl Fault {
 
     /// Whether another attempt may succeed: sshd drops connections when too many are being made.
     /// After a refused login there is no further attempt.
-    pub(super) fn may_pass(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         self.kind == FaultKind::Dropped
     }
 
     /// Whether the cause may be that the host is not up yet.
-    pub(super) fn may_come(&self) -> bool {
+    pub(super) fn may_come_up(&self) -> bool {
         use FaultKind::{Dropped, NoAnswer, NoSuchName, Refused};
         matches!(self.kind, NoSuchName | Refused | NoAnswer | Dropped)
     }
@@ -43,7 +43,7 @@ fn missing_glibc(words: &str) -> Option<(u32, u32)> {
 
 /// Messages of OpenSSH, most specific first: the message about the end of a connection often
 /// follows that about the reason.
-const SIGNS: &[(&str, FaultKind)] = &[
+const MESSAGES: &[(&str, FaultKind)] = &[
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", FaultKind::HostKeyChanged),
     ("Host key verification failed", FaultKind::HostKeyUnknown),
     ("Not allowed at this time", FaultKind::Penalty),
@@ -63,21 +63,21 @@ const SIGNS: &[(&str, FaultKind)] = &[
 ];
 
 fn classify(words: &str) -> FaultKind {
-    let sign = SIGNS.iter().find(|(sign, _)| words.contains(sign));
+    let sign = MESSAGES.iter().find(|(sign, _)| words.contains(sign));
     sign.map_or(FaultKind::Ssh, |(_, kind)| *kind)
 }
 
 /// Prefixes of the lines in which ssh reports its steps (`-v`).
-const TALK: [&str; 5] =
+const VERBOSE_PREFIXES: [&str; 5] =
     ["debug1: ", "OpenSSH_", "Authenticated to ", "Transferred: ", "Bytes per second: "];
 
-fn without_talk(words: &str) -> String {
-    let is_talk = |line: &str| TALK.iter().any(|talk| line.starts_with(talk));
+fn without_verbose_lines(words: &str) -> String {
+    let is_talk = |line: &str| VERBOSE_PREFIXES.iter().any(|talk| line.starts_with(talk));
     words.split_inclusive('\n').filter(|line| !is_talk(line)).collect()
 }
 
 /// Removes the frames of `@` that ssh draws around a warning, and terminal line ends.
-fn tidy(words: &str) -> String {
+fn without_frames(words: &str) -> String {
     let frame = |line: &&str| !line.trim().is_empty() && !line.starts_with('@');
     words.lines().map(str::trim_end).filter(frame).collect::<Vec<_>>().join("\n")
 }
@@ -88,7 +88,7 @@ mod tests {
 
     #[track_caller]
     fn check(words: &str, kind: FaultKind) {
-        assert_eq!(Fault::of_ssh(words).kind, kind, "for `{words}`");
+        assert_eq!(Fault::from_ssh_output(words).kind, kind, "for `{words}`");
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let words = "glibc 2.28 is installed there; this build of remuda needs glibc 2.34";
         assert_eq!(old, Fault::new(FaultKind::OldLibc, words));
         let unnamed = fault(loader).or_old_libc("");
-        assert!(unnamed.words.starts_with("an older C library is installed there; "));
+        assert!(unnamed.detail.starts_with("an older C library is installed there; "));
         for other in ["", "./.n1-7: not found", "./.n1-7: cannot execute binary file"] {
             assert_eq!(fault(other).or_old_libc("glibc 2.28"), fault(other));
         }
@@ -149,22 +149,26 @@ mod tests {
         let words = "OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.15\r\n\
                      debug1: Authentications that can continue: publickey. Permission denied\r\n\
                      ssh: connect to host n3 port 22: Connection refused\r\n";
-        let fault = Fault::of_ssh(words);
+        let fault = Fault::from_ssh_output(words);
         assert_eq!(fault.kind, FaultKind::Refused);
-        assert_eq!(fault.words, "ssh: connect to host n3 port 22: Connection refused");
+        assert_eq!(fault.detail, "ssh: connect to host n3 port 22: Connection refused");
     }
 
     #[test]
     fn refused_login_is_not_tried_again() {
-        assert!(!Fault::of_ssh("a@n3: Permission denied (publickey).").may_pass());
-        assert!(!Fault::of_ssh("Host key verification failed.").may_pass());
-        assert!(!Fault::of_ssh("Not allowed at this time\r\nConnection reset by a").may_pass());
-        assert!(Fault::of_ssh("Connection reset by 10.0.0.1 port 22").may_pass());
+        assert!(!Fault::from_ssh_output("a@n3: Permission denied (publickey).").is_transient());
+        assert!(!Fault::from_ssh_output("Host key verification failed.").is_transient());
+        assert!(
+            !Fault::from_ssh_output("Not allowed at this time\r\nConnection reset by a")
+                .is_transient()
+        );
+        assert!(Fault::from_ssh_output("Connection reset by 10.0.0.1 port 22").is_transient());
     }
 
     #[test]
     fn fault_omits_the_frames_of_warnings() {
-        let fault = Fault::of_ssh("@@@@@\r\n@ WARNING @\r\n@@@@@\r\nIt is also possible\r\n");
-        assert_eq!(fault.words, "It is also possible");
+        let fault =
+            Fault::from_ssh_output("@@@@@\r\n@ WARNING @\r\n@@@@@\r\nIt is also possible\r\n");
+        assert_eq!(fault.detail, "It is also possible");
     }
 }

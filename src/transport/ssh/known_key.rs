@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// `the key known before: SHA256:… (FILE:LINE)`, if ssh's output names the file and the line.
 pub(super) fn describe(words: &str) -> Option<String> {
-    let (file, number) = place(words)?;
+    let (file, number) = parse_location(words)?;
     let lines = BufReader::new(File::open(file).ok()?.take(FILE_BYTES_MAX)).lines();
     let line = lines.map_while(Result::ok).nth(number.checked_sub(1)?)?;
     Some(format!("the key known before: {} ({file}:{number})", fingerprint(&line)?))
@@ -24,15 +24,15 @@ pub(super) fn describe(words: &str) -> Option<String> {
 
 /// The command that removes the key, if ssh's output names the file and the host as the file spells
 /// it.
-pub(super) fn removal(words: &str) -> Option<String> {
-    let (file, _) = place(words)?;
+pub(super) fn removal_command(words: &str) -> Option<String> {
+    let (file, _) = parse_location(words)?;
     let line = words.lines().find_map(|line| line.strip_prefix("Host key for "))?;
     let (name, _) = line.split_once(" has changed")?;
     Some(format!("ssh-keygen -f {} -R {}", quoted(file), quoted(name)))
 }
 
 /// Parses `Offending ED25519 key in FILE:LINE`.
-fn place(words: &str) -> Option<(&str, usize)> {
+fn parse_location(words: &str) -> Option<(&str, usize)> {
     let mut lines = words.lines().map(str::trim).filter(|line| line.starts_with("Offending "));
     let (_, place) = lines.find_map(|line| line.split_once(" key in "))?;
     let (file, number) = place.rsplit_once(':')?;
@@ -53,15 +53,15 @@ mod tests {
     #[test]
     fn known_key_location_is_read_from_ssh_output() {
         let words = "It is also possible.\r\nOffending ED25519 key in /home/a b/known:hosts:12\r\n";
-        assert_eq!(place(words), Some(("/home/a b/known:hosts", 12)));
-        assert_eq!(place("Offending key\nOffending RSA key in /x:none"), None);
+        assert_eq!(parse_location(words), Some(("/home/a b/known:hosts", 12)));
+        assert_eq!(parse_location("Offending key\nOffending RSA key in /x:none"), None);
         assert_eq!(describe("Offending RSA key in /nowhere/x:1"), None);
-        assert_eq!(removal(words), None);
+        assert_eq!(removal_command(words), None);
         let words = format!(
             "{words}Host key for [127.0.0.1]:22 has changed and you have requested strict checking."
         );
         let expected = "ssh-keygen -f '/home/a b/known:hosts' -R '[127.0.0.1]:22'";
-        assert_eq!(removal(&words).as_deref(), Some(expected));
+        assert_eq!(removal_command(&words).as_deref(), Some(expected));
     }
 
     /// `ssh-keygen -l` prints the same fingerprint.

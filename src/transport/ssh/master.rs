@@ -25,7 +25,7 @@ const WORDS_BYTES_MAX: usize = 64 * 1024;
 const END_LIMIT: Duration = Duration::from_millis(500);
 /// Time to wait for the end of the pipe after the master's exit, because a process that it started
 /// may hold it.
-const HELD_LIMIT: Duration = Duration::from_millis(200);
+const PIPE_CLOSE_LIMIT: Duration = Duration::from_millis(200);
 const READ_BYTES: usize = 4096;
 
 /// A running ssh master. Dropping it ends the process without waiting.
@@ -33,7 +33,7 @@ pub(super) struct SshMaster {
     process: SshProcess,
     socket: PathBuf,
     host: String,
-    words: Words,
+    words: OutputCapture,
 }
 
 /// The destination of a master and its configuration.
@@ -61,7 +61,7 @@ impl SshMaster {
         let process = SshProcess::start(&mut command)?;
         // The command holds the launcher's copy of the other end.
         drop(command);
-        let words = Words::collect(read_end).map_err(cannot)?;
+        let words = OutputCapture::collect(read_end).map_err(cannot)?;
         Ok(Self { process, socket: to.socket, host: to.host.to_owned(), words })
     }
 
@@ -76,8 +76,8 @@ impl SshMaster {
     }
 
     /// Returns when the master has ended.
-    pub(super) async fn end(&self) {
-        self.process.end().await;
+    pub(super) async fn wait_for_exit(&self) {
+        self.process.wait_for_exit().await;
     }
 
     /// Waits until the master has ended and returns its exit; `None` if it was reaped elsewhere.
@@ -86,8 +86,8 @@ impl SshMaster {
     }
 
     /// All output of the master after it has ended.
-    pub(super) async fn last_words(&mut self) -> String {
-        self.words.all().await
+    pub(super) async fn final_output(&mut self) -> String {
+        self.words.read_all().await
     }
 
     /// Version text of the server, if ssh runs with `-v`. The last one in the output is that of the
@@ -101,11 +101,11 @@ impl SshMaster {
     }
 
     /// Ends the master and waits until it has ended.
-    pub(super) async fn dismiss(self) {
+    pub(super) async fn terminate(self) {
         self.process.signal(libc::SIGTERM);
-        if tokio::time::timeout(END_LIMIT, self.end()).await.is_err() {
+        if tokio::time::timeout(END_LIMIT, self.wait_for_exit()).await.is_err() {
             self.process.signal(libc::SIGKILL);
-            self.end().await;
+            self.wait_for_exit().await;
         }
     }
 }
@@ -129,12 +129,12 @@ fn command(to: &Destination<'_>) -> Command {
 }
 
 /// Output of a process, read until the process and its children have ended.
-struct Words {
+struct OutputCapture {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
-impl Words {
+impl OutputCapture {
     fn collect(pipe: OwnedFd) -> io::Result<Self> {
         let pipe = LinkReader::new(pipe)?;
         let bytes = Arc::new(Mutex::new(Vec::new()));
@@ -154,14 +154,14 @@ impl Words {
 
     /// Waits a little longer for a process that the master started, such as a jump, and may hold
     /// the pipe.
-    async fn all(&mut self) -> String {
-        let _ = tokio::time::timeout(HELD_LIMIT, &mut self.reader).await;
+    async fn read_all(&mut self) -> String {
+        let _ = tokio::time::timeout(PIPE_CLOSE_LIMIT, &mut self.reader).await;
         let words = self.bytes.lock().expect("no thread panics while it holds the lock");
         String::from_utf8_lossy(&words).into_owned()
     }
 }
 
-impl Drop for Words {
+impl Drop for OutputCapture {
     fn drop(&mut self) {
         self.reader.abort();
     }

@@ -25,7 +25,7 @@ mod process;
 mod settings;
 mod sockets;
 
-pub use binary::{confirm, prune_cache};
-pub use connect::{Hear, Ssh, SshAgent, announce, is_tellable};
+pub use binary::{has_digest, prune_cache};
+pub use connect::{LineCallback, Ssh, SshAgent, announce_ready, can_send_path};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
 pub use process::end_processes;

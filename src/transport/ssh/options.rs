@@ -28,7 +28,7 @@ pub struct SshOptions {
     /// sent, the limit holds for each piece.
     pub agent_limit: Duration,
     /// Longest wait for a host name that does not resolve yet, or an sshd that does not answer.
-    pub patience: Duration,
+    pub wait_limit: Duration,
     /// Whether ssh runs with `-v`, so that it reports the server's version.
     pub verbose: bool,
 }
@@ -40,7 +40,7 @@ pub const AGENT_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SshConfig {
     /// The user's and the system's files.
-    Usual,
+    Default,
     /// This file alone.
     File(PathBuf),
     /// None (`-F none`).
@@ -51,7 +51,7 @@ pub enum SshConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kex {
     /// As configured.
-    Users,
+    Configured,
     /// Curve25519 first: costs a fraction, but does not protect recorded traffic against a quantum
     /// computer.
     Fast,
@@ -69,11 +69,11 @@ pub enum Mux {
 
 impl SshOptions {
     /// Arguments for `ssh` that reach the host with the same options.
-    pub fn way(&self, name: &HostName) -> String {
-        let bare = bare(name);
+    pub fn ssh_args(&self, name: &HostName) -> String {
+        let bare = without_brackets(name);
         let mut words = Vec::new();
         match &self.config {
-            SshConfig::Usual => {}
+            SshConfig::Default => {}
             SshConfig::File(file) => words.push(format!("-F {}", quoted(file))),
             SshConfig::Nothing => words.push("-F none".to_owned()),
         }
@@ -85,7 +85,7 @@ impl SshOptions {
 }
 
 /// The destination as ssh expects it: an IPv6 address without brackets.
-pub(super) fn bare(host: &HostName) -> &str {
+pub(super) fn without_brackets(host: &HostName) -> &str {
     let text = host.as_str();
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text)
 }
@@ -95,13 +95,13 @@ impl Default for SshOptions {
         Self {
             port: None,
             users: HashMap::new(),
-            config: SshConfig::Usual,
-            kex: Kex::Users,
+            config: SshConfig::Default,
+            kex: Kex::Configured,
             mux: Mux::Native,
             fanout: None,
             agent_path: None,
             agent_limit: AGENT_LIMIT,
-            patience: Duration::ZERO,
+            wait_limit: Duration::ZERO,
             verbose: false,
         }
     }
@@ -114,7 +114,7 @@ mod tests {
     #[track_caller]
     fn check(options: &SshOptions, host: &str, expect: &str) {
         let name = HostName::parse(host).expect("a name");
-        assert_eq!(options.way(&name), expect);
+        assert_eq!(options.ssh_args(&name), expect);
     }
 
     #[test]

@@ -23,14 +23,14 @@ const END_LIMIT: Duration = Duration::from_millis(500);
 pub(super) struct SshProcess {
     pid: Pid,
     /// Pidfd that is readable when the process has ended.
-    ended: AsyncFd<OwnedFd>,
+    pidfd: AsyncFd<OwnedFd>,
 }
 
 impl SshProcess {
     /// Starts the process. Must be called inside a runtime, from a thread that lives as long as the
     /// launcher.
     pub(super) fn start(command: &mut Command) -> Result<Self, Fault> {
-        let mut child = fork::tied_to_us(command).spawn().map_err(|error| {
+        let mut child = fork::terminate_with_parent(command).spawn().map_err(|error| {
             let words = match error.kind() {
                 io::ErrorKind::NotFound => "there is no `ssh` in PATH".to_owned(),
                 _ => format!("cannot start `ssh`: {error}"),
@@ -40,9 +40,9 @@ impl SshProcess {
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(io::Error::from)
-            .and_then(|pidfd| watch::watch(pidfd, Interest::READABLE));
+            .and_then(|pidfd| watch::register(pidfd, Interest::READABLE));
         match pidfd {
-            Ok(pidfd) => Ok(Self { pid, ended: pidfd }),
+            Ok(pidfd) => Ok(Self { pid, pidfd }),
             Err(error) => {
                 let _ = child.kill();
                 Err(Fault::new(FaultKind::NoSsh, format!("cannot watch `ssh`: {error}")))
@@ -51,19 +51,19 @@ impl SshProcess {
     }
 
     /// Returns when the process has ended.
-    pub(super) async fn end(&self) {
-        let _ = self.ended.readable().await;
+    pub(super) async fn wait_for_exit(&self) {
+        let _ = self.pidfd.readable().await;
     }
 
     /// Waits until the process has ended and reaps it; `None` if it was reaped elsewhere.
     pub(super) async fn wait(&self) -> Option<WorkerExit> {
-        self.end().await;
+        self.wait_for_exit().await;
         family::reap_one(self.pid)
     }
 
     /// Signals the process, unless it has been reaped.
     pub(super) fn signal(&self, signal: i32) {
-        signals::send_to_held(self.ended.get_ref(), signal);
+        signals::send_to_pidfd(self.pidfd.get_ref(), signal);
     }
 }
 
@@ -72,10 +72,10 @@ impl Drop for SshProcess {
         self.signal(libc::SIGTERM);
         // A stopped process acts on the signal once it is continued.
         self.signal(libc::SIGCONT);
-        if family::reap_one(self.pid).is_some() || has_ended(self.ended.get_ref()) {
+        if family::reap_one(self.pid).is_some() || has_ended(self.pidfd.get_ref()) {
             return;
         }
-        if let Ok(process) = self.ended.get_ref().try_clone() {
+        if let Ok(process) = self.pidfd.get_ref().try_clone() {
             let mut dropped = dropped();
             dropped.retain(|(_, process)| !has_ended(process));
             dropped.push((self.pid, process));
@@ -98,7 +98,7 @@ pub fn end_processes() {
     for (pid, process) in &dropped {
         wait_for_end(process, deadline);
         if !has_ended(process) {
-            signals::send_to_held(process, libc::SIGKILL);
+            signals::send_to_pidfd(process, libc::SIGKILL);
         }
         family::reap_one(*pid);
     }

@@ -9,21 +9,21 @@ use crate::base::UserName;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SshSettings {
     /// Whether connections go through another host or program.
-    pub(super) jumps: bool,
+    pub(super) has_jump: bool,
     /// Whether the first key exchange costs several times as much as curve25519.
     pub(super) slow_kex: bool,
 }
 
 /// Runs `ssh -G`. If it fails, the defaults are returned, because the connection will report the
 /// reason.
-pub(super) async fn of(config: &Path, user: Option<&UserName>, host: &str) -> SshSettings {
+pub(super) async fn read(config: &Path, user: Option<&UserName>, host: &str) -> SshSettings {
     let (config, user, host) = (config.to_owned(), user.cloned(), host.to_owned());
-    let output = tokio::task::spawn_blocking(move || ask(&config, user.as_ref(), &host));
+    let output = tokio::task::spawn_blocking(move || run_ssh_g(&config, user.as_ref(), &host));
     output.await.ok().flatten().map_or_else(SshSettings::default, |text| parse(&text))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a transport is what starts ssh")]
-fn ask(config: &Path, user: Option<&UserName>, host: &str) -> Option<String> {
+fn run_ssh_g(config: &Path, user: Option<&UserName>, host: &str) -> Option<String> {
     let mut command = Command::new("ssh");
     command.arg("-G").arg("-F").arg(config);
     if let Some(user) = user {
@@ -38,7 +38,7 @@ fn parse(text: &str) -> SshSettings {
     let mut settings = SshSettings::default();
     for (name, value) in text.lines().filter_map(|line| line.split_once(' ')) {
         match name {
-            "proxyjump" | "proxycommand" => settings.jumps |= value != "none",
+            "proxyjump" | "proxycommand" => settings.has_jump |= value != "none",
             "kexalgorithms" => settings.slow_kex = !value.starts_with("curve25519-"),
             _ => {}
         }
@@ -59,9 +59,9 @@ mod tests {
 
     #[test]
     fn settings_show_a_jump() {
-        assert!(!parse("user a\nhostname n3\nport 22\n").jumps);
-        assert!(!parse("proxyjump none\n").jumps);
-        assert!(parse("port 22\nproxyjump bastion\n").jumps);
-        assert!(parse("proxycommand nc %h %p\n").jumps);
+        assert!(!parse("user a\nhostname n3\nport 22\n").has_jump);
+        assert!(!parse("proxyjump none\n").has_jump);
+        assert!(parse("port 22\nproxyjump bastion\n").has_jump);
+        assert!(parse("proxycommand nc %h %p\n").has_jump);
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn left(mask: &str, gpus: usize) -> Vec<String> {
 
 /// Whether the line has options that DeepSpeed uses instead of the variable.
 pub(super) fn is_beside(args: &RunArgs) -> bool {
-    let place = &args.place;
+    let place = &args.cluster;
     let is_filtered = [&place.include, &place.exclude];
     let above = |text: &Option<String>, least: i64| number(text.as_deref()) > least;
     is_filtered.into_iter().flatten().any(|text| !text.is_empty())
@@ -71,7 +71,7 @@ pub(super) fn rule(
     let is_named = left.iter().any(|name| name.parse::<usize>().is_err());
     let slot = |(at, name): (usize, &String)| if is_named { at.to_string() } else { name.clone() };
     let slots: Vec<String> = left.iter().enumerate().map(slot).collect();
-    let count = number(args.place.num_gpus.as_deref());
+    let count = number(args.cluster.num_gpus.as_deref());
     let expected: Vec<String> = if 0 < count {
         left.into_iter().take(count as usize).collect()
     } else {

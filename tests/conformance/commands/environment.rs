@@ -86,14 +86,14 @@ impl Command {
         let used = named.as_deref().unwrap_or(USUAL);
         for name in [USUAL, "other.env"] {
             let is_used = name == used;
-            place(&home.join(name), if is_used { &self.at_home } else { b"" });
-            place(&here.join(name), if is_used { &self.in_cwd } else { b"" });
+            write_or_remove(&home.join(name), if is_used { &self.at_home } else { b"" });
+            write_or_remove(&here.join(name), if is_used { &self.in_cwd } else { b"" });
         }
-        place(&here.join("hosts"), &self.hostfile);
+        write_or_remove(&here.join("hosts"), &self.hostfile);
     }
 
     /// Variables of env files; the last value of a name is used.
-    pub(super) fn files_set(&self) -> Promise {
+    pub(super) fn variables_of_files(&self) -> Promise {
         let mut found = Promise::new();
         for line in self.env_lines() {
             if let Line::Sets(name, value) = read(&line) {
@@ -104,7 +104,7 @@ impl Command {
     }
 
     /// Variables that are passed to the nodes of a job of several nodes.
-    pub(super) fn nodes_get(&self, here: &Path) -> Promise {
+    pub(super) fn variables_of_nodes(&self, here: &Path) -> Promise {
         const ALWAYS: [&str; 4] = ["MLFLOW", "PYTHON", "MV2", "UCX"];
         let is_cpu = self.env("DS_ACCELERATOR").is_some_and(|kind| kind == b"cpu");
         let is_aisc = self.env("AISC_JOB_NAME").is_some();
@@ -122,12 +122,12 @@ impl Command {
             path = [&path, &b":"[..], old].concat();
         }
         found.insert("PYTHONPATH".to_owned(), (path, Source::Environment));
-        found.extend(self.files_set());
+        found.extend(self.variables_of_files());
         found
     }
 }
 
-fn place(path: &Path, text: &[u8]) {
+fn write_or_remove(path: &Path, text: &[u8]) {
     let done = match text {
         [] => std::fs::remove_file(path),
         text => std::fs::write(path, text),
@@ -142,7 +142,7 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
 
 /// The row that explains a difference from the value after DeepSpeed's remote shell, which was given
 /// `raw`.
-pub(super) fn behind_a_shell(ours: &[u8], raw: Option<&[u8]>, source: &Source) -> Option<Rule> {
+pub(super) fn rule_of_shell(ours: &[u8], raw: Option<&[u8]>, source: &Source) -> Option<Rule> {
     match source {
         Source::Environment => {
             let raw = raw?;
@@ -161,7 +161,7 @@ pub(super) fn behind_a_shell(ours: &[u8], raw: Option<&[u8]>, source: &Source) -
 }
 
 /// Rows that explain why DeepSpeed's remote command fails because of its exports.
-pub(super) fn breaks_the_shell(command: &Command, exported: &Value) -> Vec<Rule> {
+pub(super) fn rules_of_broken_shell(command: &Command, exported: &Value) -> Vec<Rule> {
     let mut found = Vec::new();
     for line in command.env_lines() {
         let (name, value) = line.split_once('=').unwrap_or((&line, ""));

@@ -43,7 +43,7 @@ const SWITCHES: &[&str] = &[
 const USUAL: &[&str] =
     &["--hostfile", "--include", "--exclude", "--num_nodes", "--num_gpus", "--master_port"];
 const SHORT: &[(&str, &str)] = &[("--hostfile", "-H"), ("--include", "-i"), ("--exclude", "-e")];
-const STRANGE: &[&str] = &[
+const UNUSUAL_WORDS: &[&str] = &[
     "--",
     "-",
     "--x",
@@ -139,7 +139,7 @@ const DEVICES: &[&str] = &[
     "x",
 ];
 /// Variables, most of which are passed to other nodes.
-const TRAVELLERS: &[&[u8]] = &[
+const PROPAGATED_VARIABLES: &[&[u8]] = &[
     b"NCCL_DEBUG=INFO",
     b"NCCL_IB_HCA=mlx5",
     b"UCX_NET_DEVICES=eth0",
@@ -217,7 +217,7 @@ pub(crate) fn generate(random: &mut Random) -> Vec<Vec<u8>> {
     }
     if random.below(8) == 0 {
         let at = random.below(words.len() + 1);
-        words.insert(at, STRANGE[random.below(STRANGE.len())].to_owned());
+        words.insert(at, UNUSUAL_WORDS[random.below(UNUSUAL_WORDS.len())].to_owned());
     }
     if random.below(40) != 0 {
         words.push(SCRIPTS[random.below(SCRIPTS.len())].to_owned());
@@ -243,9 +243,11 @@ fn some_environment(random: &mut Random, with_hosts: bool, case: &mut Vec<Vec<u8
         }
     }
     if random.below(4) == 0 {
-        let first = random.below(TRAVELLERS.len());
+        let first = random.below(PROPAGATED_VARIABLES.len());
         for at in 0..=random.below(3) {
-            case.push([b"E", TRAVELLERS[(first + at) % TRAVELLERS.len()]].concat());
+            case.push(
+                [b"E", PROPAGATED_VARIABLES[(first + at) % PROPAGATED_VARIABLES.len()]].concat(),
+            );
         }
     }
     if random.below(4) == 0 {

@@ -95,7 +95,7 @@ impl Command {
 
     /// Hosts and numbers of slots if the line names the hostfile.
     fn pool(&self, args: &RunArgs) -> Option<Vec<(String, usize)>> {
-        let named = args.place.hostfile.as_ref()?;
+        let named = args.cluster.hostfile.as_ref()?;
         if self.hostfile.is_empty() || !named.ends_with("hosts") {
             return None;
         }
@@ -129,7 +129,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
 fn compare_both(reference: &mut Reference, command: &Command) -> Verdict {
     match parsed::compare(reference, command) {
         parsed::Read::Decided(verdict) => verdict,
-        parsed::Read::ByBoth(read) => planned::compare(reference, command, *read),
+        parsed::Read::Parsed(read) => planned::compare(reference, command, *read),
     }
 }
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use std::os::unix::ffi::OsStrExt;
 
 use remuda::base::Diagnostic;
-use remuda::cli::line::{DEEPSPEED_FLAGS, RefusedLine, Typed, codes};
+use remuda::cli::line::{CommandLine, DEEPSPEED_FLAGS, RefusedLine, codes};
 use remuda::cli::run::{ParsedRun, RunArgs, parse};
 use remuda::cli::values::{AutotuningArg, LauncherArg, LogLevel};
 use serde_json::{Value, json};
@@ -19,14 +19,14 @@ pub(super) enum Read {
     /// The verdict is final.
     Decided(Verdict),
     /// Both accept the line.
-    ByBoth(Box<Both>),
+    Parsed(Box<ParsedByBoth>),
 }
 
 /// A line that both launchers accept.
-pub(super) struct Both {
+pub(super) struct ParsedByBoth {
     pub(super) args: RunArgs,
     /// Script and arguments as DeepSpeed has parsed them.
-    pub(super) their_words: Vec<Vec<u8>>,
+    pub(super) deepspeed_words: Vec<Vec<u8>>,
     pub(super) found: Differences,
 }
 
@@ -37,22 +37,22 @@ pub(super) fn compare(reference: &mut Reference, command: &Command) -> Read {
     Read::Decided(match (parse("remuda run", command.argv.clone()), theirs) {
         (Ok(ParsedRun::Run(ours, _)), Ok(theirs)) => return same_args(*ours, &theirs["args"]),
         (Ok(ParsedRun::Run(_, typed)), Err(theirs)) => {
-            only_they_refuse(reference, command, &typed, &theirs)
+            explain_their_refusal(reference, command, &typed, &theirs)
         }
-        (Ok(ParsedRun::Asked(_)), Err(theirs)) if theirs.status == 0 => Verdict::Refused,
-        (Ok(ParsedRun::Asked(_)), Err(theirs)) => help_first(reference, command, &theirs),
-        (Err(ours), Err(theirs)) => both_refuse(reference, command, &ours, &theirs),
-        (Err(ours), Ok(_)) => only_we_refuse(reference, command, &ours),
-        (Ok(ParsedRun::Asked(_)), Ok(_)) => {
+        (Ok(ParsedRun::Text(_)), Err(theirs)) if theirs.status == 0 => Verdict::Refused,
+        (Ok(ParsedRun::Text(_)), Err(theirs)) => help_first(reference, command, &theirs),
+        (Err(ours), Err(theirs)) => compare_refusals(reference, command, &ours, &theirs),
+        (Err(ours), Ok(_)) => explain_our_refusal(reference, command, &ours),
+        (Ok(ParsedRun::Text(_)), Ok(_)) => {
             Verdict::Unexplained("only remuda prints help".to_owned())
         }
     })
 }
 
-fn only_they_refuse(
+fn explain_their_refusal(
     reference: &mut Reference,
     command: &Command,
-    typed: &Typed,
+    typed: &CommandLine,
     theirs: &Refusal,
 ) -> Verdict {
     // argparse of older Pythons parses the script's own words, too.
@@ -76,7 +76,7 @@ fn only_they_refuse(
 
 /// The line without remuda's own options, and with DeepSpeed's spelling of its options. `None` if that
 /// changes nothing.
-fn without_own_options(command: &Command, typed: &Typed) -> Option<Command> {
+fn without_own_options(command: &Command, typed: &CommandLine) -> Option<Command> {
     let mut argv = command.argv.clone();
     let mut removed = Vec::new();
     for given in &typed.options {
@@ -133,7 +133,7 @@ fn help_first(reference: &mut Reference, command: &Command, theirs: &Refusal) ->
     super::besides(rules::HELP, rest)
 }
 
-fn both_refuse(
+fn compare_refusals(
     reference: &mut Reference,
     command: &Command,
     ours: &RefusedLine,
@@ -145,7 +145,7 @@ fn both_refuse(
     }
     // Each launcher reports the first problem in its own order: without that of DeepSpeed, that of
     // remuda is left.
-    if let Some(places) = culprit(command, theirs) {
+    if let Some(places) = refused_words(command, theirs) {
         let rest = super::compare_both(reference, &command.without_words(places));
         return match rest {
             Verdict::Same => Verdict::Refused,
@@ -193,7 +193,7 @@ fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
 }
 
 /// The words that DeepSpeed refuses, if its message names them.
-fn culprit(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<usize>> {
+fn refused_words(command: &Command, theirs: &Refusal) -> Option<std::ops::Range<usize>> {
     if let Some(at) = ambiguous_word(command, theirs) {
         return Some(at..at + 1);
     }
@@ -228,7 +228,11 @@ fn own_word(command: &Command) -> Option<String> {
 
 /// Whether a row of COMPAT.md is about the value that remuda refuses. DeepSpeed may use another value:
 /// of several it checks only the last one.
-fn only_we_refuse(reference: &mut Reference, command: &Command, ours: &RefusedLine) -> Verdict {
+fn explain_our_refusal(
+    reference: &mut Reference,
+    command: &Command,
+    ours: &RefusedLine,
+) -> Verdict {
     let problem = &ours.findings.diagnostics[0];
     let mut quoted = problem.message.split('`').skip(1).step_by(2);
     let (option, value) = (quoted.next().unwrap_or_default(), quoted.next().unwrap_or_default());
@@ -275,7 +279,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
     };
     let lossy = |name: &str| String::from_utf8_lossy(&text(name)).into_owned();
     let given = |value: Option<&str>, default: &str| value.unwrap_or(default).to_owned();
-    let place = &ours.place;
+    let place = &ours.cluster;
     let hostfile = place.hostfile.as_ref().map(|path| path.as_os_str().as_bytes().to_vec());
     found.compare(
         "hostfile",
@@ -286,7 +290,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
     found.compare("exclude", &given(place.exclude.as_deref(), ""), &lossy("exclude"));
     found.compare("num_nodes", &number(place.num_nodes.as_deref()), &lossy("num_nodes"));
     found.compare("num_gpus", &number(place.num_gpus.as_deref()), &lossy("num_gpus"));
-    let reach = &place.reach;
+    let reach = &place.transport;
     let port = reach.master_port.map_or("29500".to_owned(), |port| port.to_string());
     found.compare("master_port", &port, &lossy("master_port"));
     found.compare("master_addr", &given(reach.master_addr.as_deref(), ""), &lossy("master_addr"));
@@ -297,7 +301,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
         None | Some(LauncherArg::Pdsh) => "pdsh",
         Some(LauncherArg::Ssh) => "ssh",
         Some(LauncherArg::Local) => "local",
-        Some(LauncherArg::NotThere(name)) => name,
+        Some(LauncherArg::Unsupported(name)) => name,
     };
     found.compare("launcher", &launcher.to_owned(), &lossy("launcher").to_lowercase());
     let workers = &ours.workers;
@@ -336,7 +340,7 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
     };
     found.compare("log_level", &level.to_owned(), &lossy("log_level"));
     let their_words = same_words(&ours, theirs, &text("user_script"), &mut found);
-    Read::ByBoth(Box::new(Both { args: ours, their_words, found }))
+    Read::Parsed(Box::new(ParsedByBoth { args: ours, deepspeed_words: their_words, found }))
 }
 
 /// Compares script and arguments; returns those of DeepSpeed.

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::environment::{self, Promise, Source};
-use super::parsed::Both;
-use super::refused::{self, Ours, reparsed};
+use super::parsed::ParsedByBoth;
+use super::refused::{self, OurRefusal, reparsed};
 use super::{Command, Differences, besides, compare_both, devices};
 use crate::machine::Machine;
 use crate::reference::Reference;
@@ -25,7 +25,7 @@ const PYTHON: &str = "/python";
 /// Default number of workers on a machine without a GPU.
 const CPU_SLOTS: usize = 2;
 
-pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) -> Verdict {
+pub(super) fn compare(reference: &mut Reference, command: &Command, read: ParsedByBoth) -> Verdict {
     let mut command = command.clone();
     if matches!(reference.machine(), Machine::Bare) {
         command = command.without_env(devices::VARIABLE).without_env("DS_ACCELERATOR");
@@ -41,22 +41,24 @@ pub(super) fn compare(reference: &mut Reference, command: &Command, read: Both) 
         let mut nodes = answer["nodes"].as_array().into_iter().flatten();
         answer["backend"] == "pdsh" && nodes.all(|node| node["typed"].is_null())
     });
-    let ours = Ours {
+    let ours = OurRefusal {
         command: &command,
         args: &read.args,
         output: &output,
         gpus,
-        is_nothing_to_them: is_nothing,
-        is_refused_there: is_refused,
+        has_no_deepspeed_nodes: is_nothing,
+        is_refused_by_nodes: is_refused,
     };
     match (output.status.code(), theirs) {
         (Some(0), Ok(theirs)) => match serde_json::from_slice::<Value>(&output.stdout) {
             Ok(plan) => Case::new(reference, &command, read, here, &theirs).compare(&plan, &theirs),
             Err(error) => Verdict::Unexplained(format!("no plan: {error}")),
         },
-        (Some(0), Err(refusal)) => refused::only_they(reference, &command, &read, &refusal, gpus),
-        (Some(_), Ok(_)) => refused::only_we(&ours),
-        (Some(_), Err(refusal)) => refused::both(&ours, &refusal),
+        (Some(0), Err(refusal)) => {
+            refused::explain_their_refusal(reference, &command, &read, &refusal, gpus)
+        }
+        (Some(_), Ok(_)) => refused::explain_our_refusal(&ours),
+        (Some(_), Err(refusal)) => refused::compare_refusals(&ours, &refusal),
         (None, _) => Verdict::Unexplained(format!("remuda was killed: {:?}", output.status)),
     }
 }
@@ -98,7 +100,7 @@ fn question(command: &Command, here: &Path, gpus: usize) -> Value {
 struct Case<'a> {
     reference: &'a mut Reference,
     command: &'a Command,
-    read: Both,
+    read: ParsedByBoth,
     here: PathBuf,
     /// Script and arguments as DeepSpeed's second parser reads them.
     reparsed: Option<Vec<Vec<u8>>>,
@@ -113,11 +115,11 @@ impl<'a> Case<'a> {
     fn new(
         reference: &'a mut Reference,
         command: &'a Command,
-        read: Both,
+        read: ParsedByBoth,
         here: PathBuf,
         theirs: &Value,
     ) -> Self {
-        let reparsed = reparsed(reference, &read.their_words);
+        let reparsed = reparsed(reference, &read.deepspeed_words);
         let is_local = theirs["backend"] == "local";
         Self {
             reference,
@@ -145,7 +147,10 @@ impl<'a> Case<'a> {
         }
         for (ours, theirs) in ours.iter().zip(nodes) {
             // DeepSpeed starts on this machine, whatever the name of the host is.
-            if self.is_local && !self.read.args.place.reach.no_ssh && ours["host"] != "localhost" {
+            if self.is_local
+                && !self.read.args.cluster.transport.no_ssh
+                && ours["host"] != "localhost"
+            {
                 found.rule(rules::ONE_HOST);
             }
             if self.is_local {
@@ -231,11 +236,11 @@ impl<'a> Case<'a> {
         }
         let mut typed = Differences::default();
         self.same_node(ours, &theirs["typed"], &mut typed);
-        typed.rules.extend(environment::breaks_the_shell(self.command, &self.exported));
+        typed.rules.extend(environment::rules_of_broken_shell(self.command, &self.exported));
         let changes = |word: &Vec<u8>| {
             word.is_empty() || word.contains(&b'%') || !environment::is_plain(word)
         };
-        if self.read.their_words.iter().any(changes) {
+        if self.read.deepspeed_words.iter().any(changes) {
             typed.rule(rules::QUOTING);
         }
         if typed.rules.is_empty() {
@@ -257,13 +262,14 @@ impl<'a> Case<'a> {
             self.same_address(ours, theirs, found);
         }
         if let ([mine, ..], [yours, ..]) = (&mine[..], &yours[..]) {
-            let is_here = ours["host"] == "localhost" && !self.read.args.place.reach.force_multi;
+            let is_here =
+                ours["host"] == "localhost" && !self.read.args.cluster.transport.force_multi;
             let is_alone = env(mine, "CROSS_SIZE").as_deref() == Some("1");
-            let is_of_one = is_alone && (is_here || self.read.args.place.reach.no_ssh);
+            let is_of_one = is_alone && (is_here || self.read.args.cluster.transport.no_ssh);
             let promise = if is_of_one {
-                self.command.files_set()
+                self.command.variables_of_files()
             } else {
-                self.command.nodes_get(&self.here)
+                self.command.variables_of_nodes(&self.here)
             };
             self.same_variables(&promise, mine, yours, found);
         }
@@ -325,7 +331,7 @@ impl<'a> Case<'a> {
 
     /// Compares the address of rank 0 in one worker; unset until node 0 has been asked.
     fn same_address(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
-        let reach = &self.read.args.place.reach;
+        let reach = &self.read.args.cluster.transport;
         let pool = self.command.pool(&self.read.args);
         let ours = env(ours, "MASTER_ADDR").unwrap_or_else(|| HOST_ADDRESS.to_owned());
         let theirs = env(theirs, "MASTER_ADDR").unwrap_or_default();
@@ -372,7 +378,7 @@ impl<'a> Case<'a> {
                 (is_new && is_old).then_some(rules::ENV_MODES)
             } else {
                 let raw = bytes(&self.exported[name]);
-                environment::behind_a_shell(value, raw.as_deref(), source)
+                environment::rule_of_shell(value, raw.as_deref(), source)
             };
             match rule {
                 Some(rule) => found.rule(rule),

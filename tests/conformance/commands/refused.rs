@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::devices::{self, number};
 use super::environment::{Line, read};
-use super::parsed::Both;
+use super::parsed::ParsedByBoth;
 use super::{Command, Differences, besides, compare_both};
 use crate::reference::{Reference, Refusal};
 use crate::rules::{self, Rule, Verdict};
@@ -30,42 +30,43 @@ fn first_line(output: &Output) -> String {
 }
 
 /// A line that remuda refuses.
-pub(super) struct Ours<'a> {
+pub(super) struct OurRefusal<'a> {
     pub(super) command: &'a Command,
     pub(super) args: &'a RunArgs,
     pub(super) output: &'a Output,
     pub(super) gpus: usize,
     /// Whether the plan of DeepSpeed has no nodes.
-    pub(super) is_nothing_to_them: bool,
+    pub(super) has_no_deepspeed_nodes: bool,
     /// Whether DeepSpeed's launcher of each node refuses its line.
-    pub(super) is_refused_there: bool,
+    pub(super) is_refused_by_nodes: bool,
 }
 
-impl Ours<'_> {
+impl OurRefusal<'_> {
     /// The row of COMPAT.md for a reason, if the case has what the row is about.
     fn rule(&self, reason: &str) -> Option<Rule> {
-        let place = &self.args.place;
+        let place = &self.args.cluster;
         let is_missing =
             |what: fn(&std::path::Path) -> bool| place.hostfile.as_deref().is_some_and(what);
         match reason {
             "C009" if self.args.workers.autotuning.is_some() => Some(rules::AUTOTUNING),
             "C009" => {
-                let is_later = matches!(place.reach.launcher, Some(LauncherArg::NotThere(_)));
+                let is_later =
+                    matches!(place.transport.launcher, Some(LauncherArg::Unsupported(_)));
                 is_later.then_some(rules::NOT_YET)
             }
             "C006" if first_line(self.output).contains("`--launcher_args`") => {
-                (!self.is_heeded()).then_some(rules::LAUNCHER_WORDS)
+                (!self.has_supported_words()).then_some(rules::LAUNCHER_WORDS)
             }
             // DeepSpeed does not check the program before it needs it.
             "C007" if self.args.program.module && self.args.program.no_python => self.rule("C009"),
             "C010" => {
-                let is_given = place.reach.node_rank.is_some_and(|rank| rank != -1);
-                (is_given && !place.reach.no_ssh).then_some(rules::NODE_RANK)
+                let is_given = place.transport.node_rank.is_some_and(|rank| rank != -1);
+                (is_given && !place.transport.no_ssh).then_some(rules::NODE_RANK)
             }
             "H010" => is_missing(|path| !path.exists()).then_some(rules::MISSING_HOSTFILE),
             "H024" => is_missing(std::path::Path::is_dir).then_some(rules::MISSING_HOSTFILE),
-            "S007" if self.is_nothing_to_them => Some(rules::NOTHING_LEFT),
-            "S001" | "S002" | "S007" => self.hidden(),
+            "S007" if self.has_no_deepspeed_nodes => Some(rules::NOTHING_LEFT),
+            "S001" | "S002" | "S007" => self.rule_of_hidden_devices(),
             "S009" => self.is_bad_number_of_nodes().then_some(rules::NUM_NODES),
             "S010" => self.is_bad_number_of_gpus().then_some(rules::NUM_GPUS),
             "E001" | "E002" | "E006" | "E007" => self.has_line(rules::ENV_SYNTAX),
@@ -88,11 +89,11 @@ impl Ours<'_> {
 
     /// Whether DeepSpeed would have the same reason at a later check.
     fn is_real(&self, reason: &str) -> bool {
-        let (program, reach) = (&self.args.program, &self.args.place.reach);
+        let (program, reach) = (&self.args.program, &self.args.cluster.transport);
         match reason {
             "C007" => program.module && program.no_python,
             "S008" => {
-                let place = &self.args.place;
+                let place = &self.args.cluster;
                 let has =
                     |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
                 (has(&place.include) || has(&place.exclude))
@@ -104,8 +105,8 @@ impl Ours<'_> {
     }
 
     /// Whether all words for pdsh are supported: `-f N`, `-l USER`, `-S`, `-R ssh`.
-    fn is_heeded(&self) -> bool {
-        let words = self.args.place.reach.launcher_args.as_ref();
+    fn has_supported_words(&self) -> bool {
+        let words = self.args.cluster.transport.launcher_args.as_ref();
         let words = words.map_or(&[][..], |words| &words.0);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut rest = &words[..];
@@ -122,17 +123,17 @@ impl Ours<'_> {
 
     fn is_bad_number_of_nodes(&self) -> bool {
         let hosts = self.command.pool(self.args).map_or(1, |hosts| hosts.len()) as i64;
-        let wanted = number(self.args.place.num_nodes.as_deref());
+        let wanted = number(self.args.cluster.num_nodes.as_deref());
         wanted != -1 && !(1..=hosts).contains(&wanted)
     }
 
     fn is_bad_number_of_gpus(&self) -> bool {
-        let text = self.args.place.num_gpus.as_deref();
+        let text = self.args.cluster.num_gpus.as_deref();
         let wanted = if text.is_some_and(|text| 18 < text.len()) { i64::MAX } else { number(text) };
         let most = match self.command.pool(self.args) {
             None => SLOTS_MAX,
             Some(hosts) => {
-                let count = number(self.args.place.num_nodes.as_deref());
+                let count = number(self.args.cluster.num_nodes.as_deref());
                 let count = usize::try_from(count).unwrap_or(hosts.len());
                 hosts.iter().take(count).map(|(_, slots)| *slots as i64).min().unwrap_or(0)
             }
@@ -143,7 +144,7 @@ impl Ours<'_> {
     /// The row about more workers on this machine than GPUs.
     fn too_many_gpus(&self) -> Option<Rule> {
         let Some(hosts) = self.command.pool(self.args) else {
-            let wanted = number(self.args.place.num_gpus.as_deref());
+            let wanted = number(self.args.cluster.num_gpus.as_deref());
             let mask = devices::mask(self.command, self.args);
             let left = mask.map(|mask| devices::left(&mask, self.gpus).len());
             return match left {
@@ -157,7 +158,7 @@ impl Ours<'_> {
     }
 
     /// The row about a selected device that the variable hides.
-    fn hidden(&self) -> Option<Rule> {
+    fn rule_of_hidden_devices(&self) -> Option<Rule> {
         let mask = devices::mask(self.command, self.args)?;
         let hides = devices::left(&mask, self.gpus).len() < self.gpus;
         (hides && devices::is_beside(self.args)).then_some(rules::HIDDEN_DEVICES)
@@ -176,9 +177,9 @@ impl Ours<'_> {
     }
 }
 
-pub(super) fn only_we(ours: &Ours<'_>) -> Verdict {
+pub(super) fn explain_our_refusal(ours: &OurRefusal<'_>) -> Verdict {
     // DeepSpeed detects it on every node.
-    if ours.is_refused_there && reasons(ours.output).iter().any(|reason| ours.is_real(reason)) {
+    if ours.is_refused_by_nodes && reasons(ours.output).iter().any(|reason| ours.is_real(reason)) {
         return Verdict::Refused;
     }
     match ours.rules() {
@@ -187,10 +188,10 @@ pub(super) fn only_we(ours: &Ours<'_>) -> Verdict {
     }
 }
 
-pub(super) fn only_they(
+pub(super) fn explain_their_refusal(
     reference: &mut Reference,
     command: &Command,
-    read: &Both,
+    read: &ParsedByBoth,
     refusal: &Refusal,
     gpus: usize,
 ) -> Verdict {
@@ -209,7 +210,8 @@ pub(super) fn only_they(
         let has_name = entries.iter().any(Result::is_err);
         let is_beyond = entries.iter().flatten().any(|number| gpus <= *number);
         // For DeepSpeed the variable is an `--include`.
-        let is_counted = read.args.place.num_nodes.is_some() || read.args.place.num_gpus.is_some();
+        let is_counted =
+            read.args.cluster.num_nodes.is_some() || read.args.cluster.num_gpus.is_some();
         if says("invalid literal") && has_name
             || says("No slot") && is_beyond
             || says("with include/exclude") && is_counted
@@ -225,7 +227,7 @@ pub(super) fn only_they(
             return Verdict::by([rules::ENV_SYNTAX]);
         }
     }
-    if reparsed(reference, &read.their_words).is_none()
+    if reparsed(reference, &read.deepspeed_words).is_none()
         && refusal.text.starts_with("launch.py: error")
         && command.argv.iter().any(|word| word == "--")
     {
@@ -249,7 +251,7 @@ pub(super) fn reparsed(reference: &mut Reference, words: &[Vec<u8>]) -> Option<V
     Some(words.map(|word| BASE64.decode(word.as_str().expect("text")).expect("base64")).collect())
 }
 
-pub(super) fn both(ours: &Ours<'_>, refusal: &Refusal) -> Verdict {
+pub(super) fn compare_refusals(ours: &OurRefusal<'_>, refusal: &Refusal) -> Verdict {
     let reasons = reasons(ours.output);
     if reasons.iter().any(|reason| is_same(reason, refusal, ours)) {
         return Verdict::Refused;
@@ -267,7 +269,7 @@ pub(super) fn both(ours: &Ours<'_>, refusal: &Refusal) -> Verdict {
 }
 
 /// Whether a reason of remuda is that of DeepSpeed.
-fn is_same(reason: &str, refusal: &Refusal, ours: &Ours<'_>) -> bool {
+fn is_same(reason: &str, refusal: &Refusal, ours: &OurRefusal<'_>) -> bool {
     let says = |text: &str| refusal.text.contains(text);
     match reason {
         "S001" | "S004" => says("not found in hostfile"),
@@ -276,18 +278,19 @@ fn is_same(reason: &str, refusal: &Refusal, ours: &Ours<'_>) -> bool {
         "S005" => says("too many values to unpack"),
         "S007" => says("list index out of range"),
         "S006" => {
-            let has_both = ours.args.place.include.is_some() && ours.args.place.exclude.is_some();
+            let has_both =
+                ours.args.cluster.include.is_some() && ours.args.cluster.exclude.is_some();
             has_both && (says("mutually exclusive") || says("with include/exclude"))
         }
         reason if reason.starts_with('H') && says("contains a bad entry") => true,
         "H020" => says("Hostfile is empty"),
         "S008" => says("with include/exclude"),
         "S009" => says("no extra nodes available"),
-        "C006" => says("--node_rank is not set correctly") && ours.args.place.reach.no_ssh,
+        "C006" => says("--node_rank is not set correctly") && ours.args.cluster.transport.no_ssh,
         "C007" => says("'--no_python' flag") || says("mutually exclusive"),
         "C010" => {
             says("--node_rank is not set correctly")
-                && ours.args.place.reach.node_rank.is_none_or(|rank| rank == -1)
+                && ours.args.cluster.transport.node_rank.is_none_or(|rank| rank == -1)
         }
         "H003" => says("multiple entries"),
         "E001" => says("not enough values to unpack (expected 2, got 1)"),
