@@ -263,7 +263,9 @@ class Oracle:
         """The script and its arguments, as parsed by the launcher of a node."""
         sys.argv = ["launch.py", *(os.fsdecode(base64.b64decode(word)) for word in request["words"])]
         args = self.modules.launch.parse_args()
-        return {"words": [encode(word) for word in (args.training_script, *args.training_script_args)]}
+        words = [encode(word) for word in (args.training_script, *args.training_script_args)]
+        flags = {name: getattr(args, name) for name in ("module", "no_python", "no_local_rank")}
+        return {"words": words, **flags}
 
     def fan_out(self, command, env, argv):
         """The workers of every node with pdsh: through a shell, and with the arguments as typed."""

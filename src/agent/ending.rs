@@ -44,7 +44,7 @@ impl Agent {
             }
             FromShim::Leftovers { worker } => self.on_leftovers(worker as usize),
             FromShim::LeftoversSignalled { worker, processes } => {
-                self.on_leftovers_signalled(worker as usize, processes)
+                self.on_leftovers_signalled(worker as usize, processes);
             }
             FromShim::Empty { unkillable } => {
                 self.unkillable = Some(unkillable);

@@ -209,11 +209,11 @@ impl Agent {
                 self.report_if_idle();
             }
             AgentEvent::Internal(InternalEvent::PreflightDone(done)) => {
-                self.on_preflight_done(*done)
+                self.on_preflight_done(*done);
             }
             AgentEvent::Internal(InternalEvent::ExaminationDone(found)) => self.send_report(*found),
             AgentEvent::Internal(InternalEvent::GroupChecked(epoch, check)) => {
-                self.on_group_checked(epoch, check)
+                self.on_group_checked(epoch, check);
             }
             AgentEvent::TimerDue => self.run_due_timers(),
         }
@@ -273,7 +273,7 @@ impl Agent {
                 self.outbox.send(&FromAgent::Clock { sent_us: at_us, clock_us });
             }
             ToAgent::ReportSuspended => {
-                self.outbox.send(&FromAgent::Suspended(self.workers.suspended()))
+                self.outbox.send(&FromAgent::Suspended(self.workers.suspended()));
             }
             ToAgent::Bye => {}
             ToAgent::NextEpoch => self.begin_next_epoch(),

@@ -244,7 +244,7 @@ pub struct WorkerReports {
 #[derive(Default)]
 pub(super) struct Failures {
     pub(super) nodes: Vec<(Instant, NodeRank, NodeLoss)>,
-    pub(super) start_failures: Vec<(Instant, Rank, StartFailure)>,
+    pub(super) unstarted: Vec<(Instant, Rank, StartFailure)>,
     /// Reported losses of peers: the reporter and the lost peer.
     pub(super) peer_losses: Vec<(Rank, Rank)>,
     /// What failed workers left behind about their failures.

@@ -40,11 +40,11 @@ pub(super) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
     // A worker that was stopped may only have logged what looks like its failure.
     let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
         || !failures.nodes.is_empty()
-        || !failures.start_failures.is_empty();
+        || !failures.unstarted.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
     let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
-    let not_started = failures.start_failures.iter().min_by_key(|(at, ..)| *at);
+    let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
         return find_by_reports(ends, failures);
@@ -192,7 +192,7 @@ pub(super) fn find_greatest_status(
         .nodes
         .iter()
         .map(|(_, node, loss)| (node.0, FailureCause::Node { node: *node, loss: loss.clone() }));
-    let not_started = failures.start_failures.iter().map(|(_, rank, failure)| {
+    let not_started = failures.unstarted.iter().map(|(_, rank, failure)| {
         (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
     });
     let failed = ends.iter().filter(|end| !end.exit.is_success());

@@ -94,7 +94,7 @@ impl Job {
         if self.has_ended[rank.index()] {
             return Vec::new();
         }
-        self.failures.start_failures.push((now, rank, failure));
+        self.failures.unstarted.push((now, rank, failure));
         self.on_failure(now)
     }
 }

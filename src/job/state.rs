@@ -170,7 +170,7 @@ impl Job {
     }
 
     pub(super) fn has_failed_to_start(&self, rank: Rank) -> bool {
-        self.failures.start_failures.iter().any(|(_, other, _)| *other == rank)
+        self.failures.unstarted.iter().any(|(_, other, _)| *other == rank)
     }
 
     /// Applies an event to the job and returns the effects: the only place where the job changes.

@@ -396,13 +396,13 @@ impl<'a> Dispatcher<'a> {
                 self.reporter.collect_evidence(ranks, move |printed| drop(answer.send(printed)));
             }
             Effect::PauseBeforeRestart { verdict, next, pause } => {
-                self.report_restart(&verdict, next, pause)
+                self.report_restart(&verdict, next, pause);
             }
             Effect::BeginEpoch(disconnected) => self.prepare_epoch(disconnected),
             Effect::Replace(lost) => self.await_replacements(&lost),
             Effect::SkipToEpoch(epoch) => self.skip_to_epoch(epoch),
             Effect::ReportKilling => {
-                self.reporter.print_message(show_step("Killing", "the remaining processes"))
+                self.reporter.print_message(show_step("Killing", "the remaining processes"));
             }
         }
     }

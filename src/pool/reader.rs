@@ -24,7 +24,7 @@ pub(super) struct LinePosition {
 /// The meaning of a second line for the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RepeatedHost {
-    /// An error.
+    /// The line is reported as an error.
     Error,
     /// The slots are added.
     AddSlots,

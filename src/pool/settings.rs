@@ -11,10 +11,10 @@ use super::similar::nearest;
 #[derive(Default)]
 pub(super) struct HostSettings {
     /// The position of the first `slots=`.
-    slots_at: Option<Span>,
+    first_slots: Option<Span>,
     /// Whether a word was meant as a slot count, even if it is invalid: then no missing count is
     /// reported.
-    slots_intended: bool,
+    has_slots_word: bool,
     /// Number of words of the line that give slots in any spelling: if there are two, neither is
     /// corrected.
     slots_words: usize,
@@ -40,7 +40,7 @@ impl HostSettings {
         }
         // The help for a line of Slurm or MPICH shows the whole line already.
         let is_explained = out.problems.iter().any(|problem| problem.code == codes::OTHER_DIALECT);
-        if !self.slots_intended && !is_explained {
+        if !self.has_slots_word && !is_explained {
             out.problems.push(missing_slots(first));
         }
     }
@@ -73,7 +73,7 @@ impl HostSettings {
     /// Parses `key=value`, or a key without its sign.
     fn parse_setting(&mut self, word: HostToken<'_>, out: &mut HostLine) -> Option<usize> {
         if word.has_control_byte() {
-            self.slots_intended = true;
+            self.has_slots_word = true;
             return Some(1);
         }
         let at = word.text.find(['=', ':']).filter(|at| 0 < *at)?;
@@ -88,8 +88,8 @@ impl HostSettings {
     }
 
     fn parse_slots(&mut self, span: Span, value: HostToken<'_>, out: &mut HostLine) {
-        self.slots_intended = true;
-        if let Some(first) = self.slots_at {
+        self.has_slots_word = true;
+        if let Some(first) = self.first_slots {
             out.problems.push(
                 Diagnostic::error(codes::SLOTS_TWICE, span, "`slots` given twice")
                     .label("given again here")
@@ -98,7 +98,7 @@ impl HostSettings {
             );
             return;
         }
-        self.slots_at = Some(span);
+        self.first_slots = Some(span);
         match parse_count(value) {
             Ok(count) => out.slots = Some(count),
             Err(problem) => out.problems.push(*problem),
@@ -110,7 +110,7 @@ impl HostSettings {
     fn max_slots(&self, word: HostToken<'_>) -> Diagnostic {
         let problem =
             Diagnostic::error(codes::OTHER_DIALECT, word.span, "`max_slots` is Open MPI syntax");
-        match self.slots_at {
+        match self.first_slots {
             Some(_) => problem.severity(Severity::Warning).label("ignored").help("remove it"),
             None => problem
                 .label("expected `slots=N` first")
@@ -136,7 +136,7 @@ impl HostSettings {
         };
         let problem =
             Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
-        self.slots_intended |= slots_word.is_some();
+        self.has_slots_word |= slots_word.is_some();
         let sign = Span::new(key.span.start, key.span.end + 1);
         Some(match (slots_word, self.slots_words) {
             (Some(SlotsWord::Mistyped), 1) => {
@@ -152,8 +152,8 @@ impl HostSettings {
     /// Reports a word that is no setting: the rest of the line is not parsed.
     fn unexpected(&mut self, word: HostToken<'_>, rest: &[HostToken<'_>], out: &mut HostLine) {
         let is_number = word.text.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number && !self.slots_intended {
-            self.slots_intended = true;
+        if is_number && !self.has_slots_word {
+            self.has_slots_word = true;
             out.problems.push(number_without_key(word, self.slots_words));
             return;
         }
@@ -161,7 +161,7 @@ impl HostSettings {
         let span = Span::new(word.span.start, last.end);
         let message = format!("unexpected `{}`", word.text.escape_debug());
         let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, message);
-        out.problems.push(match self.slots_at {
+        out.problems.push(match self.first_slots {
             Some(_) if rest[1..].iter().any(|word| word.text.starts_with("slots")) => {
                 problem.label("a second host").help("write one host per line")
             }
@@ -170,7 +170,7 @@ impl HostSettings {
             }
             None => problem.label("expected `slots=N`").help("write `slots=N` after the host name"),
         });
-        self.slots_intended = true;
+        self.has_slots_word = true;
     }
 }
 

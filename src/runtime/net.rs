@@ -581,19 +581,19 @@ impl PendingHandshake {
 struct Idle {
     polls: u32,
     polls_max: u32,
-    idle_ticks: u32,
+    quiet_ticks: u32,
 }
 
 impl Idle {
     fn new(deadline: Deadline) -> Self {
-        Self { polls: 0, polls_max: deadline.spin.yields, idle_ticks: 0 }
+        Self { polls: 0, polls_max: deadline.spin.yields, quiet_ticks: 0 }
     }
 
     /// Whether to poll again at once, after a poll that has `moved` bytes or not.
     fn should_poll_again(&mut self, moved: bool) -> bool {
         if moved {
             self.polls = 0;
-            self.idle_ticks = 0;
+            self.quiet_ticks = 0;
             return true;
         }
         self.polls += 1;
@@ -605,7 +605,7 @@ impl Idle {
 
     /// Whether it is time to check for failures.
     fn is_check_due(&self) -> bool {
-        0 < self.idle_ticks && self.idle_ticks.is_multiple_of(IDLE_TICKS_MAX)
+        0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(IDLE_TICKS_MAX)
     }
 
     /// Counts a poll of the sockets; calls `check` after a tick without an event.
@@ -615,13 +615,13 @@ impl Idle {
         check: impl FnOnce() -> Result<(), Cause>,
     ) -> Result<(), Cause> {
         if !timed_out {
-            self.idle_ticks = 0;
+            self.quiet_ticks = 0;
             return Ok(());
         }
-        self.idle_ticks += 1;
+        self.quiet_ticks += 1;
         match check() {
             Err(cause @ Cause::Deadline { .. }) => Err(cause),
-            Err(cause) if IDLE_TICKS_MAX <= self.idle_ticks => Err(cause),
+            Err(cause) if IDLE_TICKS_MAX <= self.quiet_ticks => Err(cause),
             _ => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ struct Block {
 
 /// The constants of one step.
 #[derive(Clone, Copy, Debug)]
-struct Step<F> {
+struct StepConstants<F> {
     clip: F,
     decay_factor: F,
     one_minus_beta1: F,
@@ -119,9 +119,11 @@ impl<F: ModelFloat> AdamW<F> {
     /// Updates the parameters with `clip ·` the gradients.
     pub fn step(&mut self, params: &mut [F], gradients: &[F], rate: f64, clip: F) {
         self.steps += 1;
-        let step = Step::new(&self.options, self.steps, rate, clip);
-        let decayed =
-            Step { decay_factor: F::from_f64(1.0 - rate * self.options.weight_decay), ..step };
+        let step = StepConstants::new(&self.options, self.steps, rate, clip);
+        let decayed = StepConstants {
+            decay_factor: F::from_f64(1.0 - rate * self.options.weight_decay),
+            ..step
+        };
         let work = split_blocks(&self.blocks, params, &mut self.moments, gradients);
         self.threads.run(work, |work| {
             let step = if work.decays { &decayed } else { &step };
@@ -130,7 +132,7 @@ impl<F: ModelFloat> AdamW<F> {
     }
 }
 
-impl<F: ModelFloat> Step<F> {
+impl<F: ModelFloat> StepConstants<F> {
     fn new(options: &AdamWOptions, count: u64, rate: f64, clip: F) -> Self {
         let count = count.min(i32::MAX as u64) as i32;
         let correction1 = 1.0 - options.beta1.powi(count);
@@ -173,7 +175,7 @@ fn split_front<'a, F>(rest: &mut &'a mut [F], len: usize) -> &'a mut [F] {
 
 versions! {
     /// Performs one step on a range of elements.
-    fn update<F>(params: &mut [F], first: &mut [F], second: &mut [F], gradients: &[F], step: &Step<F>) {
+    fn update<F>(params: &mut [F], first: &mut [F], second: &mut [F], gradients: &[F], step: &StepConstants<F>) {
         let elements = params.iter_mut().zip(first).zip(second).zip(gradients);
         for (((p, m), v), &g) in elements {
             let g = g * step.clip;

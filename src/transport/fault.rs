@@ -130,11 +130,12 @@ impl Fault {
                      service on this port; see `ssh -v {way} true`"
                 ));
             }
-            FaultKind::OtherArch => "install remuda on that host and give `--agent_path FILE`",
+            FaultKind::OtherArch | FaultKind::NoDirectory => {
+                "install remuda on that host and give `--agent_path FILE`"
+            }
             FaultKind::OldLibc => {
                 "install a remuda built for that C library on that host, and give `--agent_path FILE`"
             }
-            FaultKind::NoDirectory => "install remuda on that host and give `--agent_path FILE`",
             FaultKind::NotInstalled => {
                 "install this remuda on that host, or leave out `--agent_path`: remuda then copies itself"
             }

@@ -99,11 +99,11 @@ fn test_names_have_at_most_60_characters() {
 
 #[test]
 fn planted_long_test_name_is_found() {
-    let long = "a".repeat(61);
     #[track_caller]
     fn check(text: &str, expect: &[String]) {
         assert_eq!(long_test_names(&Source::new("tests/a.rs", text)), expect, "for `{text}`");
     }
+    let long = "a".repeat(61);
     let found = [format!("tests/a.rs:3: 61 characters: `{long}`")];
     check(&format!("#[test]\n#[expect(b, reason = \"c\")]\nfn {long}() {{}}"), &found);
     check(&format!("proptest! {{\n#[test]\nfn {long}(d in 0..9) {{}} }}"), &found);

@@ -109,7 +109,7 @@ impl<F: ModelFloat> Gpt<F> {
             }
         }
         self.threads.run(matrices, |(matrix, cols, transposed)| {
-            kernels::transpose(matrix, cols, transposed)
+            kernels::transpose(matrix, cols, transposed);
         });
     }
 

@@ -201,14 +201,14 @@ impl Service {
             match self.next_event().await {
                 AcceptorEvent::Accepted(Ok((stream, peer))) => self.on_accepted(stream, peer),
                 AcceptorEvent::Accepted(Err(_)) => {
-                    self.accept_paused_until = Some(clock::now() + ACCEPT_RETRY_PAUSE)
+                    self.accept_paused_until = Some(clock::now() + ACCEPT_RETRY_PAUSE);
                 }
                 AcceptorEvent::HandshakeDone(Ok((id, result))) => {
-                    self.on_handshake_done(id, result)
+                    self.on_handshake_done(id, result);
                 }
                 AcceptorEvent::HandshakeDone(Err(error)) => self.on_handshake_aborted(error),
                 AcceptorEvent::Requested(Some(AcceptorRequest::WaitFor(node, reply))) => {
-                    self.on_wait_request(node, reply)
+                    self.on_wait_request(node, reply);
                 }
                 AcceptorEvent::Requested(Some(AcceptorRequest::WrongKeys(node, reply))) => {
                     let _ = reply.send(self.nodes[node.index()].wrong_keys.describe());
@@ -224,7 +224,7 @@ impl Service {
                 }
                 AcceptorEvent::Requested(None) => return,
                 AcceptorEvent::ConnectionEnded(node, times) => {
-                    self.on_connection_ended(node, times)
+                    self.on_connection_ended(node, times);
                 }
                 AcceptorEvent::HandshakeTimeout => self.abort_slow_handshakes(),
                 AcceptorEvent::AcceptPauseOver => self.accept_paused_until = None,
@@ -357,8 +357,7 @@ impl Service {
     }
 
     fn connect(&mut self, joiner: Joiner, waiter: oneshot::Sender<JoinResult>) -> io::Result<()> {
-        let Joiner { node, peer, next_epoch: fresh, free_restarts: uncharged, mut writer, reader } =
-            joiner;
+        let Joiner { node, peer, next_epoch, free_restarts, mut writer, reader } = joiner;
         let (near, far) = fds::stream_pair()?;
         let local =
             LocalLink { reader: LinkReader::new(far.try_clone()?)?, writer: LinkWriter::new(far)? };
@@ -377,9 +376,9 @@ impl Service {
         slot.connection = Some((control_sender.clone(), peer));
         let (times, ended) = (slot.generation, self.ended_sender.clone());
         let handlers = ControlHandlers {
-            control_sender,
-            signal_sender,
-            exit_sender: Mutex::new(Some(exit_sender)),
+            controls: control_sender,
+            signals: signal_sender,
+            exit: Mutex::new(Some(exit_sender)),
         };
         self.relays.spawn(async move {
             if writer.send_control(&Control::Joined).await.is_ok() {
@@ -387,13 +386,7 @@ impl Service {
             }
             let _ = ended.send((node, times));
         });
-        let _ = waiter.send(Ok(Joined {
-            link,
-            signals,
-            peer,
-            next_epoch: fresh,
-            free_restarts: uncharged,
-        }));
+        let _ = waiter.send(Ok(Joined { link, signals, peer, next_epoch, free_restarts }));
         Ok(())
     }
 
@@ -422,10 +415,10 @@ fn refusal(text: String) -> JoinRefusal {
 
 /// Handlers of the control messages that a node sends beside its link.
 struct ControlHandlers {
-    control_sender: mpsc::UnboundedSender<Control>,
-    signal_sender: mpsc::UnboundedSender<i32>,
+    controls: mpsc::UnboundedSender<Control>,
+    signals: mpsc::UnboundedSender<i32>,
     /// Taken by the first message about the agent's exit.
-    exit_sender: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
+    exit: Mutex<Option<oneshot::Sender<Option<WorkerExit>>>>,
 }
 
 async fn serve(
@@ -434,18 +427,18 @@ async fn serve(
     controls: mpsc::UnboundedReceiver<Control>,
     handlers: ControlHandlers,
 ) {
-    let ControlHandlers { control_sender, signal_sender, exit_sender } = handlers;
+    let ControlHandlers { controls: sender, signals, exit: agent_exit } = handlers;
     // Messages that are sent after the connection was closed are dropped.
-    let control_sender = control_sender.downgrade();
+    let sender = sender.downgrade();
     let on_event = |event| match event {
         RelayEvent::LocalEnded => {
-            if let Some(sender) = control_sender.upgrade() {
+            if let Some(sender) = sender.upgrade() {
                 let _ = sender.send(Control::LinkEnded);
             }
         }
-        RelayEvent::Control(Control::Signal(signal)) => drop(signal_sender.send(signal)),
+        RelayEvent::Control(Control::Signal(signal)) => drop(signals.send(signal)),
         RelayEvent::Control(Control::AgentEnded(exit)) => {
-            let sender = exit_sender.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let sender = agent_exit.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(sender) = sender {
                 let _ = sender.send(exit);
             }

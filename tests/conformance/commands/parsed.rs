@@ -154,7 +154,9 @@ fn compare_refusals(
     }
     if let Some(own) = own_word(command)
         && (theirs.text.contains("unrecognized arguments") && theirs.text.contains(&own)
-            || theirs.text.contains("are required"))
+            || theirs.text.contains("are required")
+            // To DeepSpeed, `-h` behind such an option is no value of it: it prints its help.
+            || theirs.status == 0)
     {
         return Verdict::by([rules::OWN_OPTIONS]);
     }

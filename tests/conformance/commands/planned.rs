@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::environment::{self, Promise, Source};
 use super::parsed::ParsedByBoth;
-use super::refused::{self, OurRefusal, reparsed};
+use super::refused::{self, OurRefusal, Reparsed, reparsed};
 use super::{Command, Differences, besides, compare_both, devices};
 use crate::machine::Machine;
 use crate::reference::Reference;
@@ -103,7 +103,7 @@ struct Case<'a> {
     read: ParsedByBoth,
     here: PathBuf,
     /// Script and arguments as DeepSpeed's second parser reads them.
-    reparsed: Option<Vec<Vec<u8>>>,
+    reparsed: Option<Reparsed>,
     /// Variables that DeepSpeed exports to other nodes, before any shell.
     exported: Value,
     is_local: bool,
@@ -319,9 +319,13 @@ impl<'a> Case<'a> {
             Some(at) => ours[..at].split_at(at - 1 - usize::from(ours[at - 1] != typed[0])),
             None => (&ours[..], &[][..]),
         };
-        let expected = self.reparsed.as_ref().filter(|words| **words != typed).map(|words| {
-            [head, &words[..1], rest.get(1..).unwrap_or_default(), &words[1..]].concat()
-        });
+        let expected =
+            self.reparsed.as_ref().filter(|parsed| parsed.words != typed).map(|parsed| {
+                let python = if parsed.has_python { head } else { &[] };
+                let module = if parsed.is_module { &[b"-m".to_vec()][..] } else { &[] };
+                let rank = rest.get(1..).filter(|_| parsed.has_local_rank).unwrap_or_default();
+                [python, module, &parsed.words[..1], rank, &parsed.words[1..]].concat()
+            });
         if expected.as_deref() == Some(theirs) {
             found.rule(rules::DOUBLE_DASH);
         } else {

@@ -241,14 +241,29 @@ fn read_line(line: &str) -> Line {
     read(line)
 }
 
-/// Script and arguments as DeepSpeed's second parser reads them.
-pub(super) fn reparsed(reference: &mut Reference, words: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+/// Script and arguments as DeepSpeed's second parser reads them. What looks like an option of its own
+/// has an effect there.
+pub(super) struct Reparsed {
+    pub(super) words: Vec<Vec<u8>>,
+    pub(super) is_module: bool,
+    pub(super) has_python: bool,
+    pub(super) has_local_rank: bool,
+}
+
+pub(super) fn reparsed(reference: &mut Reference, words: &[Vec<u8>]) -> Option<Reparsed> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
     let words: Vec<String> = words.iter().map(|word| BASE64.encode(word)).collect();
     let answer = reference.ask(&json!({ "kind": "reparse", "words": words })).ok()?;
     let words = answer["words"].as_array().expect("a list").iter();
-    Some(words.map(|word| BASE64.decode(word.as_str().expect("text")).expect("base64")).collect())
+    let decode =
+        |word: &serde_json::Value| BASE64.decode(word.as_str().expect("text")).expect("base64");
+    Some(Reparsed {
+        words: words.map(decode).collect(),
+        is_module: answer["module"] == true,
+        has_python: answer["no_python"] == false,
+        has_local_rank: answer["no_local_rank"] == false,
+    })
 }
 
 pub(super) fn compare_refusals(ours: &OurRefusal<'_>, refusal: &Refusal) -> Verdict {
