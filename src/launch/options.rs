@@ -105,7 +105,7 @@ pub struct WorkersFile {
     /// Owner of the file.
     pub owner: FileOf,
     /// The file, and the state that it must be in.
-    pub wish: RequiredFile,
+    pub file: RequiredFile,
 }
 
 /// Workers that need a file.

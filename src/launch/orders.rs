@@ -59,7 +59,7 @@ fn uses_other_machines(plan: &LaunchPlan, transport: &Transport) -> bool {
 /// also by another node 0, which does not know yet that this is a restart.
 fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> {
     let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
-    let is_asked = |file: &&WorkersFile| match file.wish.state {
+    let is_asked = |file: &&WorkersFile| match file.file.state {
         FileState::Readable => true,
         FileState::NoFilesWithSuffix(_) => is_first,
     };
@@ -68,7 +68,7 @@ fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> 
         FileOf::AllWorkers => !node.workers.is_empty(),
         FileOf::Rank0 => has_rank0,
     };
-    options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.wish.clone()).collect()
+    options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.file.clone()).collect()
 }
 
 /// The request to node 0 to listen.

@@ -317,7 +317,7 @@ fn make_links(
     scenario: &Scenario,
     at: u32,
 ) -> (Connector, Vec<(OwnedFd, AgentScript)>, ReportedExits) {
-    let said = ReportedExits::default();
+    let reported_exits = ReportedExits::default();
     let (mut links, mut agents) = (Vec::new(), Vec::new());
     for node in 0..nodes {
         let (launcher_end, agent_end) = fds::stream_pair().expect("descriptors");
@@ -336,12 +336,12 @@ fn make_links(
             AgentScript {
                 story,
                 succeeds: ends_well,
-                reported: Arc::clone(&said),
+                reported: Arc::clone(&reported_exits),
                 running: Vec::new(),
             },
         ));
     }
-    (Connector::Simulated(Mutex::new(links)), agents, said)
+    (Connector::Simulated(Mutex::new(links)), agents, reported_exits)
 }
 
 /// Creates both halves of a link; must be called inside the runtime that polls them.
@@ -373,7 +373,7 @@ struct JobOutcome {
     verdict: Verdict,
     status: Status,
     exits: BTreeMap<Rank, (WorkerExit, bool)>,
-    said: BTreeMap<Rank, (WorkerExit, bool)>,
+    reported_exits: BTreeMap<Rank, (WorkerExit, bool)>,
 }
 
 async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
@@ -394,8 +394,8 @@ async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
     let status = dispatcher.finish().await.status;
     drop(connector);
     playing.join().expect("the simulated agents do not panic");
-    let said = reported.lock().expect("no panic while held").clone();
-    JobOutcome { verdict, status, exits, said }
+    let reported_exits = reported.lock().expect("no panic while held").clone();
+    JobOutcome { verdict, status, exits, reported_exits }
 }
 
 /// An exit by signal outranks an exit code; of two of a kind the earlier counts, in any order of
@@ -407,7 +407,7 @@ fn first_of(failures: &[(u32, Failure)]) -> (u32, WorkerExit) {
 }
 
 fn check_outcome(ended: &JobOutcome, nodes: u32, scenario: &Scenario, at: u32) {
-    assert_eq!(ended.exits, ended.said, "exactly the reported exits are known");
+    assert_eq!(ended.exits, ended.reported_exits, "exactly the reported exits are known");
     let ranks = |node: u32| (node * WORKERS..(node + 1) * WORKERS).map(Rank);
     let cause = ended.verdict.cause.as_ref();
     match scenario {

@@ -177,7 +177,7 @@ mod tests {
         }
         let missing: Vec<_> = commands.iter().filter(|one| topic(one).is_none()).collect();
         let names: Vec<_> = missing.iter().filter_map(|one| one.get_bin_name()).collect();
-        assert_eq!(names, ["remuda k8s", "remuda hostfile"], "these list their commands");
+        assert_eq!(names, [""; 0]);
     }
 
     #[test]

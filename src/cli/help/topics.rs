@@ -70,7 +70,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 19] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 17] = [
+pub(super) const TOPICS: [Topic; 19] = [
     Topic {
         command: "run",
         options: &[
@@ -109,6 +109,21 @@ pub(super) const TOPICS: [Topic; 17] = [
         ],
     },
     Topic {
+        command: "k8s",
+        options: &[],
+        examples: &[
+            (
+                "an Indexed Job of two pods with eight GPUs each",
+                "remuda k8s manifest --image IMAGE --nodes 2 --gpus 8 train.py > job.yaml",
+            ),
+            ("a Containerfile for the image", "remuda k8s containerfile > Containerfile"),
+            (
+                "a pod for each host of a list",
+                "remuda k8s manifest --image IMAGE -H n1:8,n2:8 train.py > job.yaml",
+            ),
+        ],
+    },
+    Topic {
         command: "k8s manifest",
         options: &["image", "nodes", "gpus", "cpus", "hostfile", "kind", "name", "with_key"],
         examples: &[
@@ -129,7 +144,13 @@ pub(super) const TOPICS: [Topic; 17] = [
     Topic {
         command: "k8s containerfile",
         options: &[],
-        examples: &[("a template to edit", "remuda k8s containerfile > Containerfile")],
+        examples: &[
+            ("a template to edit", "remuda k8s containerfile > Containerfile"),
+            (
+                "the image of the template",
+                "remuda k8s containerfile | podman build -t IMAGE -f - .",
+            ),
+        ],
     },
     Topic {
         command: "launch",
@@ -221,6 +242,15 @@ pub(super) const TOPICS: [Topic; 17] = [
         ],
     },
     Topic {
+        command: "hostfile",
+        options: &[],
+        examples: &[
+            ("every error and warning of a file", "remuda hostfile check hosts"),
+            ("hosts, slots and ranks", "remuda hostfile show hosts"),
+            ("a hostfile of Open MPI", "remuda hostfile convert --to openmpi hosts"),
+        ],
+    },
+    Topic {
         command: "hostfile check",
         options: &["files", "fix", "format", "allow", "from", "slots", "include", "exclude"],
         examples: &[
@@ -271,6 +301,7 @@ pub(super) const TOPICS: [Topic; 17] = [
         examples: &[
             ("hosts that were added, removed, moved or changed", "remuda hostfile diff old new"),
             ("a file and a list", "remuda hostfile diff hosts n1:8,n2:8"),
+            ("two node files of PBS", "remuda hostfile diff --from pbs nodes.old nodes.new"),
         ],
     },
     Topic {

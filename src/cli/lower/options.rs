@@ -41,7 +41,7 @@ pub(in crate::cli) fn options(
     workers_args: &WorkerArgs,
     spec: &JobSpec,
     transport: Transport,
-    speaker: PrintedRanks,
+    printed_ranks: PrintedRanks,
     terminal: Terminal,
     class: RunClass,
 ) -> Result<(Options, String), CliError> {
@@ -90,20 +90,20 @@ pub(in crate::cli) fn options(
             prefix: args
                 .prefix
                 .clone()
-                .or_else(|| (speaker != PrintedRanks::All).then(String::new)),
-            solo: unprefixed_rank(args, speaker, workers),
+                .or_else(|| (printed_ranks != PrintedRanks::All).then(String::new)),
+            solo: unprefixed_rank(args, printed_ranks, workers),
             log_dir: logs,
             retention: keep,
             rank_files,
             gather: false,
             // The report of the cause is better than the messages of bundled programs about a lost
             // peer.
-            hide_after_peer_loss: speaker != PrintedRanks::All,
+            hide_after_peer_loss: printed_ranks != PrintedRanks::All,
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Workers of bundled programs meet at the store, so messages about it are left out.
-        shows_progress: speaker == PrintedRanks::All && args.prints_progress(),
-        group_limit: if speaker == PrintedRanks::All && args.prints_warnings() {
+        shows_progress: printed_ranks == PrintedRanks::All && args.prints_progress(),
+        group_limit: if printed_ranks == PrintedRanks::All && args.prints_warnings() {
             GROUP_LIMIT
         } else {
             Duration::ZERO
@@ -111,7 +111,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers_args.venv_script.clone(),
         lets_others_run: false,
-        cause_rule: match speaker {
+        cause_rule: match printed_ranks {
             PrintedRanks::All => CauseRule::ExitCodes,
             PrintedRanks::Rank0(judge) => judge,
         },
@@ -119,7 +119,7 @@ pub(in crate::cli) fn options(
         announcement: String::new(),
         continue_with: ContinueWith::Nothing,
         checkpoint_dir: None,
-        framing: match speaker {
+        framing: match printed_ranks {
             _ if !args.prints_progress() => Framing::None,
             // The tool prints its own results at the end.
             PrintedRanks::Rank0(CauseRule::Rank0) => Framing::Start,
@@ -156,8 +156,8 @@ fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliErro
 }
 
 /// Returns the worker with output that gets no prefix.
-fn unprefixed_rank(args: &WatchArgs, speaker: PrintedRanks, workers: usize) -> Option<Rank> {
-    let is_unprefixed = match speaker {
+fn unprefixed_rank(args: &WatchArgs, printed_ranks: PrintedRanks, workers: usize) -> Option<Rank> {
+    let is_unprefixed = match printed_ranks {
         PrintedRanks::All => workers == 1,
         // Its progress is sent in notes, and drawn below its lines.
         PrintedRanks::Rank0(_) => false,

@@ -129,7 +129,7 @@ pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
             FileOf::AllWorkers => ProblemScope::Node,
             FileOf::Rank0 => ProblemScope::Job,
         };
-        WorkersFile { owner: of, wish: RequiredFile { path, state, help, scope: blame } }
+        WorkersFile { owner: of, file: RequiredFile { path, state, help, scope: blame } }
     };
     let readable = |of, path: &Path, flag: &str| {
         let help = match of {
