@@ -91,7 +91,7 @@ fn launched_node_gets_the_variables_of_deepspeed() {
 fn launched_node_exits_with_its_failure() {
     let launch = node("1", port()).options(["--no_python", "--no_local_rank"]);
     let outcome = launch.sh("[ $RANK = 3 ] && exit 9; exec sleep 1000").end().code(9);
-    outcome.says("rank 3 (n1) exited with code 9").says("node 1 of 2, ranks 2-4 of 5");
+    outcome.says("rank 3 (n1) exited with code 9").says("Node  1 of 2, ranks 2-4 of 5");
 }
 
 /// `--save_pid PID`: the runner reads the launcher's pid from a file with its own pid in its name.

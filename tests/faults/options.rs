@@ -535,5 +535,5 @@ fn workers_are_the_only_children_of_the_shim() {
 fn worker_without_threads_reports_an_error() {
     let launch = workers(2).options(["--quiet", "--env", "RUST_MIN_STACK=140737488355328"]);
     let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
-    outcome.says("error[M011]: cannot start the thread that watches: ").does_not_say("panicked");
+    outcome.says("error[M011]: cannot start the watchdog thread: ").does_not_say("panicked");
 }

@@ -132,7 +132,9 @@ fn task_of_slurm_step_uses_one_machine() {
     assert_eq!(status, 0, "{notes}");
     assert!(shown.contains("localhost"), "{shown}");
     assert!(
-        notes.starts_with("note: one of 2 tasks of a Slurm step: this machine alone"),
+        notes.starts_with(
+            "note: this process is one of 2 tasks of a Slurm step and uses this machine only"
+        ),
         "{notes}"
     );
 }

@@ -88,7 +88,7 @@ fn lost_pod_has_a_help_with_kubectl() {
         first.end().code(75).says("error[R103]: the connection to the agent on pod-1 closed");
     drop(first.does_not_say("uptime").says(
         "help: `kubectl get pods` lists pod-1; `kubectl describe pod NAME` and `kubectl logs NAME \
-         --previous` show why it ended; `OOMKilled` means its memory limit\n",
+         --previous` show why it exited; `OOMKilled` means its memory limit\n",
     ));
     second.end().killed_by(Signal::KILL);
 }

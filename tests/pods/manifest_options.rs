@@ -483,7 +483,7 @@ help: a LeaderWorkerSet runs until it is deleted: leave it out, or use `--kind j
     let (_, screen, status) = run(&["--secret=A_b"]);
     let expect = "\
 error[P010]: `A_b` is not a valid name of a Secret: use letters a-z, digits, `-` and `.`
-help: give another `--secret`
+help: use another `--secret`
 ";
     assert_eq!((screen.as_str(), status), (expect, Some(2)));
 }

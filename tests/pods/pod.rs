@@ -78,7 +78,7 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     check(
         pod().env("PET_NODE_RANK", "1").env("NODE_RANK", "0"),
         "error[P003]: conflicting node ranks: node 1 (Kubeflow: PET_NODE_RANK=1), but node 0 \
-         (NODE_RANK: NODE_RANK=0)\nhelp: unset one of the two, or give `--node_rank` and `--nodes` in its place\n",
+         (NODE_RANK: NODE_RANK=0)\nhelp: unset one of the two, or give `--node_rank` and `--nodes`\n",
     );
     check(
         pod().env("NODE_RANK", "2").option("--nodes=2"),

@@ -116,7 +116,7 @@ fn too_many(span: Span) -> Diagnostic {
     let message = format!("more than {VARIABLES_MAX} variables");
     Diagnostic::error(codes::ENV_TOO_MANY, span, message)
         .label("reading stops here")
-        .help("is this a file of variables?")
+        .help("is this an environment file?")
 }
 
 /// Warnings for variables that `file` sets to another value than `other`, a file named `name` with
