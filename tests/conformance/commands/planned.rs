@@ -285,7 +285,12 @@ impl<'a> Case<'a> {
         }
         // Unset until the agents have answered: 29500 unless it is in use.
         let port = env(ours, "MASTER_PORT").unwrap_or_else(|| "29500".to_owned());
-        found.compare("MASTER_PORT", &Some(port), &env(theirs, "MASTER_PORT"));
+        let theirs_port = env(theirs, "MASTER_PORT");
+        if theirs_port.as_deref() != Some(&*port) && self.has_reparsed_options() {
+            found.rule(rules::DOUBLE_DASH);
+        } else {
+            found.compare("MASTER_PORT", &Some(port), &theirs_port);
+        }
         let number = |name: &str| env(theirs, name).and_then(|text| text.parse::<usize>().ok());
         let (mine, yours) = (env(ours, "LOCAL_RANK"), number("LOCAL_RANK"));
         found.compare("LOCAL_RANK", &mine, &Some(local.to_string()));
@@ -333,6 +338,12 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// Whether DeepSpeed's second parser takes words behind `--` for options of its own.
+    fn has_reparsed_options(&self) -> bool {
+        let typed = &self.read.args.program.script_and_args;
+        self.reparsed.as_ref().is_some_and(|parsed| parsed.words.len() < typed.len())
+    }
+
     /// Compares the address of rank 0 in one worker; unset until node 0 has been asked.
     fn same_address(&self, ours: &Value, theirs: &Value, found: &mut Differences) {
         let reach = &self.read.args.cluster.transport;
@@ -357,6 +368,7 @@ impl<'a> Case<'a> {
             (ours, HOST_ADDRESS) if reach.no_ssh && given.is_none() && is_first(ours) => {
                 found.rule(rules::NO_SSH);
             }
+            (_, _) if self.has_reparsed_options() => found.rule(rules::DOUBLE_DASH),
             (ours, theirs) => found.compare("MASTER_ADDR", &ours, &theirs),
         }
     }
