@@ -5,12 +5,15 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "support/expected.rs"]
+mod expected;
 #[path = "support/scratch.rs"]
 mod scratch;
 
 use std::fs;
 
-use scratch::{Scratch, check_expected, screen_of, text};
+use expected::check_expected;
+use scratch::{Scratch, screen_of, text};
 use serde_json::Value;
 
 /// Options of a measurement that takes milliseconds.
@@ -345,7 +348,7 @@ fn bench_refuses_unusable_lines_before_the_start() {
     scratch.write("other.json", other);
     let all = scratch.screens(&REFUSED, str::to_owned);
     assert!(!scratch.path("runs").exists(), "no job was started");
-    check_expected("tests/bench/refused.expected", &all);
+    check_expected("tests/bench/refused.expected".as_ref(), &all);
 }
 
 #[test]

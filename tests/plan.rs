@@ -3,12 +3,15 @@
 
 #![cfg(feature = "cli")]
 
+#[path = "support/expected.rs"]
+mod expected;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
+use expected::check_expected;
 use proptest::prelude::*;
 use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{
@@ -331,15 +334,6 @@ fn full_spec() -> JobSpec {
     }
 }
 
-#[track_caller]
-fn check_golden(path: &str, found: &str) {
-    if env_vars::get("UPDATE_EXPECTED").is_some() {
-        fs::write(path, found).expect("the directory is writable");
-    }
-    let expected = fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    assert_eq!(found, expected, "for {path}");
-}
-
 fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut text = Vec::new();
     write_plan_json(&mut text, plan, secrets).expect("writing to memory cannot fail");
@@ -348,12 +342,18 @@ fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
 
 #[test]
 fn plan_document_matches_golden_file() {
-    check_golden("tests/plan/full.json", &plan_json(&planned(&full_spec()), Secrets::Masked));
+    check_expected(
+        "tests/plan/full.json".as_ref(),
+        &plan_json(&planned(&full_spec()), Secrets::Masked),
+    );
 }
 
 #[test]
 fn plan_table_matches_golden_file() {
-    check_golden("tests/plan/full.expected", &show_plan(&planned(&full_spec()), Secrets::Masked));
+    check_expected(
+        "tests/plan/full.expected".as_ref(),
+        &show_plan(&planned(&full_spec()), Secrets::Masked),
+    );
 }
 
 fn large(hosts: u32, slots: u32) -> LaunchPlan {

@@ -6,12 +6,15 @@
 
 #![cfg(all(feature = "cli", feature = "train"))]
 
+#[path = "support/expected.rs"]
+mod expected;
 #[path = "support/scratch.rs"]
 mod scratch;
 
 use std::fs;
 
-use scratch::{Scratch, check_expected, text};
+use expected::check_expected;
+use scratch::{Scratch, text};
 
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";
@@ -95,7 +98,7 @@ fn train_refuses_unusable_lines_before_the_start() {
         without_this_machine,
     );
     assert!(!scratch.path("runs").exists(), "a refused line must not leave a record");
-    check_expected("tests/trainer/refused.expected", &found);
+    check_expected("tests/trainer/refused.expected".as_ref(), &found);
 }
 
 /// Losses of a metrics file, by step.

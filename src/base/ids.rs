@@ -58,6 +58,11 @@ impl Epoch {
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    /// The epoch as users count it: the first start is attempt 1.
+    pub fn attempt(self) -> u64 {
+        u64::from(self.0) + 1
+    }
 }
 
 /// Name of one job, unique per user and machine: `[a-z0-9]+`.

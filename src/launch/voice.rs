@@ -69,7 +69,7 @@ pub(super) fn restarting(what: &str, which: u32, restarts_max: u32, pause: Durat
 
 /// An epoch as users count it: the first start is attempt 1.
 pub(super) fn attempt(epoch: Epoch) -> String {
-    format!("attempt {}", epoch.0 + 1)
+    format!("attempt {}", epoch.attempt())
 }
 
 /// The same where a user reads the number of an attempt for the first time.

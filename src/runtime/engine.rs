@@ -143,8 +143,8 @@ impl Engine {
             Cause::PeerLost { how: Departure::Gone, .. } => {
                 self.find_abort_cause().unwrap_or(cause)
             }
-            Cause::Deadline { waiting_for } => {
-                Cause::Deadline { waiting_for: self.node.late_ranks(waiting_for) }
+            Cause::Deadline { waiting_for, timeout } => {
+                Cause::Deadline { waiting_for: self.node.late_ranks(waiting_for), timeout }
             }
             cause => cause,
         };

@@ -1,6 +1,7 @@
 //! Errors of groups and collectives, with the rank, the host and the operation.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -121,6 +122,8 @@ pub enum Cause {
     Deadline {
         /// Ranks that had not called the operation.
         waiting_for: Vec<Rank>,
+        /// Time from the start of the operation to its deadline.
+        timeout: Duration,
     },
     /// A rank exited or its connection was lost.
     PeerLost {
@@ -202,8 +205,9 @@ impl fmt::Display for CollectiveError {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Deadline { waiting_for } => {
-                write!(f, "the deadline passed while waiting for {}", show_ranks(waiting_for))
+            Self::Deadline { waiting_for, timeout } => {
+                let ranks = show_ranks(waiting_for);
+                write!(f, "the deadline passed while waiting for {ranks}, after {timeout:.1?}")
             }
             Self::PeerLost { rank, host, how: Departure::Gone } => {
                 write!(f, "rank {rank} on host `{host}` is gone")
@@ -450,10 +454,11 @@ mod tests {
         let error = CollectiveError { seq: 0, cause, ..error };
         let expect = "all_reduce failed on rank 0: rank 9 is not in a group of size 4";
         assert_eq!(error.to_string(), expect);
-        let deadline = Cause::Deadline { waiting_for: (0..10).map(Rank).collect() };
+        let waiting_for = (0..10).map(Rank).collect();
+        let deadline = Cause::Deadline { waiting_for, timeout: Duration::from_millis(2500) };
         assert_eq!(
             deadline.to_string(),
-            "the deadline passed while waiting for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+            "the deadline passed while waiting for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more, after 2.5s"
         );
     }
 }

@@ -229,7 +229,10 @@ impl LocalNode {
             }
             Ok(())
         } else {
-            Err(Cause::Deadline { waiting_for: self.roster.job_ranks(&waiting_for()) })
+            Err(Cause::Deadline {
+                waiting_for: self.roster.job_ranks(&waiting_for()),
+                timeout: deadline.until.saturating_duration_since(deadline.since),
+            })
         }
     }
 

@@ -20,7 +20,7 @@ pub enum HandshakeError {
     #[error("handshake failed: the peer has a different key")]
     Key,
     /// The peer belongs to another epoch of the job.
-    #[error("this process is in attempt {ours}, the peer in attempt {theirs}")]
+    #[error("this process is in attempt {}, the peer in attempt {}", .ours.attempt(), .theirs.attempt())]
     Epoch {
         /// Epoch of this process.
         ours: Epoch,

@@ -25,7 +25,7 @@ pub enum FrameError {
     #[error("a frame of {0} bytes is longer than the limit of {FRAME_BYTES_MAX}")]
     TooLong(usize),
     /// An epoch that has not begun on this side.
-    #[error("received a frame of epoch {received} in epoch {current}")]
+    #[error("received a frame of attempt {} in attempt {}", .received.attempt(), .current.attempt())]
     Epoch {
         /// Epoch of the frame.
         received: Epoch,

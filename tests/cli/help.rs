@@ -2,11 +2,10 @@
 //!
 //! `UPDATE_EXPECTED=1 cargo test --test cli` rewrites the expectations.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use remuda::base::env_vars;
+use crate::expected::check_expected;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
@@ -58,11 +57,7 @@ fn check(option: &str, width: usize, commands: &[&str]) {
     });
     let found: String = pages.collect();
     let path = format!("tests/cli/help/{}-{width}.expected", option.trim_start_matches('-'));
-    if env_vars::get("UPDATE_EXPECTED").is_some() {
-        fs::write(&path, &found).expect("the directory is writable");
-    }
-    let expect = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    assert_eq!(found, expect, "for {path}");
+    check_expected(path.as_ref(), &found);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod lines;
 mod man;
 mod screens;
 
+#[path = "../support/expected.rs"]
+mod expected;
 #[expect(dead_code, reason = "no test here is repeated")]
 #[path = "../support/proof.rs"]
 mod proof;

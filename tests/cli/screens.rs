@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use remuda::base::env_vars;
+use crate::expected::check_expected;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
@@ -76,10 +76,7 @@ fn check(name: &str) {
             writeln!(found, "{line}").expect("writing to a String cannot fail");
         }
     }
-    if env_vars::get("UPDATE_EXPECTED").is_some() {
-        fs::write(&path, &found).expect("the directory is writable");
-    }
-    assert_eq!(found, old, "for {}", path.display());
+    check_expected(&path, &found);
     let _ = fs::remove_dir_all(dir);
 }
 

@@ -71,7 +71,7 @@ fn deadline_names_the_late_rank() {
         _ => group.barrier().err().map(|error| error.cause),
     });
     let deadline = |cause: &Cause| match cause {
-        Cause::Deadline { waiting_for } => waiting_for.iter().any(|rank| rank.index() == 1),
+        Cause::Deadline { waiting_for, .. } => waiting_for.iter().any(|rank| rank.index() == 1),
         // The other rank timed out first and gave the reason.
         Cause::Aborted { reason, .. } => reason.contains("waiting for rank 1"),
         _ => false,
@@ -102,7 +102,9 @@ fn deadline_names_the_late_rank_on_every_node() {
         });
         for cause in causes.into_iter().flatten() {
             let is_named = match &cause {
-                Cause::Deadline { waiting_for } => waiting_for.iter().map(|rank| rank.0).eq([1]),
+                Cause::Deadline { waiting_for, .. } => {
+                    waiting_for.iter().map(|rank| rank.0).eq([1])
+                }
                 Cause::Aborted { reason, .. } => reason.ends_with("waiting for rank 1"),
                 _ => false,
             };

@@ -167,7 +167,7 @@ fn subgroup_has_its_own_timeout() {
         let subgroup = group.split_with(group.rank() % 2, 0, &options).unwrap().unwrap();
         if group.rank() == 2 {
             let cause = subgroup.barrier().expect_err("the other rank does not call").cause;
-            let Cause::Deadline { waiting_for } = cause else { panic!("{cause:?}") };
+            let Cause::Deadline { waiting_for, .. } = cause else { panic!("{cause:?}") };
             assert_eq!(waiting_for.iter().map(|rank| rank.index()).collect::<Vec<_>>(), [0]);
         }
         group.barrier().unwrap();

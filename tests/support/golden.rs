@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 
 use remuda::base::Explanation;
 
+#[path = "expected.rs"]
+mod expected;
+
+use expected::check_expected;
+
 /// A directory of inputs with the same extension.
 pub(crate) struct Golden {
     pub(crate) directory: &'static str,
@@ -19,18 +24,10 @@ impl Golden {
     /// Compares the screen of every input with its expectation.
     #[track_caller]
     pub(crate) fn check(&self, screen_of: impl Fn(&Path) -> String) {
-        let update = remuda::base::env_vars::get("UPDATE_EXPECTED").is_some();
         let inputs = files(self.directory, self.extension);
         assert!(!inputs.is_empty());
         for input in &inputs {
-            let found = screen_of(input);
-            let expectation = input.with_extension("expected");
-            if update {
-                fs::write(&expectation, &found).expect("the directory is writable");
-            }
-            let expected = fs::read_to_string(&expectation)
-                .unwrap_or_else(|error| panic!("no {}: {error}", expectation.display()));
-            assert_eq!(found, expected, "for {}", input.display());
+            check_expected(&input.with_extension("expected"), &screen_of(input));
         }
         let with_input: BTreeSet<_> =
             inputs.iter().map(|input| input.with_extension("expected")).collect();

@@ -79,12 +79,3 @@ pub(crate) fn screen_of(output: &Output) -> String {
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
-
-/// Compares a text with a file, which `UPDATE_EXPECTED=1` rewrites.
-#[track_caller]
-pub(crate) fn check_expected(file: &str, found: &str) {
-    if env_vars::get("UPDATE_EXPECTED").is_some() {
-        fs::write(file, found).expect("it can be written");
-    }
-    assert_eq!(found, fs::read_to_string(file).expect("the expectation is there"));
-}

@@ -27,7 +27,7 @@ pub(super) enum ConnectionError {
     Flight(#[from] FlightError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it belongs to epoch {theirs}, the store to epoch {ours}")]
+    #[error("it is in attempt {}, the store in attempt {}", .theirs.attempt(), .ours.attempt())]
     WrongEpoch { ours: Epoch, theirs: Epoch },
     #[error("rank {0} is already connected")]
     Taken(Rank),
