@@ -217,8 +217,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "30s")]
     pub lease: Duration,
     /// Interval of heartbeats [default: a tenth of --lease, at most 3s]
-    #[arg(long, value_name = "TIME", value_parser = parse_heartbeat_interval)]
-    pub beat: Option<Duration>,
+    #[arg(long, alias = "beat", value_name = "TIME", value_parser = parse_heartbeat_interval)]
+    pub heartbeat: Option<Duration>,
     /// Set an environment variable in every worker; without a value, that of the launcher (repeatable)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,

@@ -191,10 +191,10 @@ fn env(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
 /// received within the lease.
 fn heartbeat(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let lease = args.lease;
-    let Some(beat) = args.beat.filter(|beat| lease <= *beat * 3) else {
+    let Some(beat) = args.heartbeat.filter(|beat| lease <= *beat * 3) else {
         return Ok(());
     };
-    let place = typed.value_span("beat").unwrap_or_else(|| typed.end_span());
+    let place = typed.value_span("heartbeat").unwrap_or_else(|| typed.end_span());
     Err(typed.refuse(&[place], |spans| {
         let message = format!("a heartbeat interval of {} is too long", show_duration(beat));
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
@@ -202,7 +202,7 @@ fn heartbeat(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
                 "expected less than a third of `--lease`, which is {}",
                 show_duration(lease)
             ))
-            .help("leave `--beat` out, or give a longer `--lease`")
+            .help("leave `--heartbeat` out, or give a longer `--lease`")
     }))
 }
 

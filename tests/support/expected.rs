@@ -23,8 +23,8 @@ pub(crate) fn check_expected(path: &Path, found: &str) {
 fn difference(path: &Path, expected: &str, found: &str) -> String {
     let same = expected.lines().zip(found.lines()).take_while(|(old, new)| old == new).count();
     let part = |text: &str, mark: char| {
-        let lines = text.lines().skip(same).take(LINES_SHOWN);
-        lines.map(|line| format!("{mark} {line}\n")).collect::<String>()
+        let lines: Vec<_> = text.lines().skip(same).take(LINES_SHOWN).collect();
+        lines.iter().fold(String::new(), |part, line| part + &format!("{mark} {line}\n"))
     };
     format!(
         "{} differs from line {}; UPDATE_EXPECTED=1 rewrites it\n{}{}",

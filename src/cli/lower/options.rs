@@ -77,7 +77,7 @@ pub(in crate::cli) fn options(
         files: Vec::new(),
         grace: args.grace,
         lease: args.lease,
-        heartbeat_interval: args.beat.unwrap_or_else(|| wire::heartbeat_interval(args.lease)),
+        heartbeat_interval: args.heartbeat.unwrap_or_else(|| wire::heartbeat_interval(args.lease)),
         timeout: args.timeout,
         agent_limit: match &transport {
             Transport::Ssh(ssh) => ssh.agent_limit,
