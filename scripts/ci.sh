@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All checks of CI, also to be run before a commit: format, lints, documentation, licences, crate
-# counts, proofs, tests. If a step fails, the later steps still run.
+# Runs all checks of CI: format, lints, documentation, licences, crate counts, proofs, tests. Run it
+# before a commit. If a step fails, the later steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
 set -uo pipefail

@@ -16,7 +16,10 @@
 //!
 //! This worker fits a line to 1,000 points. Every worker computes the gradient of its part of the points;
 //! [`DistributedDataParallel`](runtime::DistributedDataParallel) averages the gradients of all workers.
-//! A *lane* is the sequence of samples of one micro-batch of each step; here every worker has one lane:
+//! In one step a worker can process several micro-batches, one after the other. A *lane* is the sequence
+//! of samples that one of these micro-batches receives, step after step: a worker with two micro-batches
+//! per step reads two lanes. Here every worker has one micro-batch per step, so
+//! [`DistributedSampler::lanes`](runtime::DistributedSampler::lanes) returns one lane:
 //!
 //! ```no_run
 //! use remuda::runtime::{
@@ -25,6 +28,7 @@
 //!
 //! fn main() -> Result<(), Error> {
 //!     let group = Group::from_env()?;
+//!     println!("rank {} of {}", group.rank(), group.world_size());
 //!     let layout = Layout::new([("slope", 1), ("offset", 1)]);
 //!     let mut params = vec![0.0f32; layout.len()];
 //!     let mut ddp = DistributedDataParallel::new(&group, &layout, DdpOptions::default())?;
@@ -73,6 +77,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! # Stable API
+//!
+//! [`runtime`], [`base::env_vars`] and `train` are the API for workers. The other modules serve the program
+//! `remuda` and may change in any release.
+//!
 //! # Modules by task
 //!
 //! | task | start at |
@@ -83,7 +92,6 @@
 //! | divide a data set among workers | [`runtime::DistributedSampler`] |
 //! | report steps to the launcher's status line and metrics | [`runtime::Group::note`], [`runtime::Note`] |
 //! | handle a failed collective | [`runtime::CollectiveError`], [`runtime::Cause`] |
-//! | exchange small values between workers | [`runtime::store`] |
 //! | start workers with a launcher of your own | [`runtime::contract`], [`base::env_vars`] |
 //! | use collectives on GPUs (feature `nccl`; not yet run on a GPU) | `runtime::device` |
 //! | reuse the bundled models and trainer (feature `train`) | `train` |

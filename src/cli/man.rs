@@ -8,12 +8,55 @@ use clap::{Command, CommandFactory, Parser};
 use super::error::CliError;
 use super::line::{CommandLine, codes};
 use super::{definitions, help, parse};
-use crate::base::{Diagnostic, Status};
+use crate::base::{Diagnostic, Status, env_vars};
 use crate::pool::nearest;
 use crate::report::print;
 
 /// Text at the foot of every page.
 const PAGE_FOOTER: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"));
+
+/// Commands whose pages have a section about environment variables.
+const ENVIRONMENT_PAGES: [&str; 2] = ["remuda-run", "remuda-pod"];
+
+/// Environment variables that a user can set, and their effects.
+const ENVIRONMENT: [(&str, &str); 12] = [
+    (
+        env_vars::REMUDA_LOG,
+        "Filter of the log of remuda itself, which is written to standard error, such as debug or \
+         remuda::job=trace,info. Add the log at debug to a bug report. Default: no log.",
+    ),
+    (
+        env_vars::REMUDA_RUN_DIR,
+        "Directory in which run directories are created. Default: remuda/runs in XDG_STATE_HOME, \
+         which is ~/.local/state if it is not set.",
+    ),
+    (
+        env_vars::DS_ENV_FILE,
+        "Name or path of the environment files that are read for the workers. Default: .deepspeed_env.",
+    ),
+    (env_vars::DS_ACCELERATOR, "Kind of device of a slot: auto, cpu or cuda."),
+    (env_vars::PYTHON_EXEC, "Python that runs the script when --python is not given."),
+    (
+        env_vars::REMUDA_STREAMS,
+        "For workers: number of TCP streams between two ranks of different nodes.",
+    ),
+    (
+        env_vars::REMUDA_LOCAL_ADDR,
+        "For workers: address at which other ranks connect to this rank.",
+    ),
+    (env_vars::REMUDA_NCCL_LIBRARY, "For workers: path of the NCCL library to load."),
+    (env_vars::REMUDA_NVRTC_LIBRARY, "For workers: path of the NVRTC library to load."),
+    (
+        "REMUDA_NODES, REMUDA_KEY_FILE, ...",
+        "For remuda pod: values of the options under Where, as described in remuda pod --help.",
+    ),
+    (env_vars::NO_COLOR, "If it is set, output has no colours."),
+    (
+        env_vars::FORCE_COLOR,
+        "If it is set and not 0, output has colours even if it is not a terminal; CLICOLOR_FORCE has \
+         the same effect.",
+    ),
+];
 
 /// Print a page of the manual in roff: of the program, or of a command.
 #[derive(Clone, Debug, Parser)]
@@ -41,6 +84,11 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         page = found.clone();
         name = format!("{name}-{word}");
     }
+    let environment = if ENVIRONMENT_PAGES.contains(&name.as_str()) {
+        environment_section()
+    } else {
+        String::new()
+    };
     let mut page = page.bin_name(name.replace('-', " ")).display_name(name);
     // A synopsis with sixty options would not be readable.
     let usage = page.render_usage().to_string();
@@ -49,9 +97,19 @@ pub(super) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let page = clap_mangen::Man::new(page).source(PAGE_FOOTER).manual("Manual of remuda");
     let mut roff = Vec::new();
     page.render(&mut roff).map_err(CliError::output)?;
-    let roff = String::from_utf8_lossy(&roff) + &*examples;
+    let roff = String::from_utf8_lossy(&roff) + &*environment + &*examples;
     print(&escape_non_ascii(&roff)).map_err(CliError::output)?;
     Ok(Status::Success)
+}
+
+/// Formats [`ENVIRONMENT`] as a list of tagged paragraphs.
+fn environment_section() -> String {
+    let mut section = ".SH ENVIRONMENT\n".to_owned();
+    for (name, text) in ENVIRONMENT {
+        let text = text.replace('-', "\\-");
+        writeln!(section, ".TP\n\\fB{name}\\fR\n{text}").expect("writing to a String cannot fail");
+    }
+    section
 }
 
 /// Formats lines that are shown unchanged.

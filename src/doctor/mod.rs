@@ -1,4 +1,4 @@
-//! L5: examination of the hosts of a hostfile. `visit` collects facts from every node over the
+//! Examination of the hosts of a hostfile (layer L5). `visit` collects facts from every node over the
 //! same link as a launch; `judge` derives findings from them, and is pure. No job is started;
 //! `cli` decides what follows from the findings.
 

@@ -1,5 +1,5 @@
-//! L3: inventory of this machine: GPUs, processors and memory, and how much of them this process
-//! may use.
+//! Inventory of this machine: GPUs, processors and memory, and how much of them this process may use
+//! (layer L3).
 //!
 //! Functions that read the system and return data; they decide nothing and keep no state. A missing
 //! library or file means "none" or "unknown", never a panic.

@@ -48,7 +48,7 @@ struct Limits {
 
 const JOBS_MAX: Limits = Limits { runs: 100, bytes: 16 << 30, age: days(90) };
 const TOOLS_MAX: Limits = Limits { runs: 50, bytes: 1 << 30, age: days(30) };
-/// Time by which a failed run is kept longer than a successful one.
+/// Age up to which a failed run is removed only after all successful runs have been removed.
 const FAILURE_TIME: Duration = days(1);
 
 const fn days(count: u64) -> Duration {
@@ -81,7 +81,8 @@ pub(super) fn prune(
         if let Some(run) = &run {
             run.mark_lost(&write);
         }
-        // Without locks, a run is kept as long as it is one of the newest.
+        // On a file system without locks, a running run looks like a finished one: it can be removed
+        // when it is no longer among the newest.
         let is_running = run.is_some_and(|run| run.state() == RunState::Running)
             && matches!(lock(&path), Err(Errno::WOULDBLOCK));
         let size = size_of(&path);

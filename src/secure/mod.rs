@@ -1,4 +1,4 @@
-//! L1: keys and handshakes, as functions from bytes to bytes without sockets or clock.
+//! Keys and handshakes, as functions from bytes to bytes without sockets or clock (layer L1).
 //!
 //! Every listener of remuda requires the same first flight:
 //!

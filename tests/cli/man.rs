@@ -82,6 +82,19 @@ fn page_has_the_usage_and_a_footer() {
 }
 
 #[test]
+fn page_of_run_names_environment_variables() {
+    for command in ["run", "pod"] {
+        let page = remuda(&["man", command]);
+        let section = page.split(".SH ENVIRONMENT").nth(1).expect("a section");
+        for name in ["REMUDA_LOG", "REMUDA_RUN_DIR", "REMUDA_STREAMS", "REMUDA_NCCL_LIBRARY"] {
+            assert!(section.contains(name), "no `{name}` in the page of {command}: {section}");
+        }
+        assert!(section.contains(".SH EXAMPLES"), "{section}");
+    }
+    assert!(!remuda(&["man", "explain"]).contains(".SH ENVIRONMENT"));
+}
+
+#[test]
 fn groff_renders_pages_without_warnings() {
     if !has("groff", "groff_renders_pages_without_warnings") {
         return;
