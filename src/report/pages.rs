@@ -17,7 +17,7 @@ use super::lines::{Bars, ControlChars, LineCutter};
 use super::rank_log::{LogRetention, RankFiles, RankLog};
 use super::screen::Screens;
 use super::status::{Area, RedrawableRows, StatusText, WorkerStep};
-use super::summary::{paint_message, show_count};
+use super::summary::{MessageLevel, paint_message, show_count};
 use super::tail::Tail;
 use super::terminal::{Charset, StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
@@ -59,6 +59,8 @@ pub struct Style {
     /// Whether a worker that reports the loss of a peer is hidden from then on: its output only
     /// repeats that.
     pub hide_after_peer_loss: bool,
+    /// The least severe messages about the progress of the job that are shown.
+    pub least_message: MessageLevel,
     /// What kind of file the standard descriptors are.
     pub terminal: Terminal,
 }
@@ -85,6 +87,7 @@ pub struct OutputRouter {
     status: Option<LiveStatus>,
     /// The status line of a job that is being stopped, kept in case the job is restarted.
     ended_status: Option<LiveStatus>,
+    least_message: MessageLevel,
     terminal: Terminal,
     /// After a failure only this worker is shown; the output of all workers is kept in files.
     shown_only: Option<Rank>,
@@ -153,6 +156,7 @@ impl OutputRouter {
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal)),
             ended_status: None,
             screens: Screens::new(stdout, stderr, place),
+            least_message: style.least_message,
             terminal: style.terminal,
             shown_only: None,
             peer_lost: style.hide_after_peer_loss.then(BTreeSet::new),
@@ -272,6 +276,13 @@ impl OutputRouter {
         }
         if let (true, Some(files)) = (buffer.is_kept, &self.files) {
             files.end((rank, Some(stream)));
+        }
+    }
+
+    /// Adds a line about the progress of the job, if lines of its severity are shown.
+    pub fn print_progress(&mut self, text: &str) {
+        if self.least_message <= MessageLevel::of(text) {
+            self.print_message(text);
         }
     }
 

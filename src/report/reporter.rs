@@ -30,6 +30,7 @@ enum ReporterMessage {
     Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Message(String),
+    Answer(String),
     Step(Rank, WorkerStep),
     PeerLost(Rank),
     ShowOnly(Rank),
@@ -91,9 +92,14 @@ impl Reporter {
         OutputSender { sender: self.sender.clone(), queued_steps: self.queued_steps.clone() }
     }
 
-    /// Shows a line of remuda.
+    /// Shows a line of remuda, if lines of its severity are shown.
     pub fn print_message(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Message(text.into()));
+    }
+
+    /// Shows the answer to a request of the user.
+    pub fn print_answer(&self, text: impl Into<String>) {
+        let _ = self.sender.send(ReporterMessage::Answer(text.into()));
     }
 
     /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
@@ -180,7 +186,7 @@ impl OutputSender {
         let _ = self.sender.send(ReporterMessage::PeerLost(rank));
     }
 
-    /// Shows a line of remuda.
+    /// Shows a line of remuda, if lines of its severity are shown.
     pub fn print_message(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Message(text.into()));
     }
@@ -239,7 +245,8 @@ fn handle_message(
             consumed((from, length));
         }
         ReporterMessage::End { rank, stream } => router.end(rank, stream),
-        ReporterMessage::Message(text) => router.print_message(&text),
+        ReporterMessage::Message(text) => router.print_progress(&text),
+        ReporterMessage::Answer(text) => router.print_message(&text),
         ReporterMessage::Step(rank, step) => router.step(rank, step),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),
