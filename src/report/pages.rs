@@ -87,7 +87,6 @@ pub struct OutputRouter {
     status: Option<LiveStatus>,
     /// The status line of a job that is being stopped, kept in case the job is restarted.
     ended_status: Option<LiveStatus>,
-    least_message: MessageLevel,
     terminal: Terminal,
     /// After a failure only this worker is shown; the output of all workers is kept in files.
     shown_only: Option<Rank>,
@@ -156,7 +155,6 @@ impl OutputRouter {
             status: tty.map(|tty| LiveStatus::new(Tty::new(tty), style.terminal)),
             ended_status: None,
             screens: Screens::new(stdout, stderr, place),
-            least_message: style.least_message,
             terminal: style.terminal,
             shown_only: None,
             peer_lost: style.hide_after_peer_loss.then(BTreeSet::new),
@@ -276,13 +274,6 @@ impl OutputRouter {
         }
         if let (true, Some(files)) = (buffer.is_kept, &self.files) {
             files.end((rank, Some(stream)));
-        }
-    }
-
-    /// Adds a line about the progress of the job, if lines of its severity are shown.
-    pub fn print_progress(&mut self, text: &str) {
-        if self.least_message <= MessageLevel::of(text) {
-            self.print_message(text);
         }
     }
 

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use super::pages::{OutputRouter, Style, WorkerLabel};
 use super::status::WorkerStep;
+use super::summary::MessageLevel;
 use super::terminal::StatusPlace;
 use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::job::Evidence;
@@ -76,12 +77,17 @@ impl Reporter {
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
         let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
-        let steps = queued_steps.clone();
+        let (steps, least_message) = (queued_steps.clone(), style.least_message);
         let handle = move |router: &mut OutputRouter, message| {
             if let (ReporterMessage::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
-            handle_message(router, message, &consumed)
+            match message {
+                ReporterMessage::Message(text) if MessageLevel::of(&text) < least_message => {
+                    ControlFlow::Continue(())
+                }
+                message => handle_message(router, message, &consumed),
+            }
         };
         let thread = thread.spawn(move || run(router, &messages, handle))?;
         Ok(Self { sender, thread, queued_steps })
@@ -245,8 +251,9 @@ fn handle_message(
             consumed((from, length));
         }
         ReporterMessage::End { rank, stream } => router.end(rank, stream),
-        ReporterMessage::Message(text) => router.print_progress(&text),
-        ReporterMessage::Answer(text) => router.print_message(&text),
+        ReporterMessage::Message(text) | ReporterMessage::Answer(text) => {
+            router.print_message(&text);
+        }
         ReporterMessage::Step(rank, step) => router.step(rank, step),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),
