@@ -17,6 +17,7 @@ use super::values::{
 };
 use crate::job::Warning;
 use crate::pool::SlotCount;
+use crate::report::summary::MessageLevel;
 
 /// Hosts and slots of a job.
 #[derive(Args, Clone, Debug)]
@@ -260,6 +261,15 @@ impl WatchArgs {
     /// Returns the level of printed messages; `--quiet` takes precedence, as in DeepSpeed.
     pub fn level(&self) -> LogLevel {
         if self.quiet { LogLevel::Error } else { self.log_level }
+    }
+
+    /// Returns the severity of the messages about the progress of the job that are printed.
+    pub fn message_level(&self) -> MessageLevel {
+        match self.level() {
+            LogLevel::Debug | LogLevel::Info => MessageLevel::Info,
+            LogLevel::Warning => MessageLevel::Warning,
+            LogLevel::Error | LogLevel::Critical => MessageLevel::Error,
+        }
     }
 
     /// Whether messages about the progress of the job are printed.

@@ -145,10 +145,10 @@ pub(super) const EXPLANATIONS: &[Explanation] = &[
         MPI_HOSTFILE,
         "the hostfile of an MPIJob is missing",
         "A variable of MPI names a hostfile (such as OMPI_MCA_orte_default_hostfile, or \
-         K_MPI_JOB_ROLE, which stands for /etc/mpi/hostfile), no other variable sets the number \
-         of this node, and the file cannot be read. With the file, the launcher starts the job \
-         on its hosts over ssh, and a pod that is itself listed takes the node number of its \
-         line. If this is not an MPIJob, unset the variable.",
+         K_MPI_JOB_ROLE, which stands for /etc/mpi/hostfile), and the file cannot be read. No \
+         other variable sets the number of this node. If the file exists, the launcher starts \
+         the job on its hosts over ssh, and a pod that the file lists takes the node number of \
+         its line. If this is not an MPIJob, unset the variable.",
     ),
     explanation(
         BAD_OBJECT_NAME,

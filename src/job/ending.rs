@@ -90,13 +90,8 @@ impl Job {
             (StopReason::Failure | StopReason::Eviction, Some(cause)) => cause.status(),
             (StopReason::Failure | StopReason::Eviction, None) => Status::Success,
         };
-        let over = |node: &NodeState| {
-            matches!(
-                node,
-                NodeState::Idle | NodeState::Lost | NodeState::Preparing | NodeState::Ready
-            )
-        };
-        let open = (0u32..).zip(&self.nodes).filter(|(_, node)| !over(node));
+        // Nodes that were not reached, or cannot start, have no process of this epoch.
+        let open = (0u32..).zip(&self.nodes).filter(|(_, node)| **node == NodeState::Running);
         let others = self.ends.iter().filter(|end| !self.is_cause(cause.as_ref(), end.rank));
         let (failed, others): (Vec<_>, Vec<_>) = others.partition(|end| end.is_own_failure());
         Verdict {

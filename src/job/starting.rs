@@ -115,6 +115,17 @@ mod tests {
     }
 
     #[test]
+    fn refused_node_is_not_unconfirmed_after_a_signal() {
+        let mut job = preparing(3);
+        let now = clock::now();
+        job.step(now, Event::Ready(NodeRank(0)));
+        job.step(now, Event::Refused(NodeRank(2)));
+        job.step(now, Event::Signal(2));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.unconfirmed), (Status::Interrupted(2), &Vec::new()));
+    }
+
+    #[test]
     fn replacement_launcher_skips_used_epochs() {
         let now = clock::now();
         let mut job = preparing(2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::dispatcher::Dispatcher;
+use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
 use super::node::StartStage;
 use super::options::{Options, Transport};
 use super::voice;
@@ -10,6 +10,14 @@ use crate::base::shell::quoted;
 use crate::base::{HostName, NodeRank};
 use crate::plan::NodePlan;
 use crate::report::summary::{show_duration, show_step};
+
+/// Longest pause between two reports of nodes that are not ready.
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// The pause after a report of the wait: with each report the length of the wait doubles.
+pub(super) fn pause_after(waited: Duration) -> Duration {
+    waited.clamp(NO_MESSAGE_WARNING, REPORT_PAUSE_MAX)
+}
 
 /// Hosts that have not answered, in the order of their ranks. Empty once workers were started.
 #[derive(Debug, Default)]
@@ -35,17 +43,18 @@ impl PendingNodes {
     }
 
     /// Lines about the wait, while the job is starting.
-    pub(super) fn show_waiting(&self, since: Duration) -> Vec<String> {
+    pub(super) fn show_waiting(&self, waited: Duration) -> Vec<String> {
         let kinds = [
             (&self.connecting, if self.by_ssh { " to accept the ssh login" } else { "" }),
             (&self.logged_in, " to start the agent (after the ssh login)"),
             (&self.preparing, " to finish preflight checks"),
         ];
         let kinds = kinds.into_iter().filter(|(hosts, _)| !hosts.is_empty());
-        let since = show_duration(since);
+        let waited = show_duration(waited);
         let line = |(hosts, what): (&Vec<HostName>, _)| {
             let hosts: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
-            show_step("Waiting", &format!("for {}{what}, since {since}", voice::name_hosts(&hosts)))
+            let hosts = voice::name_hosts(&hosts);
+            show_step("Waiting", &format!("for {hosts}{what}, {waited} so far"))
         };
         kinds.map(line).collect()
     }
@@ -124,6 +133,17 @@ mod tests {
     }
 
     #[test]
+    fn reports_of_a_wait_become_rare() {
+        let half_an_hour = Duration::from_secs(1800);
+        let mut reports = vec![Duration::from_millis(2500)];
+        while let Some(last) = reports.last().filter(|last| **last < half_an_hour) {
+            reports.push(*last + pause_after(*last));
+        }
+        let seconds: Vec<u64> = reports.iter().map(Duration::as_secs).collect();
+        assert_eq!(seconds, [2, 12, 25, 50, 100, 200, 400, 700, 1000, 1300, 1600, 1900]);
+    }
+
+    #[test]
     fn pending_hosts_are_folded_by_stage() {
         let some = |hosts: &[&str]| names(hosts.iter().map(|name| (*name).to_owned()));
         let awaited = PendingNodes {
@@ -139,9 +159,9 @@ mod tests {
         ];
         assert_eq!(awaited.show(), shown);
         let lines = [
-            "   Waiting  for n2, n3, n5 to accept the ssh login, since 20.0 s\n",
-            "   Waiting  for n4 to start the agent (after the ssh login), since 20.0 s\n",
-            "   Waiting  for n1 to finish preflight checks, since 20.0 s\n",
+            "   Waiting  for n2, n3, n5 to accept the ssh login, 20 s so far\n",
+            "   Waiting  for n4 to start the agent (after the ssh login), 20 s so far\n",
+            "   Waiting  for n1 to finish preflight checks, 20 s so far\n",
         ];
         assert_eq!(awaited.show_waiting(Duration::from_secs(20)), lines);
         let called = names((0..100).map(|number| format!("n{}", number * 7)));

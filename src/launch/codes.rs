@@ -64,8 +64,9 @@ pub const EXPLANATIONS: &[Explanation] = &[
          `did not take part`. A monitored barrier names them itself.\n\n\
          Otherwise the exit status of remuda is the exit code of this rank, or 128 + the signal. After \
          `killed by signal 9 (SIGKILL)`, look for the kernel's out-of-memory killer: if it killed a \
-         process while the rank ran, a line says so. A rank of the bundled runtime that `gave up` had \
-         ended the collectives of all and was stopped before it exited. `run.json` has the exception \
+         process while the rank ran, a line says so. If the message says `gave up`, a worker of \
+         `remuda::runtime` reported a failure, which ended the collectives of all ranks, and remuda \
+         stopped it before it exited. `run.json` has the exception \
          and the reason (`cause.exception`, `cause.evidence`).",
     ),
     explanation(

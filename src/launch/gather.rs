@@ -37,10 +37,10 @@ pub(super) async fn supervise_as_leader(
     drop(blocked_signals);
     let deadline = clock::now() + dial.join_limit;
     let limit = show_duration(dial.join_limit);
-    let report_wait = |why: &BindError, since| {
+    let report_wait = |why: &BindError, waited| {
         let text = format!(
-            "for the name of this node to resolve, since {}, {limit} at most (--join_timeout): {why}",
-            show_duration(since)
+            "for the name of this node to resolve, {} so far, {limit} at most (--join_timeout): {why}",
+            show_duration(waited)
         );
         print_error(&show_step("Waiting", &text));
     };

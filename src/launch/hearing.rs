@@ -224,7 +224,7 @@ impl Dispatcher<'_> {
             }
             FromAgent::Suspended(ranks) => {
                 for rank in ranks {
-                    self.reporter.print_message(voice::suspended(self.history.worker(rank)));
+                    self.reporter.print_answer(voice::suspended(self.history.worker(rank)));
                 }
                 None
             }

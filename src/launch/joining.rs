@@ -167,10 +167,10 @@ impl MemberLoop<'_> {
         let leader_address = dialer.endpoint();
         let joined = {
             let limit = show_duration(self.member.dial.join_limit);
-            let report_wait = |why: &str, since| {
-                let since = show_duration(since);
+            let report_wait = |why: &str, waited| {
+                let waited = show_duration(waited);
                 let text = format!(
-                    "for node 0 ({leader_address}), since {since}, {limit} at most (--join_timeout): {why}"
+                    "for node 0 ({leader_address}), {waited} so far, {limit} at most (--join_timeout): {why}"
                 );
                 print_message(&show_step("Waiting", &text), self.member.paint);
             };

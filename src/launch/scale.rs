@@ -19,6 +19,7 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{FailureCause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
+use crate::report::summary::MessageLevel;
 use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
@@ -284,6 +285,7 @@ fn options() -> Options {
             rank_files: None,
             gather: false,
             hide_after_peer_loss: false,
+            least_message: MessageLevel::Info,
             terminal: Terminal {
                 stdout: false,
                 stderr: false,

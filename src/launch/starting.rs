@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
+use super::dispatcher::Dispatcher;
 use super::node::{Connector, StartStage};
 use super::options::Framing;
 use super::{awaited, orders, recording, voice};
@@ -73,14 +73,14 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Reports the nodes that delay the start, at most at a fixed interval.
+    /// Reports the nodes that delay the start, at intervals that double.
     pub(super) fn report_waiting(&mut self, now: Instant) {
         if now < self.waiting_report_at || self.job.is_stopping() {
             return;
         }
-        self.waiting_report_at = now + NO_MESSAGE_WARNING;
-        for line in self.pending_nodes().show_waiting(now - self.connect_context.prepare_started_at)
-        {
+        let waited = now - self.connect_context.prepare_started_at;
+        self.waiting_report_at = now + awaited::pause_after(waited);
+        for line in self.pending_nodes().show_waiting(waited) {
             self.reporter.print_message(line);
         }
     }

@@ -190,7 +190,7 @@ pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
         (_, Some(ended)) => ended.exit.to_string(),
         (Some((pid, since)), None) => {
             let time = show_duration(now.saturating_duration_since(*since));
-            format!("pid {pid}, runs for {time}")
+            format!("pid {pid}, running for {time}")
         }
         (None, None) => "has not started".to_owned(),
     };
@@ -229,11 +229,11 @@ mod tests {
         assert_eq!(say(StopReason::Failure, 0), "");
         assert_eq!(
             say(StopReason::Failure, 1),
-            "  Stopping  1 worker after a failure, grace 10.0 s\n"
+            "  Stopping  1 worker after a failure, grace 10 s\n"
         );
         assert_eq!(
             say(StopReason::Signal(2), 3),
-            "  Stopping  3 workers: SIGINT received, grace 10.0 s; again to kill now\n"
+            "  Stopping  3 workers: SIGINT received, grace 10 s; again to kill now\n"
         );
     }
 
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn finished_line_counts_workers_and_restarts() {
         let time = Duration::from_secs(21);
-        assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21.0 s\n");
-        assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21.0 s, after 2 restarts\n");
+        assert_eq!(finished(8, time, 0), "  Finished  8 workers in 21 s\n");
+        assert_eq!(finished(1, time, 2), "  Finished  1 worker in 21 s, after 2 restarts\n");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Dispatcher<'_> {
             return;
         }
         self.send_to_all(&ToAgent::Pause);
-        self.reporter.print_message(show_step(
+        self.reporter.print_answer(show_step(
             "Paused",
             &format!("{}; `fg` resumes the job", self.count_workers()),
         ));
@@ -71,7 +71,7 @@ impl Dispatcher<'_> {
         }
         self.heartbeat_at = now + self.options.heartbeat_interval;
         self.send_to_all(&ToAgent::Resume);
-        self.reporter.print_message(show_step("Running", &self.count_workers()));
+        self.reporter.print_answer(show_step("Running", &self.count_workers()));
         self.reporter.resume_terminal();
         Event::Suspended(now - since)
     }
@@ -83,12 +83,12 @@ impl Dispatcher<'_> {
             for line in
                 self.pending_nodes().show_waiting(now - self.connect_context.prepare_started_at)
             {
-                self.reporter.print_message(line);
+                self.reporter.print_answer(line);
             }
             return;
         }
         for worker in &self.history.workers {
-            self.reporter.print_message(voice::state(worker, now));
+            self.reporter.print_answer(voice::state(worker, now));
         }
         // Only the nodes know the state of the processes; the launcher does not wait for their
         // answers.

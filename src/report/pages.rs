@@ -17,7 +17,7 @@ use super::lines::{Bars, ControlChars, LineCutter};
 use super::rank_log::{LogRetention, RankFiles, RankLog};
 use super::screen::Screens;
 use super::status::{Area, RedrawableRows, StatusText, WorkerStep};
-use super::summary::{paint_message, show_count};
+use super::summary::{MessageLevel, paint_message, show_count};
 use super::tail::Tail;
 use super::terminal::{Charset, StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
@@ -59,6 +59,8 @@ pub struct Style {
     /// Whether a worker that reports the loss of a peer is hidden from then on: its output only
     /// repeats that.
     pub hide_after_peer_loss: bool,
+    /// The least severe messages about the progress of the job that are shown.
+    pub least_message: MessageLevel,
     /// What kind of file the standard descriptors are.
     pub terminal: Terminal,
 }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use super::pages::{OutputRouter, Style, WorkerLabel};
 use super::status::WorkerStep;
+use super::summary::MessageLevel;
 use super::terminal::StatusPlace;
 use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::job::Evidence;
@@ -30,6 +31,7 @@ enum ReporterMessage {
     Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Message(String),
+    Answer(String),
     Step(Rank, WorkerStep),
     PeerLost(Rank),
     ShowOnly(Rank),
@@ -75,12 +77,17 @@ impl Reporter {
         let thread = std::thread::Builder::new().name("reporter".to_owned());
         let has_status = style.terminal.status != StatusPlace::Nowhere;
         let queued_steps = has_status.then(Arc::<AtomicUsize>::default);
-        let steps = queued_steps.clone();
+        let (steps, least_message) = (queued_steps.clone(), style.least_message);
         let handle = move |router: &mut OutputRouter, message| {
             if let (ReporterMessage::Step(..), Some(steps)) = (&message, &steps) {
                 steps.fetch_sub(1, Ordering::Relaxed);
             }
-            handle_message(router, message, &consumed)
+            match message {
+                ReporterMessage::Message(text) if MessageLevel::of(&text) < least_message => {
+                    ControlFlow::Continue(())
+                }
+                message => handle_message(router, message, &consumed),
+            }
         };
         let thread = thread.spawn(move || run(router, &messages, handle))?;
         Ok(Self { sender, thread, queued_steps })
@@ -91,9 +98,14 @@ impl Reporter {
         OutputSender { sender: self.sender.clone(), queued_steps: self.queued_steps.clone() }
     }
 
-    /// Shows a line of remuda.
+    /// Shows a line of remuda, if lines of its severity are shown.
     pub fn print_message(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Message(text.into()));
+    }
+
+    /// Shows the answer to a request of the user.
+    pub fn print_answer(&self, text: impl Into<String>) {
+        let _ = self.sender.send(ReporterMessage::Answer(text.into()));
     }
 
     /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
@@ -180,7 +192,7 @@ impl OutputSender {
         let _ = self.sender.send(ReporterMessage::PeerLost(rank));
     }
 
-    /// Shows a line of remuda.
+    /// Shows a line of remuda, if lines of its severity are shown.
     pub fn print_message(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Message(text.into()));
     }
@@ -239,7 +251,9 @@ fn handle_message(
             consumed((from, length));
         }
         ReporterMessage::End { rank, stream } => router.end(rank, stream),
-        ReporterMessage::Message(text) => router.print_message(&text),
+        ReporterMessage::Message(text) | ReporterMessage::Answer(text) => {
+            router.print_message(&text);
+        }
         ReporterMessage::Step(rank, step) => router.step(rank, step),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),

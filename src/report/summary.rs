@@ -59,6 +59,31 @@ pub fn show_step(verb: &str, text: &str) -> String {
     format!("{verb:>VERB_WIDTH$}  {text}\n")
 }
 
+/// Severity of a message of remuda.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MessageLevel {
+    /// A step or a note.
+    #[default]
+    Info,
+    /// A warning.
+    Warning,
+    /// An error.
+    Error,
+}
+
+impl MessageLevel {
+    /// Returns the severity of a message: that of its first word.
+    pub fn of(message: &str) -> Self {
+        if message.starts_with("error") {
+            Self::Error
+        } else if message.starts_with("warning") {
+            Self::Warning
+        } else {
+            Self::Info
+        }
+    }
+}
+
 /// Colours the first word of each line of remuda: `error[…]:`, `help:`, the verb of a step.
 pub fn paint_message(text: &str, paint: Paint) -> String {
     match paint {
@@ -95,13 +120,15 @@ fn verb_end(line: &str) -> Option<usize> {
     (is_verb && rest.starts_with("  ")).then_some(VERB_WIDTH)
 }
 
-/// Formats a duration: `250 ms`, `12.4 s`, `14 min 02 s`.
+/// Formats a duration: `250 ms`, `9.5 s`, `108 s`, `14 min 02 s`, `2 h 01 min`.
 pub fn show_duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 1.0 {
         format!("{} ms", time.as_millis())
-    } else if seconds < 120.0 {
+    } else if seconds < 9.95 {
         format!("{seconds:.1} s")
+    } else if seconds < 120.0 {
+        format!("{} s", time.as_secs().max(10))
     } else if seconds < 7200.0 {
         format!("{} min {:02} s", time.as_secs() / 60, time.as_secs() % 60)
     } else {
@@ -147,9 +174,24 @@ mod tests {
     #[test]
     fn durations_are_short() {
         assert_eq!(show_duration(Duration::from_millis(250)), "250 ms");
-        assert_eq!(show_duration(Duration::from_millis(12_440)), "12.4 s");
+        assert_eq!(show_duration(Duration::from_millis(1_000)), "1.0 s");
+        assert_eq!(show_duration(Duration::from_millis(9_949)), "9.9 s");
+        assert_eq!(show_duration(Duration::from_millis(9_999)), "10 s");
+        assert_eq!(show_duration(Duration::from_millis(12_440)), "12 s");
+        assert_eq!(show_duration(Duration::from_millis(119_999)), "119 s");
+        assert_eq!(show_duration(Duration::from_secs(120)), "2 min 00 s");
         assert_eq!(show_duration(Duration::from_secs(842)), "14 min 02 s");
         assert_eq!(show_duration(Duration::from_secs(7260)), "2 h 01 min");
+    }
+
+    #[test]
+    fn first_word_is_the_severity_of_a_message() {
+        assert_eq!(MessageLevel::of("error[R101]: rank 1: no\n"), MessageLevel::Error);
+        assert_eq!(MessageLevel::of("warning: a\nhelp: b\n"), MessageLevel::Warning);
+        assert_eq!(MessageLevel::of("note: a\n"), MessageLevel::Info);
+        assert_eq!(MessageLevel::of(&show_step("Stopping", "error")), MessageLevel::Info);
+        assert!(MessageLevel::Info < MessageLevel::Warning);
+        assert!(MessageLevel::Warning < MessageLevel::Error);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Task for Language {
         let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
         format!(
             "gpt of {layers}, {heads}, width {width}, block {block}; \
-             {} bytes of text, {vocabulary} different",
+             {} bytes of text, {vocabulary} different bytes",
             self.corpus.len()
         )
     }

@@ -63,7 +63,7 @@ fn stopped_shim_cannot_outlast_a_timeout() {
     job.wait_for_lines("ready", 2);
     let shim = job.the(Role::Shim);
     let outcome = while_stopped(&shim, || job.end()).code(124).does_not_say("had to be stopped");
-    outcome.says("the job did not end within 10.0 s; 2 workers were stopped");
+    outcome.says("the job did not end within 10 s; 2 workers were stopped");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn redacted(outcome: &Outcome) -> String {
         (r"pid \d+", "pid PID"),
         // Another test may run out of memory at the same time.
         (r"  the kernel's OOM killer killed .* while this worker ran\n", ""),
-        (r"(after|runs for|workers? in) [0-9.]+ m?s", "$1 TIME"),
+        (r"(after|running for|workers? in) [0-9.]+ m?s", "$1 TIME"),
         (r"\d{8}-\d{6}Z-[a-z2-9]{8}", "RUN"),
         (r"job [a-z2-9]{8}\n", "job JOB\n"),
         // An exit may be known before the last output is read.
@@ -66,7 +66,7 @@ fn exit_code_screen() {
         "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
          n1:1 │ one\n\
          n1:1 │ two\n\
-         \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
+         \x20 Stopping  1 worker after a failure, grace 10 s\n\
          error[R101]: rank 1 (n1) exited with code 3 after TIME; 1 other worker was stopped\n\
          \x20 host n1   local rank 0   slot 0   pid PID\n\
          \x20 last lines of its stderr:\n\
@@ -338,7 +338,7 @@ fn interrupt_screen() {
     check(
         &job.end().code(130),
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         \x20 Stopping  2 workers: SIGINT received, grace 10.0 s; again to kill now\n\
+         \x20 Stopping  2 workers: SIGINT received, grace 10 s; again to kill now\n\
          error[R106]: the job was stopped by SIGINT; 2 workers were stopped\n",
     );
 }
@@ -353,7 +353,7 @@ fn lost_agent_screen() {
     check(
         &job.end().code(75),
         "    Launch  3 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
-         \x20 Stopping  1 worker after a failure, grace 10.0 s\n\
+         \x20 Stopping  1 worker after a failure, grace 10 s\n\
          error[R103]: the agent on n1 was killed by signal 9 (SIGKILL); 1 other worker was stopped\n\
          \x20 lost with it: ranks 1-2\n\
          help: if no user killed it, check `dmesg` on n1 for the OOM killer\nhelp: to continue without it: --exclude 'n1'\n",
@@ -401,9 +401,21 @@ fn state_of_all_workers_screen() {
     check(
         &job.end().code(143),
         "    Launch  2 workers on 2 nodes (DIR/hostfile), job JOB\n      Logs  DIR/runs/RUN\n\
-         \x20    State  rank 0 (n0): pid PID, runs for TIME\n\
-         \x20    State  rank 1 (n1): pid PID, runs for TIME\n\
-         \x20 Stopping  2 workers: SIGTERM received, grace 10.0 s; again to kill now\n\
+         \x20    State  rank 0 (n0): pid PID, running for TIME\n\
+         \x20    State  rank 1 (n1): pid PID, running for TIME\n\
+         \x20 Stopping  2 workers: SIGTERM received, grace 10 s; again to kill now\n\
          error[R106]: the job was stopped by SIGTERM; 2 workers were stopped\n",
     );
+}
+
+/// With `--quiet` neither steps nor warnings are printed; the answer to SIGQUIT is.
+#[test]
+fn quiet_job_prints_errors_only() {
+    let script = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 3; echo ready; sleep 60";
+    let job = workers(2).options(["--quiet", "--max_restarts", "1"]).sh(script).start();
+    job.wait_for_lines("ready", 2);
+    job.signal(Signal::QUIT);
+    job.wait_for_error("rank 1 (localhost): pid ");
+    job.signal(Signal::TERM);
+    job.end().code(143).does_not_say("Restart").does_not_say("Stopping").says("State");
 }

@@ -253,6 +253,19 @@ fn leftover_daemon_is_reported_once_with_its_rank() {
     assert_eq!(outcome.stderr.matches("Leftover").count(), 1, "{outcome:#?}");
 }
 
+/// Workers that exit at the same time have left one daemon each.
+#[test]
+fn leftovers_of_simultaneous_exits_are_counted_by_rank() {
+    let script = "setsid sleep 600 </dev/null >/dev/null 2>&1 & exit 0";
+    let outcome = workers(3).options(["--grace", "500ms"]).sh(script).end().code(0);
+    let mut lines: Vec<_> =
+        outcome.stderr.lines().filter_map(|line| line.split_once(" behind: ")).collect();
+    lines.sort_unstable();
+    let counts: Vec<&str> = lines.into_iter().map(|(count, _)| count.trim_start()).collect();
+    let expected = [0, 1, 2].map(|rank| format!("Leftover  rank {rank} left 1 process"));
+    assert_eq!(counts, expected, "{outcome:#?}");
+}
+
 /// Python's resource tracker outlives its parent by milliseconds. On a machine that is busy it may be
 /// more, so one clean run of several is enough; the tracker of one worker in 24 fails a run.
 #[test]

@@ -372,5 +372,5 @@ fn sigquit_shows_the_state_of_every_rank() {
     }
     running.signal(Signal::TERM);
     let outcome = running.end().code(143);
-    assert!(outcome.stderr.contains(", runs for "), "{outcome:#?}");
+    assert!(outcome.stderr.contains(", running for "), "{outcome:#?}");
 }

@@ -13,7 +13,7 @@ pub(crate) fn without_delays(screen: &str) -> String {
 
 #[test]
 fn delay_lines_are_removed() {
-    let screen = "    Launch  2 workers\n   Waiting  for n1, since 10.0 s\n   Stalled  for 12 s\nWaiting\nend";
+    let screen = "    Launch  2 workers\n   Waiting  for n1, 10 s so far\n   Stalled  for 12 s\nWaiting\nend";
     assert_eq!(without_delays(screen), "    Launch  2 workers\nWaiting\nend");
     assert_eq!(without_delays(""), "");
 }

@@ -47,7 +47,8 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         workers: Vec::new(),
         held_fds: Vec::new(),
         sweeping: BTreeMap::new(),
-        unreported_exit: None,
+        unreported: BTreeSet::new(),
+        last_exit: None,
         reported: BTreeSet::new(),
         is_empty_reported: true,
     };
@@ -68,8 +69,10 @@ struct Shim {
     held_fds: Vec<OwnedFd>,
     /// Workers whose leftovers are being killed.
     sweeping: BTreeMap<usize, Sweep>,
-    /// The worker that exited last, if no leftovers of it were found yet.
-    unreported_exit: Option<usize>,
+    /// Workers that have exited, and of which no leftovers were found yet.
+    unreported: BTreeSet<usize>,
+    /// The worker that exited last.
+    last_exit: Option<usize>,
     /// Workers whose leftovers were reported and may still exist.
     reported: BTreeSet<usize>,
     /// Whether the agent was informed that no process is left.
@@ -95,7 +98,7 @@ struct Sweep {
 /// State of a worker.
 enum State {
     /// It could not be forked, or failed before exec; already reported.
-    Failed(Option<Pid>),
+    Failed,
     /// It was forked and has not exited.
     Alive(Pid),
     /// It has exited.
@@ -176,7 +179,8 @@ impl Shim {
         self.workers.clear();
         self.sweeping.clear();
         self.reported.clear();
-        self.unreported_exit = None;
+        self.unreported.clear();
+        self.last_exit = None;
         let (failures, report) = fds::pipe().map_err(|_| AgentGone)?;
         let _ = fds::set_nonblocking(&failures);
         self.failures = Some(failures);
@@ -197,7 +201,7 @@ impl Shim {
                         &FromShim::Failed { worker: index, step: WorkerStartStep::Fork, errno },
                         &[],
                     )?;
-                    State::Failed(None)
+                    State::Failed
                 }
             };
             self.workers.push(Worker { rank, state, signals_sent: Vec::new() });
@@ -224,8 +228,8 @@ impl Shim {
     /// Handles the report of a child that failed before exec.
     fn on_exec_failure(&mut self, failure: ExecFailure) -> Result<(), AgentGone> {
         let worker = &mut self.workers[failure.tag as usize];
-        if let State::Alive(pid) = worker.state {
-            worker.state = State::Failed(Some(pid));
+        if matches!(worker.state, State::Alive(_)) {
+            worker.state = State::Failed;
         }
         let step = match failure.stage {
             ExecStage::Setup => WorkerStartStep::Setup,
@@ -261,23 +265,27 @@ impl Shim {
         let (worker, at_us) = (index as u32, clock::machine_us());
         let sent = self.workers[index].signals_sent.clone();
         self.send(&FromShim::Exited { worker, exit, at_us, signals_sent: sent }, &[])?;
-        self.unreported_exit = Some(index);
+        self.unreported.insert(index);
+        self.last_exit = Some(index);
         self.report_leftovers()
     }
 
-    /// Reports the leftovers of the worker that exited last, once they are found. A scan may miss
+    /// Reports each worker that has left processes behind, once they are found. A scan may miss
     /// processes that fork and exit fast, but each of their exits causes another scan.
     fn report_leftovers(&mut self) -> Result<(), AgentGone> {
-        let Some(index) = self.unreported_exit else {
-            return Ok(());
-        };
-        if !self.leftovers_of(index).iter().any(|process| self.is_unreported(process.pid(), index))
-        {
+        if self.unreported.is_empty() {
             return Ok(());
         }
-        self.unreported_exit = None;
-        self.reported.insert(index);
-        self.send(&FromShim::Leftovers { worker: index as u32 }, &[])
+        for pid in family::children_of(rustix::process::getpid()) {
+            let Some(owner) = self.owner_of(pid) else {
+                continue;
+            };
+            if self.unreported.remove(&owner) {
+                self.reported.insert(owner);
+                self.send(&FromShim::Leftovers { worker: owner as u32 }, &[])?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends SIGTERM to the processes that a worker left behind, and reports them to the agent. A
@@ -301,17 +309,34 @@ impl Shim {
             return Ok(());
         }
         self.reported.remove(&worker);
-        self.unreported_exit.get_or_insert(worker);
+        self.unreported.insert(worker);
         self.report_leftovers()
     }
 
-    /// Whether a leftover process has not been reported as that of another worker.
-    fn is_unreported(&self, pid: Pid, index: usize) -> bool {
-        let Some(rank) = family::env_var_of(pid, env_vars::RANK) else {
-            return self.reported.is_empty();
+    /// Returns the exited worker that left an orphan behind: the one with its rank or its session.
+    /// When no worker runs, the orphans of unknown origin belong to one of the reported workers, or
+    /// else to the one that exited last.
+    fn owner_of(&self, orphan: Pid) -> Option<usize> {
+        let living = self.live_pids();
+        let stat = Stat::of(orphan).filter(|stat| !stat.has_exited())?;
+        if living.contains(&orphan) {
+            return None;
+        }
+        let rank = family::env_var_of(orphan, env_vars::RANK);
+        let is_of = |worker: &Worker| match (&rank, &worker.state) {
+            (Some(rank), _) => *rank == worker.rank,
+            (None, State::Alive(leader) | State::Exited(leader)) => {
+                stat.session == leader.as_raw_pid()
+            }
+            (None, State::Failed) => false,
         };
-        rank == self.workers[index].rank
-            || !self.reported.iter().any(|other| self.workers[*other].rank == rank)
+        let known = self.workers.iter().position(is_of);
+        let is_counted =
+            |index: &usize| self.unreported.contains(index) || self.reported.contains(index);
+        known.filter(is_counted).or_else(|| {
+            let last = self.reported.last().copied().or(self.last_exit);
+            last.filter(|_| living.is_empty())
+        })
     }
 
     /// Reports, once, that no process is left except those that cannot be killed.
@@ -335,22 +360,11 @@ impl Shim {
         }
     }
 
-    /// Returns the processes that a worker left behind when it exited: orphans that have its rank
-    /// or its session, and all their descendants. When no worker runs, every orphan is the last
-    /// worker's.
+    /// Returns the processes that a worker left behind when it exited: its orphans and all their
+    /// descendants.
     fn leftovers_of(&self, index: usize) -> Vec<ProcessRef> {
-        let (State::Exited(leader) | State::Failed(Some(leader))) = self.workers[index].state
-        else {
-            return Vec::new();
-        };
-        let (living, rank) = (self.live_pids(), &self.workers[index].rank);
-        let is_leftover = |pid: Pid| {
-            !living.contains(&pid)
-                && Stat::of(pid).is_some_and(|stat| !stat.has_exited())
-                && (living.is_empty() || belongs_to_worker(pid, leader, rank))
-        };
         let mut found = family::hold_children(rustix::process::getpid());
-        found.retain(|orphan| is_leftover(orphan.pid()));
+        found.retain(|orphan| self.owner_of(orphan.pid()) == Some(index));
         family::hold_descendants(&mut found);
         found
     }
@@ -407,7 +421,7 @@ impl Shim {
     fn live_pids(&self) -> Vec<Pid> {
         let pid = |worker: &Worker| match worker.state {
             State::Alive(pid) => Some(pid),
-            State::Failed(_) | State::Exited(_) => None,
+            State::Failed | State::Exited(_) => None,
         };
         self.workers.iter().filter_map(pid).collect()
     }
@@ -423,14 +437,6 @@ impl Shim {
             self.on_child_exit(pid, exit)?;
         }
         self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
-    }
-}
-
-/// Whether a process was started by the worker with this session leader and this rank.
-fn belongs_to_worker(pid: Pid, leader: Pid, rank: &str) -> bool {
-    match family::env_var_of(pid, env_vars::RANK) {
-        Some(value) => value == rank,
-        None => Stat::of(pid).is_some_and(|stat| stat.session == leader.as_raw_pid()),
     }
 }
 

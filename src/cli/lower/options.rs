@@ -99,6 +99,7 @@ pub(in crate::cli) fn options(
             // The report of the cause is better than the messages of bundled programs about a lost
             // peer.
             hide_after_peer_loss: printed_ranks != PrintedRanks::All,
+            least_message: args.message_level(),
             terminal: if args.quiet { terminal.without_status() } else { terminal },
         },
         // Workers of bundled programs meet at the store, so messages about it are left out.
