@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use crate::base::ids::HostNameError;
 use crate::base::user_name::UserNameError;
-use crate::base::{Diagnostic, HostName, Span, UserName};
+use crate::base::{Diagnostic, HostName, Span, UserName, show_typed};
 
 use super::codes;
 use super::line::{HostLine, HostToken};
@@ -12,7 +12,7 @@ use super::settings::is_slots_key;
 
 /// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
-    let message = format!("the host name is missing before `{}`", first.text.escape_debug());
+    let message = format!("the host name is missing before `{}`", show_typed(&first.text));
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
         .label("expected a host name")
         .help("a line is a host name and its slots: `worker-0 slots=4`")
@@ -158,7 +158,7 @@ fn host_list(word: HostToken<'_>) -> Diagnostic {
 }
 
 fn host_range(word: HostToken<'_>) -> Diagnostic {
-    let shown = word.text.escape_debug();
+    let shown = show_typed(&word.text);
     let message = format!("`{shown}` looks like a range of hosts");
     let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
     if word.text.contains(']') {

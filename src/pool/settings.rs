@@ -1,6 +1,6 @@
 //! Parser of the words after the host name: `slots=N`, or a common mistake.
 
-use crate::base::{Diagnostic, Severity, Span};
+use crate::base::{Diagnostic, Severity, Span, show_typed};
 
 use super::codes;
 use super::hosts::{SLOTS_MAX, SlotCount};
@@ -63,7 +63,7 @@ impl HostSettings {
         out.problems.push(
             Diagnostic::error(codes::SPACED_EQUALS, whole, "spaces around `=` are not allowed")
                 .label("one word")
-                .help(format!("write `slots={}`", value.text.escape_debug()))
+                .help(format!("write `slots={}`", show_typed(&value.text)))
                 .suggest(whole, format!("slots={}", value.text)),
         );
         self.parse_slots(word.span, value, out);
@@ -130,9 +130,9 @@ impl HostSettings {
             return None;
         }
         let message = if is_equals {
-            format!("unknown key `{}`", key.text.escape_debug())
+            format!("unknown key `{}`", show_typed(&key.text))
         } else {
-            format!("`{}` has no `=`", word.text.escape_debug())
+            format!("`{}` has no `=`", show_typed(&word.text))
         };
         let problem =
             Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
@@ -159,7 +159,7 @@ impl HostSettings {
         }
         let last = rest.last().map_or(word.span, |last| last.span);
         let span = Span::new(word.span.start, last.end);
-        let message = format!("unexpected `{}`", word.text.escape_debug());
+        let message = format!("unexpected `{}`", show_typed(&word.text));
         let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, message);
         out.problems.push(match self.first_slots {
             Some(_) if rest[1..].iter().any(|word| word.text.starts_with("slots")) => {
@@ -254,7 +254,7 @@ pub(super) fn parse_count_of(
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let problem = match (digits, text.parse::<u32>()) {
         _ if text.is_empty() => no_value(key, value),
-        (0, _) => bad_count(key, value, &format!("not `{}`", text.escape_debug())),
+        (0, _) => bad_count(key, value, &format!("not `{}`", show_typed(&text))),
         _ if digits < text.len() => after_count(key, value, digits),
         (_, Ok(0)) => bad_count(key, value, "not 0")
             .help("to leave the host out, put `#` before the line or use --exclude"),
@@ -285,8 +285,7 @@ fn bad_count(key: &str, value: HostToken<'_>, found: &str) -> Diagnostic {
 
 fn after_count(key: &str, value: HostToken<'_>, digits: usize) -> Diagnostic {
     let (number, tail) = (value.part(0, digits), value.part(digits, value.text.len()));
-    let message =
-        format!("unexpected `{}` after `{key}={}`", tail.text.escape_debug(), number.text);
+    let message = format!("unexpected `{}` after `{key}={}`", show_typed(&tail.text), number.text);
     let problem = Diagnostic::error(codes::AFTER_COUNT, tail.span, message)
         .label("the number ends before this");
     // For `0x8`, the text without the suffix would not be a count.

@@ -1,7 +1,7 @@
 //! The dialect of MPICH and Intel MPI: `host[:count] [attribute=value]…`; the counts of a repeated
 //! host are added.
 
-use crate::base::{Diagnostic, Severity, UserName};
+use crate::base::{Diagnostic, Severity, UserName, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
@@ -46,7 +46,7 @@ fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader
         Some("binding") => "binding",
         Some("user") => return parse_user(word.part("user=".len(), word.text.len()), line),
         _ => {
-            let message = format!("unexpected `{}`", word.text.escape_debug());
+            let message = format!("unexpected `{}`", show_typed(&word.text));
             line.problems.push(
                 Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                     .label("expected `attribute=value`")

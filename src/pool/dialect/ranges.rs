@@ -1,7 +1,7 @@
 //! The dialect of host ranges as in pdsh and ClusterShell, with slots: `n[01-16]:8,login:1`, or
 //! `slots=8` for the whole line.
 
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
@@ -59,7 +59,7 @@ fn parse_line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
     if &word.text[..at] == "slots" {
         return parse_count(word.part(at + 1, word.text.len()));
     }
-    let message = format!("unknown key `{}`", word.text[..at].escape_debug());
+    let message = format!("unknown key `{}`", show_typed(&word.text[..at]));
     let span = word.part(0, at).span;
     Err(Box::new(
         Diagnostic::error(codes::UNKNOWN_KEY, span, message)

@@ -1,7 +1,7 @@
 //! The dialect of Grid Engine: `host slots queue@host processors`; a host may occur once for each
 //! queue.
 
-use crate::base::Diagnostic;
+use crate::base::{Diagnostic, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{HostLine, HostToken};
@@ -22,7 +22,7 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
         ),
     }
     if let Some(word) = rest.get(3) {
-        let message = format!("unexpected `{}`", word.text.escape_debug());
+        let message = format!("unexpected `{}`", show_typed(&word.text));
         line.problems.push(
             Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected the end of the line")
