@@ -104,8 +104,11 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
     if let Some((at, number)) = port_or_count(text) {
         return guess(word.part(0, at), number_after_host(word, rest, at, number));
     }
-    if let Some(name) = text.strip_suffix(',').filter(|name| HostName::parse(name).is_ok()) {
-        return guess(word.part(0, name.len()), trailing_comma(word.part(name.len(), text.len())));
+    if let Some(name) = text.strip_suffix([',', ':']).filter(|name| HostName::parse(name).is_ok()) {
+        return guess(word.part(0, name.len()), trailing_sign(word.part(name.len(), text.len())));
+    }
+    if let Some((scheme, host)) = text.split_once("://") {
+        return (None, Some(address_with_scheme(word, scheme, host)));
     }
     if text.contains(',') {
         return (None, Some(host_list(word)));
@@ -138,17 +141,35 @@ fn number_after_host(
             .help("write the number as a slot count")
             .suggest(tail.span, format!(" slots={number}"));
     }
-    Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", word.text))
+    host_port(word, tail)
+}
+
+/// The error for `host:22` beside a number of slots; `tail` is the part from the colon.
+pub(super) fn host_port(word: HostToken<'_>, tail: HostToken<'_>) -> Diagnostic {
+    Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", show_typed(word.text)))
         .label("a hostfile contains no ports")
         .help("set the port with --ssh_port, or in ~/.ssh/config (`Port`)")
         .guess(tail.span, "")
 }
 
-fn trailing_comma(comma: HostToken<'_>) -> Diagnostic {
-    Diagnostic::error(codes::BAD_HOST, comma.span, "comma after a host name")
+fn trailing_sign(sign: HostToken<'_>) -> Diagnostic {
+    let name = if sign.text == "," { "comma" } else { "colon" };
+    let help =
+        format!("remove the {name}: a line is a host name and its slots, `worker-0 slots=4`");
+    Diagnostic::error(codes::BAD_HOST, sign.span, format!("{name} after a host name"))
         .label("not part of the name")
-        .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")
-        .suggest(comma.span, "")
+        .help(help)
+        .suggest(sign.span, "")
+}
+
+/// The error for `http://n1`.
+fn address_with_scheme(word: HostToken<'_>, scheme: &str, host: &str) -> Diagnostic {
+    let message = format!("`{}` is a URL and not a host name", show_typed(word.text));
+    let prefix = word.part(0, scheme.len() + "://".len());
+    let problem = Diagnostic::error(codes::BAD_HOST, prefix.span, message)
+        .label("not part of the name")
+        .help("write the name alone");
+    if HostName::parse(host).is_ok() { problem.guess(prefix.span, "") } else { problem }
 }
 
 fn host_list(word: HostToken<'_>) -> Diagnostic {

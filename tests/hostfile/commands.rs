@@ -108,7 +108,7 @@ fn fix_is_atomic_and_keeps_other_content() {
     check(
         &["check", "--fix", word(&link)],
         &format!("{shown}: 3 hosts, 12 slots\n"),
-        &format!("note: {shown}: 3 changes made\n"),
+        &format!("note: {shown}: 3 changes made, on lines 2, 4-5\n"),
         0,
     );
     let text = fs::read_to_string(&hosts).expect("the file exists");

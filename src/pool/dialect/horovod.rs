@@ -5,7 +5,7 @@ use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 use super::hydra::split_count;
 
@@ -27,7 +27,7 @@ fn parse_item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) 
     let mut line = HostLine::default();
     let (host, count) = split_count(word);
     read_host(host, &[], &mut line);
-    match count.map(parse_count) {
+    match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(missing_count(host)),

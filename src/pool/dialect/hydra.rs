@@ -7,14 +7,14 @@ use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     let (host, count) = split_count(first);
     read_host(host, rest, &mut line);
-    match count.map(parse_count) {
+    match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.slots = reader.default_slots().or(SlotCount::new(1)),

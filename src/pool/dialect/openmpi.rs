@@ -11,7 +11,7 @@ use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken, check_characters, line_without_comment, words};
 use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{parse_count, parse_count_of};
+use crate::pool::settings::{CountSyntax, parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
 use super::hydra::parse_user;
@@ -103,7 +103,7 @@ impl Settings {
             match key.text {
                 "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
                 "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
-                    match parse_count_of(key.text, value) {
+                    match parse_count_of(CountSyntax::Setting(key.text), value) {
                         Ok(max) => {
                             self.max = Some((max, value.span));
                             out.max_slots = Some(max);

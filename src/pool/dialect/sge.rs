@@ -6,13 +6,13 @@ use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     read_host(first, &[], &mut line);
-    match rest.first().map(|count| parse_count(*count)) {
+    match rest.first().map(|count| parse_count_of(CountSyntax::Word, *count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(

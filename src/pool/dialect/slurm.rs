@@ -8,7 +8,7 @@ use crate::pool::line::{HostLine, HostToken, words};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
 use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 use super::LIST_BYTES_MAX;
 use super::shape::is_number;
@@ -125,7 +125,7 @@ fn add_nodes(
 /// every node.
 fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
     if let Some(single) = single_count(word) {
-        let count = parse_count(single)?;
+        let count = parse_count_of(CountSyntax::Runs, single)?;
         return Ok((0..nodes).map(|_| count).collect());
     }
     let mut counts = Vec::new();
@@ -134,7 +134,7 @@ fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Di
         let item = word.part(at, at + item.len());
         at += item.text.len() + 1;
         let (count, times) = read_item(item)?;
-        let count = parse_count(count)?;
+        let count = parse_count_of(CountSyntax::Runs, count)?;
         let counts_left = NAMES_MAX.saturating_sub(counts.len() as u64);
         counts.extend((0..times.min(counts_left)).map(|_| count));
     }
