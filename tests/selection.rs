@@ -108,6 +108,35 @@ fn whole_host_beside_its_slots_has_no_effect() {
 }
 
 #[test]
+fn suggested_selector_is_valid() {
+    let text = "h1 slots=4\nh2 slots=4\nh3 slots=4\n";
+    let pool = pool_of(text);
+    for (typed, expect) in [
+        ("h1,h2", "h1@h2"),
+        ("h1;h2", "h1@h2"),
+        ("h1, h2", "h1@h2"),
+        ("h1 h2:0", "h1@h2:0"),
+        ("h1:0;h2:1", "h1:0@h2:1"),
+        ("h1:0,1,h2:0,1", "h1:0,1@h2:0,1"),
+        ("h1:0,h2:1;h3:2", "h1:0@h2:1@h3:2"),
+        ("h1:", "h1"),
+        ("h1:0-2", "h1:0,1,2"),
+    ] {
+        let findings = select(&pool, &hosts(), &include(typed)).expect_err("not valid");
+        let [problem] = &findings[0].diagnostics[..] else { panic!("{findings:?}") };
+        let change = problem.suggestion.as_ref().expect("a suggestion");
+        let mut changed = typed.to_owned();
+        changed.replace_range(change.span.start..change.span.end, &change.replacement);
+        assert_eq!(changed, expect, "for {typed}");
+        assert!(select(&pool, &hosts(), &include(expect)).is_ok(), "for {typed}");
+    }
+    for typed in ["h1,h9", "h1:0:1", "h1:x:1"] {
+        let findings = select(&pool, &hosts(), &include(typed)).expect_err("not valid");
+        assert_eq!(findings[0].diagnostics[0].suggestion, None, "for {typed}");
+    }
+}
+
+#[test]
 fn host_names_match_hostfile_exactly() {
     for args in [include, exclude] {
         let check = |text, expect| check(&args(text), expect);

@@ -107,7 +107,7 @@ fn unknown_code(typed: &CommandLine, code: &str) -> CliError {
     let near = pool::nearest(&code.to_uppercase(), all.iter().map(|found| found.code));
     let at = typed.words.iter().position(|word| word == code).unwrap_or_default();
     let refused = typed.refuse(&[typed.word_span(at)], |spans| {
-        let message = format!("there is no code `{}`", show_typed(&code));
+        let message = format!("there is no code `{}`", show_typed(code));
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

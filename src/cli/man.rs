@@ -78,7 +78,7 @@ fn escape_non_ascii(roff: &str) -> String {
 fn unknown_command(typed: &CommandLine, number: usize, word: &str, within: &Command) -> CliError {
     let near = nearest(word, within.get_subcommands().map(Command::get_name));
     let refused = typed.refuse(&[typed.word_span(number)], |spans| {
-        let message = format!("there is no command `{}`", show_typed(&word));
+        let message = format!("there is no command `{}`", show_typed(word));
         let problem = Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
         match near {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

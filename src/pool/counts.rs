@@ -108,7 +108,7 @@ fn range_help(max: usize) -> String {
 }
 
 fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, help: String) -> Findings {
-    let message = format!("{flag} {}: {why}", show_typed(&text));
+    let message = format!("{flag} {}: {why}", show_typed(text));
     let problem =
         Diagnostic::error(code, Span::new(0, text.len()), message).label("out of range").help(help);
     Findings {

@@ -147,9 +147,10 @@ impl<'a> Lookup<'a> {
             return;
         }
         self.problems.push(match (self.separated(spec), suggestion, separator_help(spec.host)) {
-            (Some(list), ..) => problem
-                .help(format!("hosts are separated by `@`: `{list}`"))
-                .suggest(spec.host_span, list),
+            (Some((list, is_valid)), ..) => {
+                let problem = problem.help(format!("hosts are separated by `@`: `{list}`"));
+                if is_valid { problem.suggest(spec.host_span, list) } else { problem }
+            }
             (None, Some(suggestion), _) => problem
                 .help(format!("did you mean `{suggestion}`?"))
                 .suggest(spec.host_span, suggestion),
@@ -158,13 +159,14 @@ impl<'a> Lookup<'a> {
         });
     }
 
-    /// The hosts of a word such as `h1,h2` with `@` between them, if all of them exist; slots after
-    /// the word belong to the last of them.
-    fn separated(&self, spec: &Spec<'_>) -> Option<String> {
+    /// The hosts of a word such as `h1,h2` with `@` between them, and whether all of them exist;
+    /// slots after the word belong to the last of them.
+    fn separated(&self, spec: &Spec<'_>) -> Option<(String, bool)> {
         let hosts = || spec.host.split([',', ';', ' ']).filter(|host| !host.is_empty());
-        let is_list = spec.host.contains([',', ';']) || 1 < hosts().count();
+        let are_names = hosts().all(|host| HostName::parse(host).is_ok());
         let all_exist = hosts().all(|host| self.pool.contains_key(host));
-        (is_list && all_exist).then(|| hosts().collect::<Vec<_>>().join("@"))
+        let list = || hosts().collect::<Vec<_>>().join("@");
+        (1 < hosts().count() && are_names).then(|| (list(), all_exist))
     }
 
     /// The hosts that can be selected, for a help text; of many hosts, only those with a similar

@@ -12,7 +12,7 @@ use super::settings::is_slots_key;
 
 /// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
-    let message = format!("the host name is missing before `{}`", show_typed(&first.text));
+    let message = format!("the host name is missing before `{}`", show_typed(first.text));
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
         .label("expected a host name")
         .help("a line is a host name and its slots: `worker-0 slots=4`")
@@ -179,7 +179,7 @@ fn host_list(word: HostToken<'_>) -> Diagnostic {
 }
 
 fn host_range(word: HostToken<'_>) -> Diagnostic {
-    let shown = show_typed(&word.text);
+    let shown = show_typed(word.text);
     let message = format!("`{shown}` looks like a range of hosts");
     let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
     if word.text.contains(']') {
@@ -206,17 +206,37 @@ fn bad_host(word: HostToken<'_>, error: &HostNameError) -> Diagnostic {
     let span = host_error_span(word, error);
     let problem = Diagnostic::error(code, span, error.to_string());
     match error {
-        HostNameError::NotAscii { at } => match word.text[*at..].chars().next() {
-            Some('\u{2010}'..='\u{2015}' | '\u{2212}') => {
-                problem.label("a dash").help("write `-`").guess(span, "-")
+        HostNameError::NotAscii { at } => {
+            let label = match word.text[*at..].chars().next() {
+                Some(DASH_FIRST..=DASH_LAST | MINUS) => "a dash",
+                Some(QUOTE_FIRST..=QUOTE_LAST) => "a quotation mark",
+                _ => return problem.help(host_help(error)),
+            };
+            let problem = problem.label(label);
+            match without_typography(word.text) {
+                Some(name) => problem.help(format!("write `{name}`")).guess(word.span, name),
+                None => problem.help(host_help(error)),
             }
-            Some('\u{2018}'..='\u{201f}') => {
-                problem.label("a quotation mark").help("remove it").guess(span, "")
-            }
-            _ => problem.help(host_help(error)),
-        },
+        }
         _ => problem.help(host_help(error)),
     }
+}
+
+const DASH_FIRST: char = '\u{2010}';
+const DASH_LAST: char = '\u{2015}';
+const MINUS: char = '\u{2212}';
+const QUOTE_FIRST: char = '\u{2018}';
+const QUOTE_LAST: char = '\u{201f}';
+
+/// The host name with `-` for dashes and without quotation marks, if it is valid then.
+fn without_typography(text: &str) -> Option<String> {
+    let plain = text.chars().filter_map(|c| match c {
+        DASH_FIRST..=DASH_LAST | MINUS => Some('-'),
+        QUOTE_FIRST..=QUOTE_LAST => None,
+        _ => Some(c),
+    });
+    let name: String = plain.collect();
+    HostName::parse(&name).is_ok().then_some(name)
 }
 
 fn host_error_span(word: HostToken<'_>, error: &HostNameError) -> Span {

@@ -112,7 +112,7 @@ fn empty_host(at: usize) -> Diagnostic {
 fn empty_list(host: &str, colon: Span) -> Diagnostic {
     Diagnostic::error(codes::BAD_SLOT, colon, "empty slot list after `:`")
         .label("expected slot numbers")
-        .help(format!("to select all slots, write `{}`", show_typed(&host)))
+        .help(format!("to select all slots, write `{}`", show_typed(host)))
         .suggest(colon, "")
 }
 
@@ -155,7 +155,7 @@ fn separate_hosts(part: &str) -> Option<String> {
 }
 
 fn bad_slot(item: &str, span: Span) -> Diagnostic {
-    let message = format!("`{}` is not a slot number", show_typed(&item));
+    let message = format!("`{}` is not a slot number", show_typed(item));
     let problem = Diagnostic::error(codes::BAD_SLOT, span, message);
     match range(item) {
         Some(numbers) => problem

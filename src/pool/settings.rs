@@ -140,7 +140,7 @@ impl HostSettings {
         }
         let last = rest.last().map_or(word.span, |last| last.span);
         let span = Span::new(word.span.start, last.end);
-        let message = format!("unexpected `{}`", show_typed(&word.text));
+        let message = format!("unexpected `{}`", show_typed(word.text));
         let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, span, message);
         out.problems.push(match self.first_slots {
             Some(_) if rest[1..].iter().any(|word| word.text.starts_with("slots")) => {

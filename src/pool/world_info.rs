@@ -51,7 +51,7 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     }
     for (name, value) in &entries {
         if !names.insert(name) {
-            reading.add_host_error(name, format!("host `{}` is listed twice", show_typed(&name)));
+            reading.add_host_error(name, format!("host `{}` is listed twice", show_typed(name)));
             continue;
         }
         let (host, slots) = (reading.host(name), reading.slots(name, value));
@@ -135,7 +135,7 @@ impl WorldReader<'_> {
     /// Reads a slot list such as `[0, 1]`: its first slot is local rank 0. Only the first problem
     /// of a list is reported.
     fn slots(&mut self, name: &str, value: &Value) -> Option<Vec<Slot>> {
-        let shown = show_typed(&name);
+        let shown = show_typed(name);
         let Value::Array(items) = value else {
             self.add_host_error(
                 name,

@@ -40,6 +40,9 @@ fn check_reads_all_files_and_returns_worst_status() {
 
     let outcome = hostfile(&["check", word(&missing), word(&bad)]);
     assert!(outcome.stderr.contains("does not exist"), "{}", outcome.stderr);
+    // The arrow is in the column that it has above a line; a count would say nothing new.
+    assert!(outcome.stderr.contains(&format!("\n --> {}\n", missing.display())));
+    assert!(!outcome.stderr.contains("0 warnings"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("error[H004]"), "{}", outcome.stdout);
     assert_eq!(outcome.status.code(), 2);
 }
@@ -125,7 +128,11 @@ fn fix_skips_uncertain_suggestions() {
     let directory = scratch("guess");
     let text = "w0 slots=4x\nw1 slots=4\nw1 slots=4\nw2:22 slots=1\n";
     let hosts = file(&directory, "hosts", text);
-    assert_eq!(hostfile(&["check", "--fix", word(&hosts)]).status.code(), 1);
+    let outcome = hostfile(&["check", "--fix", word(&hosts)]);
+    assert_eq!(outcome.status.code(), 1);
+    let shown = hosts.display();
+    let note = "--fix changed nothing: no correction is certain; edit the file";
+    assert_eq!(outcome.stderr, format!("note: {shown}: {note}\n"));
     assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), text);
 }
 

@@ -79,7 +79,7 @@ fn empty_set(args: &ShowArgs) -> String {
     let words = terms.iter().map(|(_, operand)| operand.text);
     let is_name = |word: &&str| !is_pattern(word) && *word != "-" && !Path::new(word).exists();
     let names = words.filter(is_name).map(|name| {
-        format!("note: `{}` is read as a host: no such file exists\n", show_typed(&name))
+        format!("note: `{}` is read as a host: no such file exists\n", show_typed(name))
     });
     std::iter::once("warning: the set contains no host\n".to_owned()).chain(names).collect()
 }
@@ -189,7 +189,7 @@ fn note_nothing_removed(
     let removes = removed.iter().any(|one| set.iter().any(|member| member.name == one.name));
     if operator == Operator::Difference && is_name && !removes && !Path::new(operand.text).exists()
     {
-        let word = show_typed(&operand.text);
+        let word = show_typed(operand.text);
         let why = "it is neither a file nor a host of the set before it";
         let note = format!("warning: `{word}` removes nothing: {why}\n");
         notes.push_str(&note);

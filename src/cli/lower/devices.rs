@@ -141,7 +141,7 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
 }
 
 fn show(name: &str, value: &str) -> String {
-    format!("{name}={}", show_typed(&value))
+    format!("{name}={}", show_typed(value))
 }
 
 /// Returns devices with names; they are numbered in the order of the list.

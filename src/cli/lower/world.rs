@@ -57,7 +57,7 @@ fn own_node(
     }
     alone::node_named(own, nodes).ok_or_else(|| {
         typed.refuse(&[typed.end_span()], |spans| {
-            let message = format!("this host (`{}`) is not in `--world_info`", show_typed(&own));
+            let message = format!("this host (`{}`) is not in `--world_info`", show_typed(own));
             let (first, last) = (&nodes[0].0, &nodes[nodes.len() - 1].0);
             Diagnostic::error(codes::HOST_NOT_IN_WORLD, spans[0], message)
                 .label("expected `--node_rank`")

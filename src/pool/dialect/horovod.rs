@@ -42,11 +42,11 @@ fn empty_item(span: Span) -> Diagnostic {
 
 /// The error for a host without a slot count.
 pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
-    let message = format!("the number of slots of `{}` is missing", show_typed(&host.text));
+    let message = format!("the number of slots of `{}` is missing", show_typed(host.text));
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
         .help(format!(
             "set the number of workers: `{}:4`, or `--slots 4` for all hosts",
-            show_typed(&host.text)
+            show_typed(host.text)
         ))
 }

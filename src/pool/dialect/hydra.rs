@@ -46,7 +46,7 @@ fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader
         Some("binding") => "binding",
         Some("user") => return parse_user(word.part("user=".len(), word.text.len()), line),
         _ => {
-            let message = format!("unexpected `{}`", show_typed(&word.text));
+            let message = format!("unexpected `{}`", show_typed(word.text));
             line.problems.push(
                 Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                     .label("expected `attribute=value`")

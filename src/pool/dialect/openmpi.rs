@@ -123,7 +123,7 @@ impl Settings {
             }
         }
         if let Some(word) = rest.first() {
-            let message = format!("unexpected `{}`", show_typed(&word.text));
+            let message = format!("unexpected `{}`", show_typed(word.text));
             let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected `key=value`")
                 .help("a line is a host name, `slots=N` and `max_slots=N`");
@@ -184,7 +184,7 @@ fn setting<'a>(words: &[HostToken<'a>]) -> Option<(HostToken<'a>, HostToken<'a>,
 }
 
 fn unknown_key(key: HostToken<'_>) -> Diagnostic {
-    let message = format!("unknown key `{}`", show_typed(&key.text));
+    let message = format!("unknown key `{}`", show_typed(key.text));
     let problem =
         Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
     match nearest(key.text, ["slots", "max_slots"]) {
@@ -210,7 +210,7 @@ fn relative_host(first: HostToken<'_>) -> Option<Diagnostic> {
     } else {
         return None;
     };
-    let shown = show_typed(&first.text);
+    let shown = show_typed(first.text);
     Some(
         Diagnostic::error(codes::UNUSED_SETTING, first.span, format!("`{shown}`: {message}"))
             .label("not a host name")

@@ -22,7 +22,7 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
         ),
     }
     if let Some(word) = rest.get(3) {
-        let message = format!("unexpected `{}`", show_typed(&word.text));
+        let message = format!("unexpected `{}`", show_typed(word.text));
         line.problems.push(
             Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected the end of the line")

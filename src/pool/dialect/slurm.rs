@@ -158,7 +158,7 @@ fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic
     match times.filter(|times| is_number(times)).and_then(|times| times.parse().ok()) {
         Some(times) if 0 < times => Ok((item.part(0, at), times)),
         _ => {
-            let message = format!("`{}` is not a count", show_typed(&item.text));
+            let message = format!("`{}` is not a count", show_typed(item.text));
             Err(Box::new(
                 Diagnostic::error(codes::BAD_COUNT, item.span, message)
                     .help("counts are `2(x3),1`: three nodes with 2, one with 1"),
@@ -192,7 +192,7 @@ fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
 }
 
 fn unexpected(word: HostToken<'_>) -> Diagnostic {
-    let message = format!("unexpected `{}`", show_typed(&word.text));
+    let message = format!("unexpected `{}`", show_typed(word.text));
     Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
         .help("a line is a node list and its counts: `n[1-4] 2(x4)`")
 }

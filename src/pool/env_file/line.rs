@@ -76,7 +76,7 @@ impl<'a> EnvText<'a> {
     }
 
     pub(super) fn escaped(self) -> String {
-        show_typed(&self.text)
+        show_typed(self.text)
     }
 }
 
