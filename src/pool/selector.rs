@@ -149,6 +149,9 @@ fn separate_hosts(part: &str) -> Option<String> {
         out += if out.is_empty() { "" } else { separator };
         out += item;
     }
+    if out.split('@').any(|spec| 1 < spec.matches(':').count()) {
+        return None;
+    }
     let (specs, problems) = parse_selector(&out);
     let are_hosts = specs.iter().all(|spec| HostName::parse(spec.host).is_ok());
     (1 < specs.len() && are_hosts && problems.is_empty()).then_some(out)

@@ -1,7 +1,8 @@
 //! The dialect of host ranges as in pdsh and ClusterShell, with slots: `n[01-16]:8,login:1`, or
 //! `slots=8` for the whole line.
 
-use crate::base::Span;
+use crate::base::{Diagnostic, Span};
+use crate::pool::codes;
 use crate::pool::host_word::{host_missing, host_port, read_host};
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
@@ -115,7 +116,9 @@ fn add_item(
         Ok(pattern) => add_pattern(reader, position, &pattern, hosts.span, &line),
         Err(problem) => {
             reader.add_problem(problem.diagnostic());
-            line.problems.into_iter().for_each(|problem| reader.add_problem(problem));
+            let is_other = |problem: &Diagnostic| problem.code != codes::MISSING_SLOTS;
+            let others = line.problems.into_iter().filter(is_other);
+            others.for_each(|problem| reader.add_problem(problem));
         }
     }
 }
