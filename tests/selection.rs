@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use remuda::base::{HostName, Severity, Slot};
-use remuda::pool::{self, Filter, Pool, Selection, SelectorArgs, SlotFilter, select};
+use remuda::pool::{self, Filter, HostSource, Pool, Selection, SelectorArgs, SlotFilter, select};
 use remuda::report::diagnostic::{Paint, show_all};
 
 /// Three hosts with 4, 4 and 2 slots.
@@ -17,6 +17,10 @@ fn pool_of(hostfile: &str) -> Pool {
     let (hostfile, findings) = pool::read("hosts", hostfile.as_bytes());
     assert_eq!(findings.diagnostics, []);
     hostfile.pool()
+}
+
+fn hosts() -> HostSource {
+    HostSource::Hostfile("hosts".to_owned())
 }
 
 fn include(text: &str) -> SelectorArgs {
@@ -37,7 +41,7 @@ fn counts(nodes: &str, gpus: &str) -> SelectorArgs {
 
 /// Formats the selected pool as `w0 0,1; w1 2` and the warnings, or the errors: `CODE at column: message`.
 fn outcome(pool: &Pool, args: &SelectorArgs) -> String {
-    let (mut out, findings) = match select(pool, args) {
+    let (mut out, findings) = match select(pool, &hosts(), args) {
         Ok(selected) => (show(&selected.pool), selected.findings),
         Err(findings) => (Vec::new(), findings),
     };
@@ -104,23 +108,58 @@ fn whole_host_beside_its_slots_has_no_effect() {
 }
 
 #[test]
+fn suggested_selector_is_valid() {
+    let text = "h1 slots=4\nh2 slots=4\nh3 slots=4\n";
+    let pool = pool_of(text);
+    for (typed, expect) in [
+        ("h1,h2", "h1@h2"),
+        ("h1;h2", "h1@h2"),
+        ("h1, h2", "h1@h2"),
+        ("h1 h2:0", "h1@h2:0"),
+        ("h1:0;h2:1", "h1:0@h2:1"),
+        ("h1:0,1,h2:0,1", "h1:0,1@h2:0,1"),
+        ("h1:0,h2:1;h3:2", "h1:0@h2:1@h3:2"),
+        ("h1:", "h1"),
+        ("h1:0-2", "h1:0,1,2"),
+    ] {
+        let findings = select(&pool, &hosts(), &include(typed)).expect_err("not valid");
+        let [problem] = &findings[0].diagnostics[..] else { panic!("{findings:?}") };
+        let change = problem.suggestion.as_ref().expect("a suggestion");
+        let mut changed = typed.to_owned();
+        changed.replace_range(change.span.start..change.span.end, &change.replacement);
+        assert_eq!(changed, expect, "for {typed}");
+        assert!(select(&pool, &hosts(), &include(expect)).is_ok(), "for {typed}");
+    }
+    for typed in ["h1,h9", "h1:0:1", "h1:x:1"] {
+        let findings = select(&pool, &hosts(), &include(typed)).expect_err("not valid");
+        assert_eq!(findings[0].diagnostics[0].suggestion, None, "for {typed}");
+    }
+}
+
+#[test]
 fn host_names_match_hostfile_exactly() {
     for args in [include, exclude] {
         let check = |text, expect| check(&args(text), expect);
-        check("worker-9", "S001 at 1: host `worker-9` is not in the pool");
-        check("worker-9:0", "S001 at 1: host `worker-9` is not in the pool");
-        check(" worker-1", "S001 at 1: host ` worker-1` is not in the pool");
-        check("worker-1 ", "S001 at 1: host `worker-1 ` is not in the pool");
-        check("WORKER-1", "S001 at 1: host `WORKER-1` is not in the pool");
-        check("worker-*", "S001 at 1: host `worker-*` is not in the pool");
-        check("worker-1,worker-2", "S001 at 1: host `worker-1,worker-2` is not in the pool");
-        check("worker-1;worker-2", "S001 at 1: host `worker-1;worker-2` is not in the pool");
-        check("user@worker-1", "S001 at 1: host `user` is not in the pool");
-        check(" ", "S001 at 1: host ` ` is not in the pool");
-        check("worker-1@worker-0:1@5", "S001 at 21: host `5` is not in the pool");
+        check("worker-9", "S001 at 1: host `worker-9` is not in hostfile `hosts`");
+        check("worker-9:0", "S001 at 1: host `worker-9` is not in hostfile `hosts`");
+        check(" worker-1", "S001 at 1: host ` worker-1` is not in hostfile `hosts`");
+        check("worker-1 ", "S001 at 1: host `worker-1 ` is not in hostfile `hosts`");
+        check("WORKER-1", "S001 at 1: host `WORKER-1` is not in hostfile `hosts`");
+        check("worker-*", "S001 at 1: host `worker-*` is not in hostfile `hosts`");
+        check(
+            "worker-1,worker-2",
+            "S001 at 1: host `worker-1,worker-2` is not in hostfile `hosts`",
+        );
+        check(
+            "worker-1;worker-2",
+            "S001 at 1: host `worker-1;worker-2` is not in hostfile `hosts`",
+        );
+        check("user@worker-1", "S001 at 1: host `user` is not in hostfile `hosts`");
+        check(" ", "S001 at 1: host ` ` is not in hostfile `hosts`");
+        check("worker-1@worker-0:1@5", "S001 at 21: host `5` is not in hostfile `hosts`");
         check(
             "worker-1 @ worker-2",
-            "S001 at 1: host `worker-1 ` is not in the pool; S001 at 11: host ` worker-2` is not in the pool",
+            "S001 at 1: host `worker-1 ` is not in hostfile `hosts`; S001 at 11: host ` worker-2` is not in hostfile `hosts`",
         );
     }
 }
@@ -158,7 +197,7 @@ fn at_sign_needs_host_on_both_sides() {
 fn selector_reports_all_problems() {
     check(
         &include("worker-9@worker-2:7,x@worker-1:0"),
-        "S001 at 1: host `worker-9` is not in the pool; S003 at 21: `x` is not a slot number",
+        "S001 at 1: host `worker-9` is not in hostfile `hosts`; S003 at 21: `x` is not a slot number",
     );
 }
 
@@ -229,16 +268,17 @@ fn device_order_is_kept_unless_slots_are_named() {
 
 #[track_caller]
 fn check_screen(args: &SelectorArgs, expect: &str) {
-    let findings = select(&three_hosts(), args).expect_err("the selection is invalid");
+    let findings = select(&three_hosts(), &hosts(), args).expect_err("the selection is invalid");
     assert_eq!(show_all(&findings, Paint::Plain).trim_end(), expect.trim());
 }
 
 #[test]
 fn selector_with_user_is_explained() {
     let (hostfile, _) = pool::read("hosts", b"ada@worker-0 slots=2\nworker-1 slots=2\n");
-    let findings = select(&hostfile.pool(), &include("ada@worker-0")).expect_err("no such host");
+    let findings =
+        select(&hostfile.pool(), &hosts(), &include("ada@worker-0")).expect_err("no such host");
     let expect = "
-error[S001]: host `ada` is not in the pool
+error[S001]: host `ada` is not in hostfile `hosts`
  --> --include:1:1
   |
 1 | ada@worker-0
@@ -254,7 +294,7 @@ fn screen_marks_position_and_suggests_fix() {
     check_screen(
         &include("worker-0@wroker-1:0"),
         "
-error[S001]: host `wroker-1` is not in the pool
+error[S001]: host `wroker-1` is not in hostfile `hosts`
  --> --include:1:10
   |
 1 | worker-0@wroker-1:0
@@ -356,8 +396,8 @@ proptest! {
     #[test]
     fn include_and_exclude_partition_the_pool((pool, selector) in pool_and_selector()) {
         prop_assume!(!selector.is_empty());
-        let (included, _) = Selection::parse(&pool, &include(&selector)).expect("a good selector");
-        let (excluded, _) = Selection::parse(&pool, &exclude(&selector)).expect("a good selector");
+        let (included, _) = Selection::parse(&pool, &hosts(), &include(&selector)).expect("a good selector");
+        let (excluded, _) = Selection::parse(&pool, &hosts(), &exclude(&selector)).expect("a good selector");
         let (kept, rest) = (slots_of(&included.apply(&pool)), slots_of(&excluded.apply(&pool)));
         let all = slots_of(&pool);
         let partition: Vec<_> =
@@ -371,7 +411,7 @@ proptest! {
     #[test]
     fn selection_is_subset_of_pool(pool in some_pool(), text in "[h0-9:,@ \\-\\[\\]x]{0,16}") {
         for args in [include(&text), exclude(&text)] {
-            match select(&pool, &args) {
+            match select(&pool, &hosts(), &args) {
                 Ok(selected) => {
                     let all = slots_of(&pool);
                     let kept = slots_of(&selected.pool);
@@ -390,7 +430,7 @@ proptest! {
         let (host, slots) = pool.nodes()[0].clone();
         let mut filter = Filter::default();
         filter.insert(host.clone(), SlotFilter::Slots(slots[..1].iter().copied().collect()));
-        let by_text = select(&pool, &include(&format!("{host}:{}", slots[0]))).expect("one slot");
+        let by_text = select(&pool, &hosts(), &include(&format!("{host}:{}", slots[0]))).expect("one slot");
         prop_assert_eq!(Selection::Include(filter).apply(&pool), by_text.pool);
     }
 }

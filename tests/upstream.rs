@@ -41,7 +41,7 @@ use std::fs;
 
 use remuda::base::Slot;
 use remuda::cli::run::{ParsedRun, parse};
-use remuda::pool::{self, Pool, SelectorArgs, select};
+use remuda::pool::{self, HostSource, Pool, SelectorArgs, select};
 use serde_json::Value;
 use support::launch::{Launch, hosts, python, workers};
 
@@ -60,7 +60,7 @@ fn selected(hostfile: &str, include: &str, exclude: &str) -> String {
         ..SelectorArgs::default()
     };
     let show = |slots: &[Slot]| slots.iter().map(Slot::to_string).collect::<Vec<_>>().join(",");
-    let parts: Vec<String> = match select(&pool_of(hostfile), &args) {
+    let parts: Vec<String> = match select(&pool_of(hostfile), &HostSource::ThisMachine, &args) {
         Ok(selected) => {
             let nodes = selected.pool.nodes().iter();
             nodes.map(|(host, slots)| format!("{host} {}", show(slots))).collect()

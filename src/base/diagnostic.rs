@@ -159,6 +159,19 @@ impl Diagnostic {
     }
 }
 
+/// The user's text in a message: as typed, except that characters that cannot be seen are escaped.
+/// Quotation marks and backslashes stay as they are.
+pub fn show_typed(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => out.push(c),
+            _ => out.extend(c.escape_debug()),
+        }
+    }
+    out
+}
+
 /// Explanation of one error code, for `remuda explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
@@ -197,5 +210,16 @@ impl Findings {
     /// Whether the text cannot be used.
     pub fn has_errors(&self) -> bool {
         0 < self.count(Severity::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typed_text_keeps_quotation_marks() {
+        assert_eq!(show_typed(r#""foo" 'a\b'"#), r#""foo" 'a\b'"#);
+        assert_eq!(show_typed("a\tb\u{1b}[2K\u{202e}"), r"a\tb\u{1b}[2K\u{202e}");
     }
 }

@@ -12,7 +12,7 @@ pub mod user_name;
 
 pub use diagnostic::{
     Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion,
-    explanation,
+    explanation, show_typed,
 };
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};

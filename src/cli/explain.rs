@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser};
 
 use super::error::CliError;
 use super::line::{self, CommandLine, codes};
-use crate::base::{Diagnostic, Explanation, Status};
+use crate::base::{Diagnostic, Explanation, Status, show_typed};
 use crate::report::print;
 use crate::{doctor, launch, pool};
 
@@ -107,7 +107,7 @@ fn unknown_code(typed: &CommandLine, code: &str) -> CliError {
     let near = pool::nearest(&code.to_uppercase(), all.iter().map(|found| found.code));
     let at = typed.words.iter().position(|word| word == code).unwrap_or_default();
     let refused = typed.refuse(&[typed.word_span(at)], |spans| {
-        let message = format!("there is no code `{}`", code.escape_debug());
+        let message = format!("there is no code `{}`", show_typed(code));
         let problem = Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("unknown");
         match near {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

@@ -4,7 +4,7 @@
 
 use super::line::{BadValue, parse_whole};
 use super::values::Words;
-use crate::base::UserName;
+use crate::base::{UserName, show_typed};
 
 /// Values of the supported options of pdsh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(super) fn parse(Words(words): &Words) -> Result<PdshArgs, BadValue> {
             "-R" => {
                 let value = value()?;
                 if value != "ssh" {
-                    let label = format!("`-R {}` of pdsh is not supported", value.escape_debug());
+                    let label = format!("`-R {}` of pdsh is not supported", show_typed(value));
                     return Err(BadValue::new(label).help("remuda connects to every host over ssh"));
                 }
             }
@@ -74,7 +74,7 @@ pub(super) fn parse(Words(words): &Words) -> Result<PdshArgs, BadValue> {
 }
 
 fn unsupported(word: &str, option: &str) -> BadValue {
-    let bad = BadValue::new(format!("`{}` of pdsh is not supported", word.escape_debug()));
+    let bad = BadValue::new(format!("`{}` of pdsh is not supported", show_typed(word)));
     match EQUIVALENTS.iter().find(|(known, _)| *known == option) {
         Some((_, instead)) => bad.help(*instead),
         None => bad.help("supported options of pdsh are `-f N`, `-l USER`, `-R ssh` and `-S`"),

@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory, Parser};
 use super::error::CliError;
 use super::line::{CommandLine, codes};
 use super::{definitions, help, parse};
-use crate::base::{Diagnostic, Status, env_vars};
+use crate::base::{Diagnostic, Status, env_vars, show_typed};
 use crate::pool::nearest;
 use crate::report::print;
 
@@ -136,7 +136,7 @@ fn escape_non_ascii(roff: &str) -> String {
 fn unknown_command(typed: &CommandLine, number: usize, word: &str, within: &Command) -> CliError {
     let near = nearest(word, within.get_subcommands().map(Command::get_name));
     let refused = typed.refuse(&[typed.word_span(number)], |spans| {
-        let message = format!("there is no command `{}`", word.escape_debug());
+        let message = format!("there is no command `{}`", show_typed(word));
         let problem = Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown");
         match near {
             Some(near) => problem.help(format!("did you mean `{near}`?")),

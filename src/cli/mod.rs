@@ -45,7 +45,7 @@ use clap::error::ErrorKind;
 use self::error::CliError;
 use self::help::Length;
 use self::line::{CommandLine, Flags, NotParsed, codes};
-use crate::base::{Diagnostic, Status};
+use crate::base::{Diagnostic, Status, show_typed};
 use crate::os::fds;
 use crate::report::diagnostic::Paint;
 use crate::report::{self, Terminal, print, print_error};
@@ -161,7 +161,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
     let refused = typed.refuse(&[typed.word_span(0)], |spans| {
-        let message = format!("there is no command `{}`", word.escape_debug());
+        let message = format!("there is no command `{}`", show_typed(&word));
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
     });
     refused.into()

@@ -17,7 +17,7 @@ use super::lower::{self, Pod};
 use super::pod_codes as codes;
 use super::run;
 use super::values::{AcceleratorArg, parse_job_id, parse_master_addr, parse_port, parse_timeout};
-use crate::base::{Status, env_vars};
+use crate::base::{Status, env_vars, show_typed};
 use crate::job::OnTerm;
 use crate::launch::{self, SupervisorOptions, TerminationLog};
 use crate::os::signals;
@@ -258,7 +258,7 @@ fn value_or_variable<T>(
         return Ok(typed);
     };
     parse(&text).map(Some).map_err(|bad| {
-        let message = format!("{name}=`{}`: {}", text.escape_debug(), bad.label);
+        let message = format!("{name}=`{}`: {}", show_typed(&text), bad.label);
         CliError::new(Status::Config, codes::MALFORMED, message)
             .help(format!("correct {name}, or unset it"))
     })

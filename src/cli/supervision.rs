@@ -1,5 +1,6 @@
 //! Values of the options about supervision of a job.
 
+use crate::base::show_typed;
 use std::time::Duration;
 
 use super::line::{BadValue, parse_whole};
@@ -37,7 +38,7 @@ pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
         None => (text, WARNING_LEAD),
     };
     let Some(signal) = signal_number(name) else {
-        let label = format!("`{}` is not a signal", name.escape_debug());
+        let label = format!("`{}` is not a signal", show_typed(name));
         return Err(BadValue::new(label).help("write a name: `USR1`, or `USR1:20s`"));
     };
     if STOP_SIGNALS.contains(&signal) {

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use super::line::{self, BadValue, parse_whole, python_int};
-use crate::base::HostName;
+use crate::base::{HostName, show_typed};
 use crate::plan::Accelerator;
 use crate::pool::{SLOTS_MAX, SlotCount, nearest};
 
@@ -168,7 +168,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, BadValue> {
         "h" => 3600.0,
         _ if number.is_empty() => return Err(not_a_duration()),
         _ => {
-            return Err(BadValue::new(format!("`{}` is not a unit of time", unit.escape_debug()))
+            return Err(BadValue::new(format!("`{}` is not a unit of time", show_typed(unit)))
                 .help("write ms, s, m or h: `500ms`, `10s`, `2m`, `1h`"));
         }
     };
@@ -300,7 +300,7 @@ pub(super) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
 }
 
 fn parse_core_range(item: &str) -> Result<RangeInclusive<u32>, BadValue> {
-    let shown = item.escape_debug();
+    let shown = show_typed(item);
     let number = |text: &str| match python_int(text).and_then(|core| u32::try_from(core).ok()) {
         Some(core) if core < CORES_MAX => Ok(core),
         Some(core) => Err(BadValue::new(format!("no machine has a processor {core}"))),

@@ -199,13 +199,13 @@ fn is_off(clock: Clock) -> bool {
     clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us) > CLOCK_OFF_US
 }
 
-/// Difference of the clock that is furthest off.
+/// Difference of the clock that is furthest off; empty if no node was examined.
 fn show_clocks(nodes: &[&ExaminedNode]) -> String {
     let worst = nodes
         .iter()
         .map(|examined| examined.clock)
         .max_by_key(|clock| clock.ahead_us.unsigned_abs().saturating_sub(clock.error_us));
-    let Some(Clock { ahead_us, error_us }) = worst else { return "-".to_owned() };
+    let Some(Clock { ahead_us, error_us }) = worst else { return String::new() };
     let off_us = ahead_us.unsigned_abs();
     if off_us <= error_us.max(1_000) {
         return "same".to_owned();
@@ -226,13 +226,19 @@ pub fn show_findings(cluster: &ClusterFacts, findings: &[Finding]) -> String {
         };
         let severity = severity_name(first.severity);
         let message = escape_control(&first.message);
-        let _ = writeln!(out, "{severity}[{}]: {names}: {message}", first.code);
+        let colon = if is_predicate(&message) { "" } else { ":" };
+        let _ = writeln!(out, "{severity}[{}]: {names}{colon} {message}", first.code);
         show_details(&mut out, cluster, &group);
         if let Some(help) = first.help.as_deref().filter(|help| !help.is_empty()) {
             let _ = writeln!(out, "  help: {}", escape_control(help));
         }
     }
     out
+}
+
+/// Whether a message is the predicate of a sentence about its hosts: `is the same machine as n1`.
+fn is_predicate(message: &str) -> bool {
+    message.starts_with("is ") || message.starts_with("cannot ")
 }
 
 fn show_details(out: &mut String, cluster: &ClusterFacts, group: &[&Finding]) {
@@ -454,9 +460,9 @@ mod tests {
         let expect = "\
 host          reached  clock  sshd  GPUs  cpus  memory   shm
 n[1-2,5] (3)  30 ms    same   -     -     64    256 GiB  64 GiB
-n[3-4] (2)    no       -
+n[3-4] (2)    no
 
-error[D001]: n[3-4] (2): cannot be reached: connection refused
+error[D001]: n[3-4] (2) cannot be reached: connection refused
   n3: ssh: connect to host n3 port 22: Connection refused
   n4: ssh: connect to host n4 port 22: Connection refused
   help: check that its sshd runs and listens on this port (`--ssh_port`)

@@ -2,20 +2,21 @@
 
 use std::num::NonZeroUsize;
 
-use crate::base::{Diagnostic, Findings, Source, Span};
+use crate::base::{Diagnostic, Findings, Source, Span, show_typed};
 
 use super::codes;
+use super::host_source::HostSource;
 use super::hosts::{Pool, SLOTS_MAX};
 use super::selection::Selection;
 use super::selector::python_int;
 
 /// Parses the two flags; the problems of both are in the findings.
 pub(super) fn parse_counts(
-    pool: &Pool,
+    (pool, source): (&Pool, &HostSource),
     nodes: Option<&str>,
     slots: Option<&str>,
 ) -> (Selection, Vec<Findings>) {
-    let nodes = nodes.map(|text| parse_nodes(pool, text));
+    let nodes = nodes.map(|text| parse_nodes(pool, source, text));
     // Hosts beyond --num_nodes need no slots.
     let node_count = match &nodes {
         Some(Ok(count)) => count.get(),
@@ -51,15 +52,15 @@ fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
     NonZeroUsize::new(number).ok_or("must be at least 1")
 }
 
-fn parse_nodes(pool: &Pool, text: &str) -> Result<NonZeroUsize, Findings> {
+fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUsize, Findings> {
     let hosts = pool.nodes().len();
     let bad =
         |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, range_help(hosts));
     let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
     match count.get() <= hosts {
         true => Ok(count),
-        false if hosts == 1 => Err(bad("the pool has 1 host".to_owned())),
-        false => Err(bad(format!("the pool has {hosts} hosts"))),
+        false if hosts == 1 => Err(bad(source.show_content("1 host"))),
+        false => Err(bad(source.show_content(&format!("{hosts} hosts")))),
     }
 }
 
@@ -107,7 +108,7 @@ fn range_help(max: usize) -> String {
 }
 
 fn bad_count(code: &'static str, flag: &str, text: &str, why: &str, help: String) -> Findings {
-    let message = format!("{flag} {}: {why}", text.escape_debug());
+    let message = format!("{flag} {}: {why}", show_typed(text));
     let problem =
         Diagnostic::error(code, Span::new(0, text.len()), message).label("out of range").help(help);
     Findings {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, show_typed};
 
 use super::codes;
+use super::host_source::HostSource;
 use super::hosts::{Pool, Users};
 use super::nodeset::{fold_set, siblings};
 use super::selector::{Spec, parse_selector};
@@ -36,9 +37,13 @@ impl Filter {
 }
 
 /// Parses `--include` or `--exclude` and looks its hosts and slots up in the pool.
-pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Findings) {
+pub(super) fn parse_filter(
+    (pool, source): (&Pool, &HostSource),
+    flag: &str,
+    text: &str,
+) -> (Filter, Findings) {
     let (specs, mut diagnostics) = parse_selector(text);
-    let mut lookup = Lookup::new(pool);
+    let mut lookup = Lookup::new(pool, source);
     for spec in &specs {
         lookup.add(spec);
     }
@@ -52,6 +57,7 @@ pub(super) fn parse_filter(pool: &Pool, flag: &str, text: &str) -> (Filter, Find
 struct Lookup<'a> {
     pool: HashMap<&'a str, (&'a HostName, &'a [Slot])>,
     names: Vec<&'a str>,
+    source: &'a HostSource,
     users: &'a Users,
     filter: Filter,
     /// Position at which a host was named without slots.
@@ -68,7 +74,7 @@ const GUESSES_MAX: usize = 8;
 const FOLDED_BYTES_MAX: usize = 60;
 
 impl<'a> Lookup<'a> {
-    fn new(pool: &'a Pool) -> Self {
+    fn new(pool: &'a Pool, source: &'a HostSource) -> Self {
         let nodes = pool.nodes();
         Self {
             pool: nodes
@@ -76,6 +82,7 @@ impl<'a> Lookup<'a> {
                 .map(|(host, slots)| (host.as_str(), (host, slots.as_slice())))
                 .collect(),
             names: nodes.iter().map(|(host, _)| host.as_str()).collect(),
+            source,
             users: pool.users(),
             filter: Filter::default(),
             host_spans: HashMap::new(),
@@ -124,12 +131,8 @@ impl<'a> Lookup<'a> {
     }
 
     fn unknown_host(&mut self, spec: &Spec<'_>) {
-        let shown = spec.host.escape_debug();
-        let problem = Diagnostic::error(
-            codes::UNKNOWN_HOST,
-            spec.host_span,
-            format!("host `{shown}` is not in the pool"),
-        );
+        let message = self.source.show_missing(&show_typed(spec.host));
+        let problem = Diagnostic::error(codes::UNKNOWN_HOST, spec.host_span, message);
         self.unknown_hosts += 1;
         let suggestion = if self.unknown_hosts <= GUESSES_MAX {
             // A host that the selector names already is no suggestion.
@@ -143,35 +146,50 @@ impl<'a> Lookup<'a> {
             self.problems.push(problem.help(help));
             return;
         }
-        self.problems.push(match (suggestion, separator_help(spec.host)) {
-            (Some(suggestion), _) => problem
+        self.problems.push(match (self.separated(spec), suggestion, separator_help(spec.host)) {
+            (Some((list, is_valid)), ..) => {
+                let problem = problem.help(format!("hosts are separated by `@`: `{list}`"));
+                if is_valid { problem.suggest(spec.host_span, list) } else { problem }
+            }
+            (None, Some(suggestion), _) => problem
                 .help(format!("did you mean `{suggestion}`?"))
                 .suggest(spec.host_span, suggestion),
-            (None, Some(help)) => problem.help(help),
-            (None, None) => problem.help(pool_help(spec.host, &self.names)),
+            (None, None, Some(help)) => problem.help(help),
+            (None, None, None) => problem.help(self.show_hosts(spec.host)),
         });
     }
-}
 
-/// The hosts of the pool for a help text; of many hosts, only those with a similar name.
-fn pool_help(host: &str, names: &[&str]) -> String {
-    let similar: Vec<&str> = siblings(host, names.iter().copied()).collect();
-    let shown = if similar.is_empty() { names } else { &similar };
-    let folded = fold_set(shown.iter().copied());
-    match names {
-        [] => "the pool is empty".to_owned(),
-        [only] => format!("the pool has only `{only}`"),
-        [first, .., last] if FOLDED_BYTES_MAX < folded.len() => {
-            format!("the pool has {} hosts, `{first}` to `{last}`", names.len())
-        }
-        _ => format!("the pool has `{folded}`"),
+    /// The hosts of a word such as `h1,h2` with `@` between them, and whether all of them exist;
+    /// slots after the word belong to the last of them.
+    fn separated(&self, spec: &Spec<'_>) -> Option<(String, bool)> {
+        let hosts = || spec.host.split([',', ';', ' ']).filter(|host| !host.is_empty());
+        let are_names = hosts().all(|host| HostName::parse(host).is_ok());
+        let all_exist = hosts().all(|host| self.pool.contains_key(host));
+        let list = || hosts().collect::<Vec<_>>().join("@");
+        (1 < hosts().count() && are_names).then(|| (list(), all_exist))
+    }
+
+    /// The hosts that can be selected, for a help text; of many hosts, only those with a similar
+    /// name.
+    fn show_hosts(&self, host: &str) -> String {
+        let similar: Vec<&str> = siblings(host, self.names.iter().copied()).collect();
+        let shown = if similar.is_empty() { &self.names } else { &similar };
+        let folded = fold_set(shown.iter().copied());
+        self.source.show_content(&match self.names[..] {
+            [] => "no host".to_owned(),
+            [only] => format!("only `{only}`"),
+            [first, .., last] if FOLDED_BYTES_MAX < folded.len() => {
+                format!("{} hosts, `{first}` to `{last}`", self.names.len())
+            }
+            _ => format!("`{folded}`"),
+        })
     }
 }
 
 /// The help for a host that contains a separator of other tools, or a pattern.
 fn separator_help(host: &str) -> Option<&'static str> {
     if host.contains([',', ';', ' ']) {
-        return Some("`@` separates hosts: `worker-0@worker-1`");
+        return Some("hosts are separated by `@`: `worker-0@worker-1`");
     }
     host.contains(['*', '?', '[']).then_some("patterns are not supported: name every host")
 }

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use crate::base::ids::HostNameError;
 use crate::base::user_name::UserNameError;
-use crate::base::{Diagnostic, HostName, Span, UserName};
+use crate::base::{Diagnostic, HostName, Span, UserName, show_typed};
 
 use super::codes;
 use super::line::{HostLine, HostToken};
@@ -12,7 +12,7 @@ use super::settings::is_slots_key;
 
 /// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {
-    let message = format!("the host name is missing before `{}`", first.text.escape_debug());
+    let message = format!("the host name is missing before `{}`", show_typed(first.text));
     Diagnostic::error(codes::HOST_MISSING, first.span, message)
         .label("expected a host name")
         .help("a line is a host name and its slots: `worker-0 slots=4`")
@@ -104,8 +104,11 @@ fn explain_host(word: HostToken<'_>, rest: &[HostToken<'_>], error: &HostNameErr
     if let Some((at, number)) = port_or_count(text) {
         return guess(word.part(0, at), number_after_host(word, rest, at, number));
     }
-    if let Some(name) = text.strip_suffix(',').filter(|name| HostName::parse(name).is_ok()) {
-        return guess(word.part(0, name.len()), trailing_comma(word.part(name.len(), text.len())));
+    if let Some(name) = text.strip_suffix([',', ':']).filter(|name| HostName::parse(name).is_ok()) {
+        return guess(word.part(0, name.len()), trailing_sign(word.part(name.len(), text.len())));
+    }
+    if let Some((scheme, host)) = text.split_once("://") {
+        return (None, Some(address_with_scheme(word, scheme, host)));
     }
     if text.contains(',') {
         return (None, Some(host_list(word)));
@@ -138,17 +141,35 @@ fn number_after_host(
             .help("write the number as a slot count")
             .suggest(tail.span, format!(" slots={number}"));
     }
-    Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", word.text))
+    host_port(word, tail)
+}
+
+/// The error for `host:22` beside a number of slots; `tail` is the part from the colon.
+pub(super) fn host_port(word: HostToken<'_>, tail: HostToken<'_>) -> Diagnostic {
+    Diagnostic::error(codes::HOST_PORT, tail.span, format!("port in `{}`", show_typed(word.text)))
         .label("a hostfile contains no ports")
         .help("set the port with --ssh_port, or in ~/.ssh/config (`Port`)")
         .guess(tail.span, "")
 }
 
-fn trailing_comma(comma: HostToken<'_>) -> Diagnostic {
-    Diagnostic::error(codes::BAD_HOST, comma.span, "comma after a host name")
+fn trailing_sign(sign: HostToken<'_>) -> Diagnostic {
+    let name = if sign.text == "," { "comma" } else { "colon" };
+    let help =
+        format!("remove the {name}: a line is a host name and its slots, `worker-0 slots=4`");
+    Diagnostic::error(codes::BAD_HOST, sign.span, format!("{name} after a host name"))
         .label("not part of the name")
-        .help("remove the comma: a line is a host name and its slots, `worker-0 slots=4`")
-        .suggest(comma.span, "")
+        .help(help)
+        .suggest(sign.span, "")
+}
+
+/// The error for `http://n1`.
+fn address_with_scheme(word: HostToken<'_>, scheme: &str, host: &str) -> Diagnostic {
+    let message = format!("`{}` is a URL and not a host name", show_typed(word.text));
+    let prefix = word.part(0, scheme.len() + "://".len());
+    let problem = Diagnostic::error(codes::BAD_HOST, prefix.span, message)
+        .label("not part of the name")
+        .help("write the name alone");
+    if HostName::parse(host).is_ok() { problem.guess(prefix.span, "") } else { problem }
 }
 
 fn host_list(word: HostToken<'_>) -> Diagnostic {
@@ -158,7 +179,7 @@ fn host_list(word: HostToken<'_>) -> Diagnostic {
 }
 
 fn host_range(word: HostToken<'_>) -> Diagnostic {
-    let shown = word.text.escape_debug();
+    let shown = show_typed(word.text);
     let message = format!("`{shown}` looks like a range of hosts");
     let problem = Diagnostic::error(codes::OTHER_DIALECT, word.span, message);
     if word.text.contains(']') {
@@ -185,17 +206,37 @@ fn bad_host(word: HostToken<'_>, error: &HostNameError) -> Diagnostic {
     let span = host_error_span(word, error);
     let problem = Diagnostic::error(code, span, error.to_string());
     match error {
-        HostNameError::NotAscii { at } => match word.text[*at..].chars().next() {
-            Some('\u{2010}'..='\u{2015}' | '\u{2212}') => {
-                problem.label("a dash").help("write `-`").guess(span, "-")
+        HostNameError::NotAscii { at } => {
+            let label = match word.text[*at..].chars().next() {
+                Some(DASH_FIRST..=DASH_LAST | MINUS) => "a dash",
+                Some(QUOTE_FIRST..=QUOTE_LAST) => "a quotation mark",
+                _ => return problem.help(host_help(error)),
+            };
+            let problem = problem.label(label);
+            match without_typography(word.text) {
+                Some(name) => problem.help(format!("write `{name}`")).guess(word.span, name),
+                None => problem.help(host_help(error)),
             }
-            Some('\u{2018}'..='\u{201f}') => {
-                problem.label("a quotation mark").help("remove it").guess(span, "")
-            }
-            _ => problem.help(host_help(error)),
-        },
+        }
         _ => problem.help(host_help(error)),
     }
+}
+
+const DASH_FIRST: char = '\u{2010}';
+const DASH_LAST: char = '\u{2015}';
+const MINUS: char = '\u{2212}';
+const QUOTE_FIRST: char = '\u{2018}';
+const QUOTE_LAST: char = '\u{201f}';
+
+/// The host name with `-` for dashes and without quotation marks, if it is valid then.
+fn without_typography(text: &str) -> Option<String> {
+    let plain = text.chars().filter_map(|c| match c {
+        DASH_FIRST..=DASH_LAST | MINUS => Some('-'),
+        QUOTE_FIRST..=QUOTE_LAST => None,
+        _ => Some(c),
+    });
+    let name: String = plain.collect();
+    HostName::parse(&name).is_ok().then_some(name)
 }
 
 fn host_error_span(word: HostToken<'_>, error: &HostNameError) -> Span {

@@ -13,22 +13,23 @@ const ROUNDS_MAX: usize = 8;
 pub struct FixedHostfile {
     /// The text after the fixes, parsed again.
     pub reading: Reading,
-    /// Number of changes that were made.
-    pub changes: usize,
+    /// The line of each change that was made, in ascending order.
+    pub changed_lines: Vec<usize>,
 }
 
 /// Applies the certain suggestions of a text, and those of the result, until none is left.
 pub fn fix(reading: Reading, options: ReadOptions) -> FixedHostfile {
-    let mut fixed = FixedHostfile { reading, changes: 0 };
+    let mut fixed = FixedHostfile { reading, changed_lines: Vec::new() };
     for _ in 0..ROUNDS_MAX {
         let source = &fixed.reading.findings.source;
-        let (text, changes) = apply(&source.text, certain_changes(&fixed.reading.findings));
-        if changes == 0 {
+        let (text, changed) = apply(&source.text, certain_changes(&fixed.reading.findings));
+        if changed.is_empty() {
             break;
         }
-        fixed.changes += changes;
+        fixed.changed_lines.extend(changed);
         fixed.reading = read_any(&source.name, text.as_bytes(), options);
     }
+    fixed.changed_lines.sort_unstable();
     fixed
 }
 
@@ -43,22 +44,26 @@ pub fn certain_changes(findings: &Findings) -> Vec<&Suggestion> {
     all.filter(|found| found.applicability == Applicability::Certain).collect()
 }
 
-/// Applies the changes that do not overlap; returns the text and the number of changes.
-fn apply(text: &str, mut changes: Vec<&Suggestion>) -> (String, usize) {
+/// Applies the changes that do not overlap; returns the text and the line of each change. No change
+/// adds or removes a line.
+fn apply(text: &str, mut changes: Vec<&Suggestion>) -> (String, Vec<usize>) {
     changes.sort_by_key(|change| change.span);
     let mut out = String::with_capacity(text.len());
-    let (mut at, mut count) = (0, 0);
+    let mut at = 0;
+    let (mut line, mut changed) = (1, Vec::new());
     for change in changes {
         if change.span.start < at {
             continue;
         }
-        out.push_str(&text[at..change.span.start]);
+        let unchanged = &text[at..change.span.start];
+        line += unchanged.bytes().filter(|byte| *byte == b'\n').count();
+        changed.push(line);
+        out.push_str(unchanged);
         out.push_str(&change.replacement);
         at = change.span.end;
-        count += 1;
     }
     out.push_str(&text[at..]);
-    (out, count)
+    (out, changed)
 }
 
 #[cfg(test)]
@@ -71,7 +76,7 @@ mod tests {
         let options = ReadOptions::default();
         let fixed = fix(read_any("hosts", text.as_bytes(), options), options);
         assert_eq!(fixed.reading.findings.source.text, expect);
-        assert_eq!(fixed.changes == 0, text == expect);
+        assert_eq!(fixed.changed_lines.is_empty(), text == expect);
     }
 
     #[test]
@@ -96,7 +101,7 @@ mod tests {
     fn fix_changes_no_file_that_is_not_text() {
         let options = ReadOptions::default();
         let fixed = fix(read_any("hosts", b"a slots = 4\n\xff slots=1\n", options), options);
-        assert_eq!(fixed.changes, 0);
+        assert!(fixed.changed_lines.is_empty());
         assert!(0 < fixed.reading.findings.count(Severity::Error));
     }
 }

@@ -7,6 +7,7 @@ use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 use super::codes;
 use super::counts::parse_counts;
 use super::filter::{Filter, SlotFilter, parse_filter};
+use super::host_source::HostSource;
 use super::hosts::Pool;
 use super::selector::python_int;
 
@@ -50,9 +51,13 @@ pub struct Selected {
     pub findings: Vec<Findings>,
 }
 
-/// Applies the flags to a pool.
-pub fn select(pool: &Pool, args: &SelectorArgs) -> Result<Selected, Vec<Findings>> {
-    let (selection, findings) = Selection::parse(pool, args)?;
+/// Applies the flags to a pool, whose source is named in messages.
+pub fn select(
+    pool: &Pool,
+    source: &HostSource,
+    args: &SelectorArgs,
+) -> Result<Selected, Vec<Findings>> {
+    let (selection, findings) = Selection::parse(pool, source, args)?;
     let selected = selection.apply(pool);
     if selected.nodes().is_empty() {
         return Err(vec![nothing_left(args)]);
@@ -62,19 +67,23 @@ pub fn select(pool: &Pool, args: &SelectorArgs) -> Result<Selected, Vec<Findings
 
 impl Selection {
     /// Parses the flags for a pool; a successful result may include warnings.
-    pub fn parse(pool: &Pool, args: &SelectorArgs) -> Result<(Self, Vec<Findings>), Vec<Findings>> {
+    pub fn parse(
+        pool: &Pool,
+        source: &HostSource,
+        args: &SelectorArgs,
+    ) -> Result<(Self, Vec<Findings>), Vec<Findings>> {
         let flags = Flags::new(args)?;
         let (selection, findings) = match flags {
             Flags::None => (Self::All, Vec::new()),
             Flags::Include(text) => {
-                let (filter, findings) = parse_filter(pool, "--include", text);
+                let (filter, findings) = parse_filter((pool, source), "--include", text);
                 (Self::Include(filter), vec![findings])
             }
             Flags::Exclude(text) => {
-                let (filter, findings) = parse_filter(pool, "--exclude", text);
+                let (filter, findings) = parse_filter((pool, source), "--exclude", text);
                 (Self::Exclude(filter), vec![findings])
             }
-            Flags::First { nodes, slots } => parse_counts(pool, nodes, slots),
+            Flags::First { nodes, slots } => parse_counts((pool, source), nodes, slots),
         };
         if findings.iter().any(Findings::has_errors) {
             return Err(findings);

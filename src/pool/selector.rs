@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, HostName, Span, show_typed};
 
 use super::codes;
 
@@ -112,11 +112,18 @@ fn empty_host(at: usize) -> Diagnostic {
 fn empty_list(host: &str, colon: Span) -> Diagnostic {
     Diagnostic::error(codes::BAD_SLOT, colon, "empty slot list after `:`")
         .label("expected slot numbers")
-        .help(format!("to select all slots, write `{}`", host.escape_debug()))
+        .help(format!("to select all slots, write `{}`", show_typed(host)))
         .suggest(colon, "")
 }
 
 fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
+    let whole = Span::new(start, start + part.len());
+    if let Some(separated) = separate_hosts(part) {
+        return Diagnostic::error(codes::SECOND_COLON, Span::new(at, at + 1), "second `:`")
+            .label("a second host")
+            .help(format!("hosts are separated by `@`: `{separated}`"))
+            .suggest(whole, separated);
+    }
     let problem = Diagnostic::error(codes::SECOND_COLON, Span::new(at, at + 1), "second `:`")
         .label("at most one colon");
     let (address, slots) = match part.rsplit_once(':') {
@@ -125,7 +132,6 @@ fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
         _ => return problem.help("a host has one list of slots: `worker-0:0,1`"),
     };
     // `fe80::1:0` can be an address, or an address with a slot; the suggestion must not choose.
-    let whole = Span::new(start, start + part.len());
     match slots {
         Some(slots) => problem
             .help(format!("write IPv6 as `[{address}]:{slots}`"))
@@ -135,8 +141,24 @@ fn second_colon(part: &str, start: usize, at: usize) -> Diagnostic {
     }
 }
 
+/// The hosts of `h1:0,1;h2:0` with `@` between them, if the result is a valid selector.
+fn separate_hosts(part: &str) -> Option<String> {
+    let mut out = String::with_capacity(part.len());
+    for item in part.split([',', ';', ' ']).filter(|item| !item.is_empty()) {
+        let separator = if python_int(item).is_some() { "," } else { "@" };
+        out += if out.is_empty() { "" } else { separator };
+        out += item;
+    }
+    if out.split('@').any(|spec| 1 < spec.matches(':').count()) {
+        return None;
+    }
+    let (specs, problems) = parse_selector(&out);
+    let are_hosts = specs.iter().all(|spec| HostName::parse(spec.host).is_ok());
+    (1 < specs.len() && are_hosts && problems.is_empty()).then_some(out)
+}
+
 fn bad_slot(item: &str, span: Span) -> Diagnostic {
-    let message = format!("`{}` is not a slot number", item.escape_debug());
+    let message = format!("`{}` is not a slot number", show_typed(item));
     let problem = Diagnostic::error(codes::BAD_SLOT, span, message);
     match range(item) {
         Some(numbers) => problem

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::codes;
 use super::hosts::SLOTS_MAX;
 use super::reader::HOSTS_MAX;
-use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
+use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span, show_typed};
 
 /// Hosts in rank order, each with its slots.
 pub type World = Vec<(HostName, Vec<Slot>)>;
@@ -51,7 +51,7 @@ pub fn read_world(text: &str) -> Result<World, Findings> {
     }
     for (name, value) in &entries {
         if !names.insert(name) {
-            reading.add_host_error(name, format!("host `{}` is listed twice", name.escape_debug()));
+            reading.add_host_error(name, format!("host `{}` is listed twice", show_typed(name)));
             continue;
         }
         let (host, slots) = (reading.host(name), reading.slots(name, value));
@@ -135,7 +135,7 @@ impl WorldReader<'_> {
     /// Reads a slot list such as `[0, 1]`: its first slot is local rank 0. Only the first problem
     /// of a list is reported.
     fn slots(&mut self, name: &str, value: &Value) -> Option<Vec<Slot>> {
-        let shown = name.escape_debug().to_string();
+        let shown = show_typed(name);
         let Value::Array(items) = value else {
             self.add_host_error(
                 name,

@@ -29,10 +29,13 @@ const DRAWN_BYTES_MAX: usize = 4096;
 const DRAWN_LINES_MAX: usize = 10_000;
 
 /// Formats all findings of a source, and their count. Empty for a source without findings; notes
-/// are not counted.
+/// are not counted, and neither is a single finding about the whole source, such as a missing file.
 pub fn show_findings(findings: &Findings, paint: Paint) -> String {
     let mut out = show_problems(findings, paint);
-    if findings.diagnostics.iter().any(|found| Severity::Note < found.severity) {
+    let counted = findings.diagnostics.iter().filter(|found| Severity::Note < found.severity);
+    let counted: Vec<&Diagnostic> = counted.collect();
+    let is_single_whole = matches!(counted[..], [only] if only.span.is_none());
+    if !counted.is_empty() && !is_single_whole {
         writeln!(out, "{}", summary(findings)).expect("writing to a String cannot fail");
     }
     out
@@ -100,8 +103,19 @@ fn show(diagnostic: &Diagnostic, lines: &Lines<'_>, paint: Paint) -> String {
         // Between two parts the renderer draws a piece of a frame, which is not wanted here.
         Some(help) => renderer.render(&[group]) + "\n" + &renderer.render(&[help]),
     };
+    if !has_snippet {
+        align_arrow(&mut text);
+    }
     text.push('\n');
     text
+}
+
+/// Moves the arrow before the name of the source, on the second line, to the column that it has
+/// above a snippet.
+fn align_arrow(text: &mut String) {
+    if let Some(title_end) = text.find('\n') {
+        text.insert(title_end + 1, ' ');
+    }
 }
 
 fn renderer(paint: Paint) -> Renderer {
@@ -175,7 +189,7 @@ fn show_folded(
     let spans = more.iter().filter_map(|diagnostic| diagnostic.span);
     let numbers = spans.map(|span| lines.number(span.start));
     let title = level(severity)
-        .primary_title(format!("{} more like this, on {}", more.len(), ranges(numbers)))
+        .primary_title(format!("{} more like this, on {}", more.len(), show_line_ranges(numbers)))
         .id(code);
     let mut text = renderer(paint).render(&[Group::with_title(title)]);
     text.push('\n');
@@ -183,7 +197,7 @@ fn show_folded(
 }
 
 /// `lines 3-5, 9`, at most `RANGES_MAX` of them.
-fn ranges(numbers: impl Iterator<Item = usize>) -> String {
+pub fn show_line_ranges(numbers: impl Iterator<Item = usize>) -> String {
     const RANGES_MAX: usize = 20;
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for number in numbers {

@@ -84,7 +84,8 @@ impl MessageLevel {
     }
 }
 
-/// Colours the first word of each line of remuda: `error[…]:`, `help:`, the verb of a step.
+/// Colours the first word of each line of remuda: `error[…]:`, `help:`, the verb of a step; titles
+/// of errors and warnings are bold.
 pub fn paint_message(text: &str, paint: Paint) -> String {
     match paint {
         Paint::Plain => text.to_owned(),
@@ -108,7 +109,18 @@ fn paint_line(line: &str) -> String {
     };
     let style = Style::new().bold().fg_color(Some(colour.into()));
     let (head, rest) = line.split_at(head);
+    if is_title(kind, head) {
+        // As the titles of findings in a text: the message is bold without a colour.
+        let (title, end) = rest.split_at(rest.trim_end_matches('\n').len());
+        let bold = Style::new().bold();
+        return format!("{style}{head}{style:#}{bold}{title}{bold:#}{end}");
+    }
     format!("{style}{head}{style:#}{rest}")
+}
+
+/// Whether a line is the title of an error or a warning, or has a code.
+fn is_title(kind: &str, head: &str) -> bool {
+    matches!(kind, "error" | "warning") || kind == "note" && head.ends_with(']')
 }
 
 /// Position behind the verb of a step, if the line is a step.
@@ -212,7 +224,7 @@ mod tests {
         }
         check(
             "error[R101]: rank 1: no\n  host a\nhelp: b\n",
-            "\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 1: no\n  host a\n\x1b[1m\x1b[96mhelp\x1b[0m: b\n",
+            "\x1b[1m\x1b[91merror[R101]\x1b[0m\x1b[1m: rank 1: no\x1b[0m\n  host a\n\x1b[1m\x1b[96mhelp\x1b[0m: b\n",
         );
         check(&show_step("Launch", "2 workers"), "\x1b[1m\x1b[32m    Launch\x1b[0m  2 workers\n");
         check("    | error: of a worker\n", "    | error: of a worker\n");

@@ -1,7 +1,7 @@
 //! `--include` and `--exclude`: a case is a list of hostfile lines, a flag, and the parts of its text.
 
 use remuda::base::Findings;
-use remuda::pool::{self, Pool, SelectorArgs, codes, select};
+use remuda::pool::{self, HostSource, Pool, SelectorArgs, codes, select};
 use serde_json::{Value, json};
 
 use crate::proof::Random;
@@ -128,7 +128,7 @@ pub(crate) fn compare(reference: &mut Reference, case: &[Vec<u8>]) -> Verdict {
         "include": include,
         "exclude": exclude,
     }));
-    let ours = select(&hostfile.pool(), &args);
+    let ours = select(&hostfile.pool(), &HostSource::ThisMachine, &args);
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) if show(&ours.pool) == theirs["pool"] => Verdict::Same,
         (Ok(ours), Ok(theirs)) => Verdict::Unexplained(format!(

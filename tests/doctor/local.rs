@@ -15,7 +15,7 @@ fn on_hosts(lines: &str) -> (Doctor, Launch) {
 fn doctor_exits_with_0_for_healthy_hosts() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let said = doctor.word("--no_python").run().code(0).says("2 hosts, 2 slots: no problems found");
-    said.says("note[D035]: n2: is the same machine as n1").says("n[1-2] (2)");
+    said.says("note[D035]: n2 is the same machine as n1").says("n[1-2] (2)");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn doctor_exits_with_2_if_no_host_was_examined() {
     // No host was examined, but the connection errors are reported.
     let (doctor, _launch) = on_hosts("a.invalid slots=1\nb.invalid slots=1\n");
     let said = doctor.with("--launcher", "ssh").word("--ssh_config").word("none");
-    said.run().code(2).says("error[D001]: a.invalid,b.invalid (2): cannot be reached");
+    said.run().code(2).says("error[D001]: a.invalid,b.invalid (2) cannot be reached");
     let (doctor, _launch) = on_hosts("n1 slots=1\n");
     let said = doctor.word("--no_ssh").run().code(2);
     let expect = "`--no_ssh` does not apply to `remuda doctor`";

@@ -48,7 +48,7 @@ fn host_without_sshd_is_not_usable() {
     cluster.configure_client(&format!("Host gone\n  HostName 127.0.0.9\n  Port {port}\nHost *"));
     let good = cluster.dir().join("good");
     let said = doctor(&cluster).word("--quick").word("--usable").word(&good.display().to_string());
-    let said = said.run().code(1).says("error[D001]: gone: cannot be reached: connection refused");
+    let said = said.run().code(1).says("error[D001]: gone cannot be reached: connection refused");
     said.says("Connection refused").says("errors on 1, 2 usable").does_not_say("debug1");
     assert_eq!(lines_of(&good), "n1 slots=1\nn2 slots=1\n");
 }

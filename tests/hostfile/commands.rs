@@ -40,6 +40,9 @@ fn check_reads_all_files_and_returns_worst_status() {
 
     let outcome = hostfile(&["check", word(&missing), word(&bad)]);
     assert!(outcome.stderr.contains("does not exist"), "{}", outcome.stderr);
+    // The arrow is in the column that it has above a line; a count would say nothing new.
+    assert!(outcome.stderr.contains(&format!("\n --> {}\n", missing.display())));
+    assert!(!outcome.stderr.contains("0 warnings"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("error[H004]"), "{}", outcome.stdout);
     assert_eq!(outcome.status.code(), 2);
 }
@@ -108,7 +111,7 @@ fn fix_is_atomic_and_keeps_other_content() {
     check(
         &["check", "--fix", word(&link)],
         &format!("{shown}: 3 hosts, 12 slots\n"),
-        &format!("note: {shown}: 3 changes made\n"),
+        &format!("note: {shown}: 3 changes made, on lines 2, 4-5\n"),
         0,
     );
     let text = fs::read_to_string(&hosts).expect("the file exists");
@@ -125,7 +128,11 @@ fn fix_skips_uncertain_suggestions() {
     let directory = scratch("guess");
     let text = "w0 slots=4x\nw1 slots=4\nw1 slots=4\nw2:22 slots=1\n";
     let hosts = file(&directory, "hosts", text);
-    assert_eq!(hostfile(&["check", "--fix", word(&hosts)]).status.code(), 1);
+    let outcome = hostfile(&["check", "--fix", word(&hosts)]);
+    assert_eq!(outcome.status.code(), 1);
+    let shown = hosts.display();
+    let note = "--fix changed nothing: no correction is certain; edit the file";
+    assert_eq!(outcome.stderr, format!("note: {shown}: {note}\n"));
     assert_eq!(fs::read_to_string(&hosts).expect("the file exists"), text);
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use remuda::base::{Applicability, Status};
+use remuda::base::{Applicability, Findings, Severity, Status};
 use remuda::pool::dialect::Dialect;
 use remuda::pool::{self, ReadOptions, fix, read_any};
 
@@ -124,15 +124,56 @@ fn fix_is_idempotent_and_result_is_clean() {
         let text = fs::read(&copy).expect("the file exists");
         let after = check(&["--fix"]);
         assert_eq!(fs::read(&copy).expect("the file exists"), text, "{shown}: fixed twice");
-        assert_eq!(after.stderr, "", "{shown}");
+        assert!(!after.stderr.contains(" made, on "), "{shown}: {}", after.stderr);
         assert_eq!(after.status, fixed.status, "{shown}");
-        assert_eq!(fixed.stderr.is_empty(), before.stdout == after.stdout, "{shown}");
+        let has_changes = fixed.stderr.contains(" made, on ");
+        assert_eq!(!has_changes, before.stdout == after.stdout, "{shown}");
+        let is_nothing_fixed = fixed.stderr.contains("--fix changed nothing");
+        assert_eq!(is_nothing_fixed, !has_changes && fixed.status.code() != 0, "{shown}");
         if after.status == Status::Success && before.status != Status::Success {
             let kind = file.parent().and_then(Path::file_name).expect("a directory").display();
             clean.push(format!("{kind}/{}", file.file_stem().expect("a name").display()));
         }
     }
     assert_eq!(clean, CLEAN_AFTER_FIX);
+}
+
+/// Number of errors with this code on a line, and of all its errors.
+fn errors_on_line(findings: &Findings, code: &str, line: usize) -> (usize, usize) {
+    let number = |at: usize| findings.source.text[..at].matches('\n').count();
+    let errors = findings.diagnostics.iter().filter(|found| found.severity == Severity::Error);
+    let here = errors.filter(|found| found.span.is_some_and(|span| number(span.start) == line));
+    (here.clone().filter(|found| found.code == code).count(), here.count())
+}
+
+#[test]
+fn suggested_line_has_fewer_errors() {
+    let mut suggestions = 0;
+    let mut wrong = Vec::new();
+    for (file, dialect) in corpus() {
+        let bytes = fs::read(&file).expect("the file is readable");
+        let options = ReadOptions { dialect, slots: None };
+        let before = read_any("hosts", &bytes, options);
+        let options = ReadOptions { dialect: Some(before.dialect), slots: None };
+        let text = &before.findings.source.text;
+        for found in &before.findings.diagnostics {
+            let Some(change) = &found.suggestion else { continue };
+            suggestions += 1;
+            let mut changed = text.clone();
+            changed.replace_range(change.span.start..change.span.end, &change.replacement);
+            let after = read_any("hosts", changed.as_bytes(), options);
+            let line = text[..change.span.start].matches('\n').count();
+            let count = |findings| errors_on_line(findings, found.code, line);
+            let (old, new) = (count(&before.findings), count(&after.findings));
+            let shown = changed.lines().nth(line).unwrap_or_default();
+            let is_error = found.severity == Severity::Error;
+            if is_error && (old.0 <= new.0 || old.1 <= new.1) {
+                wrong.push(format!("{}: {}: `{shown}`", file.display(), found.code));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0]);
+    assert!(20 < suggestions, "{suggestions}");
 }
 
 #[test]

@@ -388,7 +388,7 @@ fn doctor_and_preflight_print_the_same_finding() {
     let (cluster, launch) = Cluster::new(&[("n1", 1)]);
     fs::write(cluster.dir().join("hostfile"), "stranger@n1 slots=1\n").expect("a file");
     let expected = "\
-error[D001]: n1: cannot be reached: permission denied
+error[D001]: n1 cannot be reached: permission denied
   n1: stranger@127.0.0.2: Permission denied (publickey).
   help: `ssh -o BatchMode=yes -F DIR/ssh_config stranger@n1 true` must succeed without a prompt; see `ssh-add -l`
 ";

@@ -6,11 +6,11 @@ use clap::ValueEnum;
 
 use super::values::{ReadArgs, SelectArgs};
 use super::{CommandOutput, LoadError, count, load, write};
-use crate::base::{Diagnostic, Findings, Severity, Status};
+use crate::base::{Diagnostic, Findings, Severity, Status, show_typed};
 use crate::pool::{
-    self, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, fix, select,
+    self, HostSource, Pool, ReadOptions, Reading, SelectorArgs, certain_changes, codes, fix, select,
 };
-use crate::report::diagnostic::{Paint, show_findings};
+use crate::report::diagnostic::{Paint, show_findings, show_line_ranges};
 use crate::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 use crate::report::world::show_world;
 
@@ -99,6 +99,9 @@ fn check(file: &Path, args: &CheckArgs) -> Result<Checked, LoadError> {
         (reading, note) = fix_file(file, reading, options)?;
     }
     add_lints(&mut reading, &args.allow);
+    if args.fix && note.is_empty() && reading.findings.diagnostics.iter().any(is_counted) {
+        note = nothing_fixed(file);
+    }
     if reading.findings.source.name == load::LIST_NAME {
         reading.findings.diagnostics.retain(|found| found.code != codes::DIALECT);
     }
@@ -138,9 +141,13 @@ fn parse_code(text: &str) -> Result<String, String> {
 
 /// Returns the exit status; notes do not count as findings.
 fn status(findings: &[Findings]) -> Status {
-    let mut all = findings.iter().flat_map(|one| &one.diagnostics);
-    let is_clean = all.all(|found| found.severity < Severity::Warning);
-    if is_clean { Status::Success } else { Status::Findings }
+    let is_dirty = findings.iter().flat_map(|one| &one.diagnostics).any(is_counted);
+    if is_dirty { Status::Findings } else { Status::Success }
+}
+
+/// Whether a finding is an error or a warning.
+fn is_counted(found: &Diagnostic) -> bool {
+    Severity::Note < found.severity
 }
 
 /// Whether hosts have different numbers of slots.
@@ -150,12 +157,21 @@ fn is_uneven(world: &Pool) -> bool {
     counts.any(|count| Some(count) != first)
 }
 
+/// The source of the hosts, for messages about a selection.
+fn host_source(reading: &Reading) -> HostSource {
+    match reading.findings.source.name.as_str() {
+        load::LIST_NAME => HostSource::typed_list(),
+        "-" => HostSource::Named("standard input".to_owned()),
+        name => HostSource::Hostfile(name.to_owned()),
+    }
+}
+
 fn selected_world(
     reading: &Reading,
     selector: &SelectorArgs,
     findings: &mut Vec<Findings>,
 ) -> Option<Pool> {
-    match select(&reading.hostfile.pool(), selector) {
+    match select(&reading.hostfile.pool(), &host_source(reading), selector) {
         Ok(selected) => {
             findings.extend(selected.findings);
             Some(selected.pool)
@@ -189,14 +205,23 @@ fn fix_file(
         return Ok((reading, note));
     }
     let fixed = fix(reading, options);
-    if fixed.changes == 0 {
+    let name = file.display();
+    if fixed.changed_lines.is_empty() {
         return Ok((fixed.reading, String::new()));
     }
-    let name = file.display();
-    let changes = count(fixed.changes as u64, "change");
+    let changes = count(fixed.changed_lines.len() as u64, "change");
+    let lines = show_line_ranges(fixed.changed_lines.iter().copied());
     write::replace(file, &fixed.reading.findings.source.text)
         .map_err(|source| LoadError::NotWritten { path: file.to_owned(), source })?;
-    Ok((fixed.reading, format!("note: {name}: {changes} made\n")))
+    Ok((fixed.reading, format!("note: {name}: {changes} made, on {lines}\n")))
+}
+
+/// The note for `--fix` if there are findings, but no certain change.
+fn nothing_fixed(file: &Path) -> String {
+    format!(
+        "note: {}: --fix changed nothing: no correction is certain; edit the file\n",
+        file.display()
+    )
 }
 
 /// Text with the findings of a file, or with the number of its hosts and slots.
@@ -204,7 +229,7 @@ fn screen(checked: &Checked, paint: Paint) -> String {
     let mut screen: String =
         checked.findings.iter().map(|findings| show_findings(findings, paint)).collect();
     if let Some(reading) = checked.reading.as_ref().filter(|_| checked.status == Status::Success) {
-        let name = reading.findings.source.name.escape_debug();
+        let name = show_typed(&reading.findings.source.name);
         let hosts = count(reading.hostfile.hosts().len() as u64, "host");
         let slots = count(reading.hostfile.slot_count(), "slot");
         screen = format!("{screen}{name}: {hosts}, {slots}\n");

@@ -5,11 +5,15 @@ use std::path::Path;
 
 use super::values::{ReadArgs, SelectArgs};
 use super::{CommandOutput, LoadError, count, lines, load};
-use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName};
+use crate::base::{
+    Diagnostic, Findings, HostName, Severity, Source, Span, Status, UserName, show_typed,
+};
 use crate::pool::nodeset::{
     Expression, Operator, RangeProblem, SetOperand, fold, is_pattern, read_list,
 };
-use crate::pool::{Host, Pool, ReadOptions, Reading, SlotCount, codes, read_any, select};
+use crate::pool::{
+    Host, HostSource, Pool, ReadOptions, Reading, SlotCount, codes, read_any, select,
+};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
 use crate::report::world::{names_json, show_world, world_json};
 
@@ -75,7 +79,7 @@ fn empty_set(args: &ShowArgs) -> String {
     let words = terms.iter().map(|(_, operand)| operand.text);
     let is_name = |word: &&str| !is_pattern(word) && *word != "-" && !Path::new(word).exists();
     let names = words.filter(is_name).map(|name| {
-        format!("note: `{}` is read as a host: no such file exists\n", name.escape_debug())
+        format!("note: `{}` is read as a host: no such file exists\n", show_typed(name))
     });
     std::iter::once("warning: the set contains no host\n".to_owned()).chain(names).collect()
 }
@@ -98,7 +102,7 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
         return;
     };
     if let Some(selector) = args.select.selector() {
-        match select(&pool, &selector) {
+        match select(&pool, &host_source(&args.set), &selector) {
             Ok(selected) => {
                 out.stderr = show_all(&selected.findings, paint);
                 pool = selected.pool;
@@ -117,6 +121,14 @@ fn show(members: &[Member], args: &ShowArgs, out: &mut CommandOutput, paint: Pai
     } else {
         show_world(&pool)
     };
+}
+
+/// The source of the hosts, for messages about a selection.
+fn host_source(set: &[String]) -> HostSource {
+    match set {
+        [file] if Path::new(file).exists() => HostSource::Hostfile(file.clone()),
+        _ => HostSource::Named("the set of hosts".to_owned()),
+    }
 }
 
 fn slots_unknown() -> Findings {
@@ -177,7 +189,7 @@ fn note_nothing_removed(
     let removes = removed.iter().any(|one| set.iter().any(|member| member.name == one.name));
     if operator == Operator::Difference && is_name && !removes && !Path::new(operand.text).exists()
     {
-        let word = operand.text.escape_debug();
+        let word = show_typed(operand.text);
         let why = "it is neither a file nor a host of the set before it";
         let note = format!("warning: `{word}` removes nothing: {why}\n");
         notes.push_str(&note);

@@ -17,7 +17,7 @@ use crate::cli::{check, lower, pod, pod_codes as codes};
 use crate::plan::{
     ManifestError, ManifestSpec, PodAccess, Quantity, Resources, Scheduling, manifest, show_yaml,
 };
-use crate::pool::{SelectorArgs, nearest, select};
+use crate::pool::{HostSource, SelectorArgs, nearest, select};
 use crate::report::diagnostic::show_all;
 use crate::report::{Terminal, print, print_error};
 
@@ -317,7 +317,8 @@ fn pods_of_hostfile(file: &std::path::Path) -> Result<(u32, u32), CliError> {
         .map_err(|error| CliError::Screen { status: error.status(), text: error.screen(paint) })?;
     print_error(&show_all([&loaded.findings], paint));
     let pool = loaded.hostfile.pool();
-    let selected = select(&pool, &SelectorArgs::default());
+    let source = HostSource::Hostfile(loaded.findings.source.name);
+    let selected = select(&pool, &source, &SelectorArgs::default());
     let selected =
         selected.map_err(|findings| CliError::Findings { status: Status::Usage, findings })?;
     let (nodes, _) = selected.pool.into_parts();

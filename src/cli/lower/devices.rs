@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::base::{HostName, Slot, env_vars};
+use crate::base::{HostName, Slot, env_vars, show_typed};
 use crate::cli::args::DeviceArgs;
 use crate::cli::error::CliError;
 use crate::cli::machine_codes::{BAD_VARIABLE, TOO_FEW_DEVICES};
@@ -68,7 +68,7 @@ fn named_accelerator(args: &DeviceArgs) -> Result<AcceleratorArg, CliError> {
         (Some(named), _) => Ok(named),
         (None, None) => Ok(AcceleratorArg::Auto),
         (None, Some(name)) => AcceleratorArg::from_str(&name, false).map_err(|_| {
-            let message = format!("DS_ACCELERATOR=`{}` is not supported", name.escape_debug());
+            let message = format!("DS_ACCELERATOR=`{}` is not supported", show_typed(&name));
             let known = AcceleratorArg::value_variants().iter();
             let known =
                 known.filter_map(|known| Some(known.to_possible_value()?.get_name().to_owned()));
@@ -141,7 +141,7 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
 }
 
 fn show(name: &str, value: &str) -> String {
-    format!("{name}={}", value.escape_debug())
+    format!("{name}={}", show_typed(value))
 }
 
 /// Returns devices with names; they are numbered in the order of the list.

@@ -135,10 +135,11 @@ pub(super) fn resolve_cluster(
         num_nodes: args.num_nodes.clone(),
         num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.is_counted),
     };
-    let selected = select(&pool, &selector).map_err(|findings| CliError::Findings {
-        status: Status::Usage,
-        findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
-    })?;
+    let selected =
+        select(&pool, &found.source, &selector).map_err(|findings| CliError::Findings {
+            status: Status::Usage,
+            findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
+        })?;
     let (nodes, users) = selected.pool.into_parts();
     let alone = alone::started_node(&args.transport, typed, nodes.len())?;
     let here = match alone {

@@ -15,7 +15,7 @@ use crate::cli::machine_codes::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::values::AcceleratorArg;
 use crate::inventory;
 use crate::plan::Accelerator;
-use crate::pool::{Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
+use crate::pool::{HostSource, Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
 use crate::report::summary::{paint_message, show_count};
@@ -29,6 +29,8 @@ pub(super) struct FoundPool {
     pub(super) accelerator: Accelerator,
     pub(super) device_names: Vec<String>,
     pub(super) origin: String,
+    /// Source of the hosts, for messages about a selection.
+    pub(super) source: HostSource,
     pub(super) warnings: String,
     /// Whether the slots are from `--num_gpus`, which must not select among them again.
     pub(super) is_counted: bool,
@@ -47,8 +49,15 @@ pub(super) fn find_pool(
     if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
         let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
         let loaded = loaded.map_err(|error| load_error(&error, terminal))?;
-        let note = loaded.show_evidence().map(|why| format!("{}: {why}", path.display()));
-        return from_reading(loaded, path.display().to_string(), note, args, terminal);
+        let name = path.display().to_string();
+        let note = loaded.show_evidence().map(|why| format!("{name}: {why}"));
+        // The text of a file is named after its path, that of a list after its option.
+        let source = if loaded.findings.source.name == "--hostfile" {
+            HostSource::typed_list()
+        } else {
+            HostSource::Hostfile(name.clone())
+        };
+        return from_reading(loaded, (name, source), note, args, terminal);
     }
     let is_remuda = typed.program.starts_with("remuda");
     let found = if is_remuda {
@@ -59,7 +68,8 @@ pub(super) fn find_pool(
     match found.map_err(|error| load_error(&error, terminal))? {
         AllocationSource::Nodes(found) if !is_this_machine_only(&found, args)? => {
             let note = format!("hosts are those of the {}", found.origin);
-            from_reading(found.reading, found.origin, Some(note), args, terminal)
+            let source = HostSource::Named(format!("the {}", found.origin));
+            from_reading(found.reading, (found.origin, source), Some(note), args, terminal)
         }
         AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
         AllocationSource::OneTaskOfMany(note) => {
@@ -86,7 +96,7 @@ fn is_this_machine_only(found: &SchedulerAllocation, args: &ClusterArgs) -> Resu
 
 fn from_reading(
     reading: Reading,
-    origin: String,
+    (origin, source): (String, HostSource),
     note: Option<String>,
     args: &ClusterArgs,
     terminal: Terminal,
@@ -97,6 +107,7 @@ fn from_reading(
         accelerator: accelerator(&args.devices)?,
         device_names: Vec::new(),
         origin,
+        source,
         warnings: paint_message(&note, terminal.paint) + &warnings,
         is_counted: false,
         hostfile: None,
@@ -125,6 +136,7 @@ fn this_machine(args: &ClusterArgs, typed: &CommandLine) -> Result<(Pool, FoundP
         accelerator,
         device_names: visible.names,
         origin,
+        source: HostSource::ThisMachine,
         warnings: String::new(),
         // Beside a filter the number is kept, and is refused later.
         is_counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),

@@ -2,7 +2,7 @@
 
 use super::devices::{accelerator, check_devices, gpu_sharing, slots_are};
 use super::{ResolvedCluster, alone};
-use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status};
+use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, show_typed};
 use crate::cli::error::CliError;
 use crate::cli::hostfile::Trust;
 use crate::cli::launch::NodeArgs;
@@ -57,7 +57,7 @@ fn own_node(
     }
     alone::node_named(own, nodes).ok_or_else(|| {
         typed.refuse(&[typed.end_span()], |spans| {
-            let message = format!("this host (`{}`) is not in `--world_info`", own.escape_debug());
+            let message = format!("this host (`{}`) is not in `--world_info`", show_typed(own));
             let (first, last) = (&nodes[0].0, &nodes[nodes.len() - 1].0);
             Diagnostic::error(codes::HOST_NOT_IN_WORLD, spans[0], message)
                 .label("expected `--node_rank`")

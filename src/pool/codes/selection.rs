@@ -29,8 +29,9 @@ pub const WHOLE_AND_SLOTS: &str = "S011";
 pub(super) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNKNOWN_HOST,
-        "host is not in the pool",
-        "`--include` and `--exclude` name hosts exactly as the hostfile does; patterns, \
+        "host is not among the hosts of the job",
+        "`--include` and `--exclude` name hosts exactly as the hostfile, or another list of the \
+         hosts, does; patterns, \
          comma-separated lists and other spellings are not accepted. `@` separates hosts, `:` \
          comes before the slots of a host, and `,` separates slots:\n\n    remuda run -H hosts \
          --include worker-0@worker-1:0,2 train.py",

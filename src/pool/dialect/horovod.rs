@@ -1,11 +1,11 @@
 //! The dialect of Horovod: `h1:4,h2:4`.
 
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 use super::hydra::split_count;
 
@@ -27,7 +27,7 @@ fn parse_item(reader: &mut Reader, position: LinePosition, word: HostToken<'_>) 
     let mut line = HostLine::default();
     let (host, count) = split_count(word);
     read_host(host, &[], &mut line);
-    match count.map(parse_count) {
+    match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(missing_count(host)),
@@ -42,11 +42,11 @@ fn empty_item(span: Span) -> Diagnostic {
 
 /// The error for a host without a slot count.
 pub(super) fn missing_count(host: HostToken<'_>) -> Diagnostic {
-    let message = format!("the number of slots of `{}` is missing", host.text.escape_debug());
+    let message = format!("the number of slots of `{}` is missing", show_typed(host.text));
     Diagnostic::error(codes::MISSING_SLOTS, host.span, message)
         .label("expected `:N` after it")
         .help(format!(
             "set the number of workers: `{}:4`, or `--slots 4` for all hosts",
-            host.text.escape_debug()
+            show_typed(host.text)
         ))
 }

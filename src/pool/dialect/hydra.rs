@@ -1,20 +1,20 @@
 //! The dialect of MPICH and Intel MPI: `host[:count] [attribute=value]…`; the counts of a repeated
 //! host are added.
 
-use crate::base::{Diagnostic, Severity, UserName};
+use crate::base::{Diagnostic, Severity, UserName, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     let (host, count) = split_count(first);
     read_host(host, rest, &mut line);
-    match count.map(parse_count) {
+    match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.slots = reader.default_slots().or(SlotCount::new(1)),
@@ -46,7 +46,7 @@ fn parse_attribute(word: HostToken<'_>, line: &mut HostLine, reader: &mut Reader
         Some("binding") => "binding",
         Some("user") => return parse_user(word.part("user=".len(), word.text.len()), line),
         _ => {
-            let message = format!("unexpected `{}`", word.text.escape_debug());
+            let message = format!("unexpected `{}`", show_typed(word.text));
             line.problems.push(
                 Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                     .label("expected `attribute=value`")

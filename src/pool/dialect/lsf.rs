@@ -6,7 +6,7 @@ use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken, words};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 use super::shape::is_number;
 use super::variables::split_variable;
@@ -32,7 +32,7 @@ fn parse_hosts(reader: &mut Reader, position: LinePosition, mut rest: &[HostToke
         let mut line = HostLine::default();
         read_host(host, &[], &mut line);
         let count = after.first().copied().filter(|next| is_number(next.text));
-        match count.map(parse_count) {
+        match count.map(|count| parse_count_of(CountSyntax::Word, count)) {
             Some(Ok(count)) => line.slots = Some(count),
             Some(Err(problem)) => line.problems.push(*problem),
             None => line.slots = SlotCount::new(1),

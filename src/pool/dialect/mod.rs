@@ -22,7 +22,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span};
+use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span, show_typed};
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
@@ -166,7 +166,7 @@ impl Reading {
         Some(format!(
             "read as {}: `{}{more}` on line {line}",
             with_article(self.dialect),
-            shown.escape_debug()
+            show_typed(&shown)
         ))
     }
 }

@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 
-use crate::base::{Diagnostic, HostName, Severity, Source, Span};
+use crate::base::{Diagnostic, HostName, Severity, Source, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken, check_characters, line_without_comment, words};
 use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{parse_count, parse_count_of};
+use crate::pool::settings::{CountSyntax, parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
 use super::hydra::parse_user;
@@ -103,7 +103,7 @@ impl Settings {
             match key.text {
                 "slots" | "cpu" | "cpus" | "count" => self.slots(key, value, out),
                 "max_slots" | "max-slots" | "cpus_max" | "cpus-max" | "count_max" => {
-                    match parse_count_of(key.text, value) {
+                    match parse_count_of(CountSyntax::Setting(key.text), value) {
                         Ok(max) => {
                             self.max = Some((max, value.span));
                             out.max_slots = Some(max);
@@ -123,7 +123,7 @@ impl Settings {
             }
         }
         if let Some(word) = rest.first() {
-            let message = format!("unexpected `{}`", word.text.escape_debug());
+            let message = format!("unexpected `{}`", show_typed(word.text));
             let problem = Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected `key=value`")
                 .help("a line is a host name, `slots=N` and `max_slots=N`");
@@ -184,7 +184,7 @@ fn setting<'a>(words: &[HostToken<'a>]) -> Option<(HostToken<'a>, HostToken<'a>,
 }
 
 fn unknown_key(key: HostToken<'_>) -> Diagnostic {
-    let message = format!("unknown key `{}`", key.text.escape_debug());
+    let message = format!("unknown key `{}`", show_typed(key.text));
     let problem =
         Diagnostic::error(codes::UNKNOWN_KEY, key.span, message).label("expected `slots=N`");
     match nearest(key.text, ["slots", "max_slots"]) {
@@ -210,7 +210,7 @@ fn relative_host(first: HostToken<'_>) -> Option<Diagnostic> {
     } else {
         return None;
     };
-    let shown = first.text.escape_debug();
+    let shown = show_typed(first.text);
     Some(
         Diagnostic::error(codes::UNUSED_SETTING, first.span, format!("`{shown}`: {message}"))
             .label("not a host name")

@@ -1,6 +1,6 @@
 //! The dialect of PBS and Torque: the node file has one line for each slot.
 
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
@@ -13,7 +13,7 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
     read_host(first, rest, &mut line);
     if let (Some(word), Some(last)) = (rest.first(), rest.last()) {
         let span = Span::new(word.span.start, last.span.end);
-        let message = format!("unexpected `{}`", word.text.escape_debug());
+        let message = format!("unexpected `{}`", show_typed(word.text));
         line.problems.push(
             Diagnostic::error(codes::UNEXPECTED_TEXT, span, message)
                 .label("expected the end of the line")

@@ -3,15 +3,17 @@
 
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
-use crate::pool::host_word::read_host;
-use crate::pool::hosts::SlotCount;
+use crate::pool::host_word::{host_missing, host_port, read_host};
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{missing_slots, parse_count};
+use crate::pool::settings::{
+    CountSyntax, HostSettings, is_slots_word, missing_slots, parse_count_of,
+};
 
 use super::horovod::missing_count;
 use super::hydra::split_count;
+use super::shape::is_number;
 
 /// How most lines of the file write slots, for the help of lines without slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,38 +36,40 @@ pub(super) fn parse_line(
     words: &[HostToken<'_>],
     style: SlotsStyle,
 ) {
-    let (lists, settings): (Vec<_>, Vec<_>) =
-        words.iter().partition(|word| !word.text.contains('='));
-    let mut slots = None;
-    for setting in settings {
-        match parse_line_slots(setting) {
-            Ok(count) => slots = Some(count),
-            Err(problem) => {
-                reader.add_problem(*problem);
-                return;
-            }
-        }
+    let lists = words.iter().take_while(|word| !is_setting(**word)).count();
+    let (lists, settings) = words.split_at(lists);
+    let mut rest = LineRest::default();
+    match (lists.first(), settings.first()) {
+        (None, Some(setting)) => return reader.add_problem(host_missing(*setting)),
+        (Some(first), Some(_)) => rest = LineRest::read(*first, settings),
+        (_, None) => {}
     }
     for list in lists {
-        for item in split_items(list) {
-            add_item(reader, position, item, (slots, style));
+        for item in split_items(*list) {
+            add_item(reader, position, item, (&mut rest, style));
         }
     }
 }
 
-/// Reads `slots=8`, which applies to all hosts of the line.
-fn parse_line_slots(word: HostToken<'_>) -> Result<SlotCount, Box<Diagnostic>> {
-    let at = word.text.find('=').unwrap_or(0);
-    if &word.text[..at] == "slots" {
-        return parse_count(word.part(at + 1, word.text.len()));
+/// Whether a word begins the settings of the line.
+fn is_setting(word: HostToken<'_>) -> bool {
+    word.text.contains('=') || is_slots_word(word)
+}
+
+/// The settings of a line, which apply to all of its hosts.
+#[derive(Default)]
+struct LineRest {
+    /// The settings, if the line has any; their problems are reported for the first host only.
+    settings: Option<HostLine>,
+}
+
+impl LineRest {
+    /// Reads the words after the lists like those of a line without ranges.
+    fn read(first: HostToken<'_>, words: &[HostToken<'_>]) -> Self {
+        let mut line = HostLine::default();
+        HostSettings::default().read(first, words, &mut line);
+        Self { settings: Some(line) }
     }
-    let message = format!("unknown key `{}`", word.text[..at].escape_debug());
-    let span = word.part(0, at).span;
-    Err(Box::new(
-        Diagnostic::error(codes::UNKNOWN_KEY, span, message)
-            .label("expected `slots=N`")
-            .help("a line is hosts and their slots: `n[1-4] slots=8`"),
-    ))
 }
 
 /// Splits a list at the commas outside brackets.
@@ -91,24 +95,55 @@ fn add_item(
     reader: &mut Reader,
     position: LinePosition,
     item: HostToken<'_>,
-    (line_slots, style): (Option<SlotCount>, SlotsStyle),
+    (rest, style): (&mut LineRest, SlotsStyle),
 ) {
-    let (hosts, count) = split_count(item);
     let mut line = HostLine::default();
-    match (count.map(parse_count), line_slots) {
-        (Some(Ok(count)), _) | (None, Some(count)) => line.slots = Some(count),
-        (Some(Err(problem)), _) => line.problems.push(*problem),
-        (None, None) if style == SlotsStyle::Setting => line.problems.push(missing_slots(hosts)),
-        (None, None) => line.problems.push(missing_count(hosts)),
-    }
+    let hosts = match &mut rest.settings {
+        Some(settings) => {
+            line.slots = settings.slots;
+            line.problems = std::mem::take(&mut settings.problems);
+            line_host(item, &mut line)
+        }
+        None => counted_host(item, style, &mut line),
+    };
     if !is_pattern(hosts.text) && !hosts.text.is_empty() {
         read_host(hosts, &[], &mut line);
+        line.problems.sort_by_key(|problem| problem.span);
         reader.add_line(position, line, RepeatedHost::Error);
         return;
     }
     match read_pattern(hosts.text, hosts.span.start) {
         Ok(pattern) => add_pattern(reader, position, &pattern, hosts.span, &line),
-        Err(problem) => reader.add_problem(problem.diagnostic()),
+        Err(problem) => {
+            reader.add_problem(problem.diagnostic());
+            let is_other = |problem: &Diagnostic| problem.code != codes::MISSING_SLOTS;
+            let others = line.problems.into_iter().filter(is_other);
+            others.for_each(|problem| reader.add_problem(problem));
+        }
+    }
+}
+
+/// The hosts of `n[1-4]:8`, whose count is stored; a missing or invalid count is a problem.
+fn counted_host<'a>(item: HostToken<'a>, style: SlotsStyle, line: &mut HostLine) -> HostToken<'a> {
+    let (hosts, count) = split_count(item);
+    match count.map(|count| parse_count_of(CountSyntax::Colon, count)) {
+        Some(Ok(count)) => line.slots = Some(count),
+        Some(Err(problem)) => line.problems.push(*problem),
+        None if style == SlotsStyle::Setting => line.problems.push(missing_slots(hosts)),
+        None => line.problems.push(missing_count(hosts)),
+    }
+    hosts
+}
+
+/// The hosts of a line with settings: a number after `:` is a port there, as in lines without
+/// ranges.
+fn line_host<'a>(item: HostToken<'a>, line: &mut HostLine) -> HostToken<'a> {
+    match split_count(item) {
+        (hosts, Some(count)) if is_number(count.text) => {
+            line.problems.push(host_port(item, item.part(hosts.text.len(), item.text.len())));
+            hosts
+        }
+        _ => item,
     }
 }
 

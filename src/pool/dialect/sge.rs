@@ -1,18 +1,18 @@
 //! The dialect of Grid Engine: `host slots queue@host processors`; a host may occur once for each
 //! queue.
 
-use crate::base::Diagnostic;
+use crate::base::{Diagnostic, show_typed};
 use crate::pool::codes;
 use crate::pool::host_word::read_host;
 use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };
     let mut line = HostLine::default();
     read_host(first, &[], &mut line);
-    match rest.first().map(|count| parse_count(*count)) {
+    match rest.first().map(|count| parse_count_of(CountSyntax::Word, *count)) {
         Some(Ok(count)) => line.slots = Some(count),
         Some(Err(problem)) => line.problems.push(*problem),
         None => line.problems.push(
@@ -22,7 +22,7 @@ pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[H
         ),
     }
     if let Some(word) = rest.get(3) {
-        let message = format!("unexpected `{}`", word.text.escape_debug());
+        let message = format!("unexpected `{}`", show_typed(word.text));
         line.problems.push(
             Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
                 .label("expected the end of the line")

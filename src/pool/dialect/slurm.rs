@@ -1,14 +1,14 @@
 //! The dialect of Slurm: the output of `env | grep SLURM` in a job, or a node list with its counts,
 //! `n[1-4] 2(x3),1`.
 
-use crate::base::{Diagnostic, Source};
+use crate::base::{Diagnostic, Source, show_typed};
 use crate::pool::codes;
 use crate::pool::hosts::SlotCount;
 use crate::pool::line::{HostLine, HostToken, words};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
 use crate::pool::parse::for_each_line;
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::parse_count;
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 use super::LIST_BYTES_MAX;
 use super::shape::is_number;
@@ -125,7 +125,7 @@ fn add_nodes(
 /// every node.
 fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Diagnostic>> {
     if let Some(single) = single_count(word) {
-        let count = parse_count(single)?;
+        let count = parse_count_of(CountSyntax::Runs, single)?;
         return Ok((0..nodes).map(|_| count).collect());
     }
     let mut counts = Vec::new();
@@ -134,7 +134,7 @@ fn read_counts(word: HostToken<'_>, nodes: u64) -> Result<Vec<SlotCount>, Box<Di
         let item = word.part(at, at + item.len());
         at += item.text.len() + 1;
         let (count, times) = read_item(item)?;
-        let count = parse_count(count)?;
+        let count = parse_count_of(CountSyntax::Runs, count)?;
         let counts_left = NAMES_MAX.saturating_sub(counts.len() as u64);
         counts.extend((0..times.min(counts_left)).map(|_| count));
     }
@@ -158,7 +158,7 @@ fn read_item(item: HostToken<'_>) -> Result<(HostToken<'_>, u64), Box<Diagnostic
     match times.filter(|times| is_number(times)).and_then(|times| times.parse().ok()) {
         Some(times) if 0 < times => Ok((item.part(0, at), times)),
         _ => {
-            let message = format!("`{}` is not a count", item.text.escape_debug());
+            let message = format!("`{}` is not a count", show_typed(item.text));
             Err(Box::new(
                 Diagnostic::error(codes::BAD_COUNT, item.span, message)
                     .help("counts are `2(x3),1`: three nodes with 2, one with 1"),
@@ -192,7 +192,7 @@ fn missing_counts(list: HostToken<'_>, nodes: u64, form: Form) -> Diagnostic {
 }
 
 fn unexpected(word: HostToken<'_>) -> Diagnostic {
-    let message = format!("unexpected `{}`", word.text.escape_debug());
+    let message = format!("unexpected `{}`", show_typed(word.text));
     Diagnostic::error(codes::UNEXPECTED_TEXT, word.span, message)
         .help("a line is a node list and its counts: `n[1-4] 2(x4)`")
 }

@@ -1,7 +1,7 @@
 //! Parser of one line: `NAME=value`, optionally after `export`, and common mistakes.
 
 use crate::base::env_vars::{self, RESERVED};
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, Span, show_typed};
 
 use super::value;
 use crate::pool::codes;
@@ -75,8 +75,8 @@ impl<'a> EnvText<'a> {
         Span::new(self.start, self.start + self.text.len())
     }
 
-    pub(super) fn escaped(self) -> std::str::EscapeDebug<'a> {
-        self.text.escape_debug()
+    pub(super) fn escaped(self) -> String {
+        show_typed(self.text)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Errors of a list of host names.
 
 use crate::base::ids::HostNameError;
-use crate::base::{Diagnostic, Span};
+use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
 
 /// An error and its position.
@@ -26,7 +26,7 @@ pub enum RangeError {
     #[error("a number is missing in the range")]
     EmptyItem,
     /// A word instead of a number: `[a-c]`.
-    #[error("`{}` is not a number", .0.escape_debug())]
+    #[error("`{}` is not a number", show_typed(.0))]
     NotANumber(String),
     /// A descending range: `[3-1]`.
     #[error("descending range: {last} is below {first}")]
