@@ -236,7 +236,7 @@ fn counts_select_first_hosts_and_slots() {
 
 #[test]
 fn counts_out_of_range_name_the_range() {
-    check(&counts("9", ""), "S009 at 1: --num_nodes 9: the pool has 3 hosts");
+    check(&counts("9", ""), "S009 at 1: --num_nodes 9: hostfile `hosts` has 3 hosts");
     check(&counts("0", ""), "S009 at 1: --num_nodes 0: must be at least 1");
     check(&counts("-5", ""), "S009 at 1: --num_nodes -5: must be at least 1");
     check(&counts("1.5", ""), "S009 at 1: --num_nodes 1.5: not a whole number");
