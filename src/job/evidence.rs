@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::error_file::RecordedException;
 use super::failure_texts::{FailureClass, classify, missing_ranks};
-use super::traceback::{CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure};
+use super::traceback::{
+    CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure,
+};
 use crate::base::{Rank, WorkerExit};
 
 /// Where the evidence was found.
@@ -231,7 +233,8 @@ mod tests {
             let at = now + Duration::from_secs(seconds);
             assert_eq!(evidence.describes_exit(exit, at), expect, "{text} {exit:?} {seconds}");
         }
-        let logged = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'k'\n";
+        let logged =
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'k'\n";
         check(logged, WorkerExit::Code(1), 1, true);
         check(logged, WorkerExit::Code(1), 61, false);
         check(logged, WorkerExit::Code(9), 1, false);
@@ -249,7 +252,10 @@ mod tests {
         let file = parse_error_file(file).expect("whole");
         let evidence = Evidence::of_error_file(&file, clock::now());
         assert_eq!(evidence.exception.as_deref(), Some("IndexError: bad"));
-        assert_eq!((evidence.place.map(|place| place.line), evidence.class), (Some(5), FailureClass::Own));
+        assert_eq!(
+            (evidence.place.map(|place| place.line), evidence.class),
+            (Some(5), FailureClass::Own)
+        );
     }
 
     #[test]

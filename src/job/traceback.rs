@@ -339,11 +339,12 @@ mod tests {
         let found = last_traceback(text.as_bytes()).expect("there is one");
         assert_eq!((found.offset, found.exception.as_str()), (11, "SyntaxError: invalid syntax"));
         assert_eq!(found.place, Some(place("syn.py", 2, "")));
-        let text =
-            "  File \"tab.py\", line 3\n    x = 1\nIndentationError: unexpected indent\n";
+        let text = "  File \"tab.py\", line 3\n    x = 1\nIndentationError: unexpected indent\n";
         let found = last_traceback(text.as_bytes()).expect("there is one");
         assert_eq!(found.exception, "IndentationError: unexpected indent");
-        let imported = format!("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n{text}");
+        let imported = format!(
+            "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n{text}"
+        );
         let found = last_traceback(imported.as_bytes()).expect("there is one");
         assert_eq!((found.offset, found.place), (0, Some(place("tab.py", 3, ""))));
         assert_eq!(last_traceback(b"  File \"a.py\", line 3\nother\n"), None);
@@ -378,7 +379,8 @@ mod tests {
         assert_eq!(found.root, found.exception);
         assert_eq!(found.place, Some(place("/x/mpw.py", 5, "__getitem__")));
         assert!(found.is_carried && found.is_final);
-        let of_library = text.replace("/x/mpw.py\", line 5", "/v/site-packages/collate.py\", line 5");
+        let of_library =
+            text.replace("/x/mpw.py\", line 5", "/v/site-packages/collate.py\", line 5");
         let found = last_traceback(of_library.as_bytes()).expect("there is one");
         assert_eq!(found.place.map(|place| place.line), Some(8), "the innermost own code");
     }

@@ -30,6 +30,7 @@ enum ReporterMessage {
     Output { from: (NodeRank, u32), rank: Rank, stream: Stream, bytes: Vec<u8> },
     End { rank: Rank, stream: Stream },
     Message(String),
+    State(Rank, String),
     Step(Rank, WorkerStep),
     PeerLost(Rank),
     ShowOnly(Rank),
@@ -94,6 +95,11 @@ impl Reporter {
     /// Shows a line of remuda.
     pub fn print_message(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Message(text.into()));
+    }
+
+    /// Shows a line of remuda about a worker that runs, with the time since its last output.
+    pub fn print_state(&self, rank: Rank, state: String) {
+        let _ = self.sender.send(ReporterMessage::State(rank, state));
     }
 
     /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
@@ -240,6 +246,7 @@ fn handle_message(
         }
         ReporterMessage::End { rank, stream } => router.end(rank, stream),
         ReporterMessage::Message(text) => router.print_message(&text),
+        ReporterMessage::State(rank, state) => router.print_state(rank, &state),
         ReporterMessage::Step(rank, step) => router.step(rank, step),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),

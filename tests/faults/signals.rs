@@ -41,7 +41,7 @@ fn second_sigint_kills_workers() {
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
     job.signal_again(Signal::INT);
-    job.end().code(130).says("Killing  the remaining processes");
+    job.end().code(130).says("   Killing  ranks 0, 1\n");
 }
 
 /// `timeout` sends a signal to its command and then to its whole group, which contains the command.
@@ -189,7 +189,7 @@ fn sigquit_shows_suspended_workers() {
     let line = format!("pid {pid} is suspended (state T); `kill -CONT {pid}` there continues it\n");
     job.wait_for_error(&line);
     let stderr = job.stderr();
-    let runs = stderr.lines().find(|line| line.contains(&format!("pid {pid}, runs for ")));
+    let runs = stderr.lines().find(|line| line.contains(&format!("pid {pid}, running for ")));
     let who = runs.and_then(|line| line.split(": ").next()).expect("who it is");
     assert!(stderr.contains(&format!("{who}: {line}")), "{stderr}");
     assert_eq!(stderr.matches("is suspended").count(), 1, "{stderr}");
