@@ -84,11 +84,9 @@ impl Evidence {
         if let Some(traceback) = last_traceback(text) {
             let Traceback { offset, exception, root, place, is_carried, is_final } = traceback;
             let missing = missing_ranks(&exception);
-            let class = match is_carried {
-                // No process that another one raises for takes part in collectives.
-                true => FailureClass::Own,
-                false => class_of_chain(&root, &exception),
-            };
+            // A worker of a DataLoader takes part in no collective.
+            let class =
+                if is_carried { FailureClass::Own } else { class_of_chain(&root, &exception) };
             let root = root_of(&root, &exception);
             let (exception, at) = (Some(exception).filter(|text| !text.is_empty()), at(offset));
             return Some(Self { source, class, at, exception, root, place, missing, is_final });
@@ -239,7 +237,7 @@ mod tests {
         check(logged, WorkerExit::Code(1), 61, false);
         check(logged, WorkerExit::Code(9), 1, false);
         check(logged, WorkerExit::Signal { signal: 6, core: false }, 1, true);
-        let of_torch: String = logged.lines().map(|line| format!("[rank0]: {line}\n")).collect();
+        let of_torch = format!("[rank0]: {}", logged.replace('\n', "\n[rank0]: "));
         check(&of_torch, WorkerExit::Code(9), 61, true);
         check("python3: can't open file 'a.py': [Errno 2]\n", WorkerExit::Code(2), 1, true);
         check("python3: No module named a\n", WorkerExit::Code(1), 1, true);
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn error_file_of_a_data_loader_worker_gives_the_original_exception() {
+    fn error_file_gives_the_original_exception_of_a_data_loader() {
         let file = br#"{"message": {"message": "IndexError: Caught IndexError in DataLoader worker process 0.\nOriginal", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 8, in f\nIndexError: Caught IndexError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"a.py\", line 5, in g\nIndexError: bad\n"}}}"#;
         let file = parse_error_file(file).expect("whole");
         let evidence = Evidence::of_error_file(&file, clock::now());

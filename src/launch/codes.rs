@@ -58,6 +58,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
          else 1.\n\
          * Of several failures of their own, the earliest counts: the time of the error file, or the \
          time when the traceback arrived.\n\
+         * If the exit code is not 1, or the traceback is more than 60 s older than the exit, the rank \
+         survived the exception: the screen shows it as `the last traceback it printed`.\n\
          * A signal that remuda did not send outranks an exit code within 200 ms. SIGABRT after the \
          report of a lost connection or a timeout does not.\n\
          * If all reports are timeouts, the ranks that still ran and reported nothing are named: they \

@@ -127,7 +127,7 @@ fn early_exit_before_another_failure_is_no_hint() {
     drop(job.take_stdin());
     let screen = redacted(&job.end().code(3));
     assert!(screen.contains("error[R101]: rank 0 (localhost) exited with code 3"), "{screen}");
-    assert!(!screen.contains("help:"), "{screen}");
+    assert!(!screen.contains("help: rank "), "{screen}");
 }
 
 #[test]
@@ -296,7 +296,6 @@ fn timeout_screen() {
             .sh("[ $RANK = 0 ] && echo ready; exec sleep 1000"),
         124,
         "    Launch  2 workers on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         localhost:0 │ ready\n\
          \x20 Stopping  2 workers: --timeout reached, grace 2.0 s\n\
          error[R105]: the job did not end within 3.0 s; 2 workers were stopped\n\
          \x20 still running: rank 0 (localhost), last output TIME ago\n\
