@@ -234,6 +234,8 @@ pub struct Verdict {
 pub struct WorkerReports {
     /// The report of the worker that is the cause.
     pub evidence: Option<Evidence>,
+    /// Other workers that reported the same exception.
+    pub same_exception: Vec<Rank>,
     /// Other workers that reported a lost connection.
     pub lost_peer: Vec<Rank>,
     /// Other workers that reported a timeout while waiting for a peer.

@@ -101,6 +101,7 @@ impl Job {
             stopped: others.iter().filter(|end| !end.signals_sent.is_empty()).count(),
             reports: Box::new(WorkerReports {
                 evidence: self.evidence_of(cause.as_ref()),
+                same_exception: self.same_exceptions(cause.as_ref()),
                 lost_peer: self.reporters(FailureClass::LostPeer, cause.as_ref()),
                 timed_out: self.reporters(FailureClass::TimedOut, cause.as_ref()),
             }),
@@ -119,6 +120,23 @@ impl Job {
             | FailureCause::Node { .. } => return None,
         };
         self.failures.evidence.get(&rank).cloned()
+    }
+
+    /// Workers that reported the exception of the cause as well.
+    fn same_exceptions(&self, cause: Option<&FailureCause>) -> Vec<Rank> {
+        let line_of = |evidence: &Evidence| {
+            let exception = evidence.exception.as_ref()?;
+            let is_own = evidence.class == FailureClass::Own;
+            is_own.then(|| exception.lines().next().unwrap_or_default().to_owned())
+        };
+        let Some(exception) = self.evidence_of(cause).and_then(|evidence| line_of(&evidence))
+        else {
+            return Vec::new();
+        };
+        let is_same = |evidence: &Evidence| line_of(evidence).as_ref() == Some(&exception);
+        let reported = self.failures.evidence.iter().filter(|(_, evidence)| is_same(evidence));
+        let ranks = reported.map(|(rank, _)| *rank);
+        ranks.filter(|rank| !self.is_cause(cause, *rank)).collect()
     }
 
     /// Workers that reported this class of failure, except the cause.
@@ -210,6 +228,19 @@ mod tests {
         assert_eq!(verdict.status, Status::Worker(7), "that of the first that failed by itself");
         assert_eq!(verdict.reports.evidence.as_ref(), found.get(&Rank(0)));
         assert_eq!(job.step(now, Event::Evidence(BTreeMap::new())), [], "it comes once");
+    }
+
+    #[test]
+    fn workers_with_the_same_exception_are_found() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.policy.has_evidence = true;
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[]));
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now, idle(0));
+        let found = [Rank(0), Rank(1)].map(|rank| (rank, own_failure(now)));
+        job.step(now, Event::Evidence(BTreeMap::from(found)));
+        assert_eq!(job.verdict().expect("over").reports.same_exception, [Rank(1)]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Evidence that a failed worker left behind: an error file, a traceback or a known phrase.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::error_file::RecordedException;
 use super::failure_texts::{FailureClass, classify, missing_ranks};
-use super::traceback::{CodePlace, Traceback, crash_place, last_traceback};
-use crate::base::Rank;
+use super::traceback::{
+    CANNOT_OPEN, CodePlace, Traceback, crash_place, last_traceback, start_failure,
+};
+use crate::base::{Rank, WorkerExit};
 
 /// Where the evidence was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,9 @@ pub struct Evidence {
     pub is_final: bool,
 }
 
+/// A worker that printed a traceback longer before its exit than this has survived the exception.
+pub(super) const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
+
 /// Number of lines at the end of an output without a traceback in which a known phrase counts.
 const PHRASE_LINES_MAX: usize = 64;
 
@@ -59,13 +64,15 @@ impl Evidence {
     pub fn of_error_file(recorded: &RecordedException, at: Instant) -> Self {
         let traceback = last_traceback(recorded.call_stack.as_bytes());
         let root = traceback.as_ref().map_or("", |traceback| &traceback.root);
+        let carried = traceback.as_ref().filter(|traceback| traceback.is_carried);
+        let message = carried.map_or(&recorded.message, |traceback| &traceback.exception);
         Self {
             source: EvidenceSource::ErrorFile,
             class: class_of_chain(root, &recorded.message),
             at,
-            missing: missing_ranks(&recorded.message),
-            exception: Some(recorded.message.clone()),
-            root: root_of(root, &recorded.message),
+            missing: missing_ranks(message),
+            exception: Some(message.clone()),
+            root: root_of(root, message),
             place: traceback.and_then(|traceback| traceback.place),
             is_final: true,
         }
@@ -74,17 +81,41 @@ impl Evidence {
     /// Evidence of a worker's output; `at` returns when the byte at an offset was received.
     pub fn of_output(text: &[u8], at: impl Fn(usize) -> Instant) -> Option<Self> {
         let source = EvidenceSource::Output;
-        if let Some(Traceback { offset, exception, root, place, is_final }) = last_traceback(text) {
+        if let Some(traceback) = last_traceback(text) {
+            let Traceback { offset, exception, root, place, is_carried, is_final } = traceback;
             let missing = missing_ranks(&exception);
-            let class = class_of_chain(&root, &exception);
+            // A worker of a DataLoader takes part in no collective.
+            let class =
+                if is_carried { FailureClass::Own } else { class_of_chain(&root, &exception) };
             let root = root_of(&root, &exception);
             let (exception, at) = (Some(exception).filter(|text| !text.is_empty()), at(offset));
+            return Some(Self { source, class, at, exception, root, place, missing, is_final });
+        }
+        if let Some((offset, reason)) = start_failure(text) {
+            let (class, at, exception) = (FailureClass::Own, at(offset), Some(reason));
+            let (root, place, missing, is_final) = (None, None, Vec::new(), false);
             return Some(Self { source, class, at, exception, root, place, missing, is_final });
         }
         let (offset, class, line) = last_phrase(text)?;
         let (at, place, missing) = (at(offset), crash_place(text), missing_ranks(&line));
         let is_final = false;
         Some(Self { source, class, at, exception: None, root: None, place, missing, is_final })
+    }
+
+    /// Whether it describes how a process exited that exited like this then. A traceback that was
+    /// logged looks like the one that ended a process, after which the interpreter exits with 1.
+    pub fn describes_exit(&self, exit: WorkerExit, at: Instant) -> bool {
+        let is_late = EXIT_AFTER_TRACEBACK_MAX < at.saturating_duration_since(self.at);
+        let is_start_failure =
+            self.exception.as_ref().is_some_and(|reason| reason.starts_with(CANNOT_OPEN));
+        if self.is_final || self.exception.is_none() {
+            return true;
+        }
+        match exit {
+            WorkerExit::Code(1) | WorkerExit::Signal { .. } => !is_late,
+            WorkerExit::Code(_) => is_start_failure,
+            WorkerExit::Lost => true,
+        }
     }
 
     /// Merges both reports. The error file outranks the output, which may be of any part of the
@@ -189,6 +220,40 @@ mod tests {
         check("KeyError: 'a'", "ValueError: a", None);
         check("", "ValueError: a", None);
         check("OSError: disk", "RuntimeError: cannot load", Some("OSError: disk"));
+    }
+
+    #[test]
+    fn logged_traceback_does_not_describe_the_exit() {
+        #[track_caller]
+        fn check(text: &str, exit: WorkerExit, seconds: u64, expect: bool) {
+            let now = clock::now();
+            let evidence = Evidence::of_output(text.as_bytes(), |_| now).expect("a report");
+            let at = now + Duration::from_secs(seconds);
+            assert_eq!(evidence.describes_exit(exit, at), expect, "{text} {exit:?} {seconds}");
+        }
+        let logged =
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'k'\n";
+        check(logged, WorkerExit::Code(1), 1, true);
+        check(logged, WorkerExit::Code(1), 61, false);
+        check(logged, WorkerExit::Code(9), 1, false);
+        check(logged, WorkerExit::Signal { signal: 6, core: false }, 1, true);
+        let of_torch = format!("[rank0]: {}", logged.replace('\n', "\n[rank0]: "));
+        check(&of_torch, WorkerExit::Code(9), 61, true);
+        check("python3: can't open file 'a.py': [Errno 2]\n", WorkerExit::Code(2), 1, true);
+        check("python3: No module named a\n", WorkerExit::Code(1), 1, true);
+        check("CUDA error: x\n", WorkerExit::Code(9), 1, true);
+    }
+
+    #[test]
+    fn error_file_gives_the_original_exception_of_a_data_loader() {
+        let file = br#"{"message": {"message": "IndexError: Caught IndexError in DataLoader worker process 0.\nOriginal", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\", line 8, in f\nIndexError: Caught IndexError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  File \"a.py\", line 5, in g\nIndexError: bad\n"}}}"#;
+        let file = parse_error_file(file).expect("whole");
+        let evidence = Evidence::of_error_file(&file, clock::now());
+        assert_eq!(evidence.exception.as_deref(), Some("IndexError: bad"));
+        assert_eq!(
+            (evidence.place.map(|place| place.line), evidence.class),
+            (Some(5), FailureClass::Own)
+        );
     }
 
     #[test]

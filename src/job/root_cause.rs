@@ -8,16 +8,13 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use super::cause::{FailureCause, Failures, WorkerEnd};
-use super::evidence::Evidence;
+use super::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
 use super::failure_texts::FailureClass;
 use crate::base::Rank;
 
 /// Exits by signal within this time of the first failure compete for being its cause. Later ones
 /// count as a result of stopping the job, whatever the signal.
 const COMPETITION_WINDOW: Duration = Duration::from_millis(200);
-
-/// A worker that printed a traceback longer before its exit than this has survived the exception.
-const EXIT_AFTER_TRACEBACK_MAX: Duration = Duration::from_secs(60);
 
 /// A worker that failed for a reason of its own.
 #[derive(Clone, Copy)]

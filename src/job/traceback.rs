@@ -24,6 +24,8 @@ pub struct Traceback {
     pub root: String,
     /// The innermost frame outside of libraries.
     pub place: Option<CodePlace>,
+    /// Whether another process or thread raised it, such as a worker of a DataLoader.
+    pub is_carried: bool,
     /// Whether it certainly ended the process: torch's hook prints the rank in front of such a
     /// traceback, while one without a rank may have been logged and survived.
     pub is_final: bool,
@@ -41,12 +43,40 @@ const CHAIN_SEPARATORS: &[&str] = &[
     "The above exception was the direct cause of the following exception:",
 ];
 
+/// First line of the traceback inside the message of an exception that torch raises again: that of
+/// a worker of a DataLoader, or of a replica.
+const CARRIED_HEAD: &str = "Original Traceback (most recent call last)";
+/// Exceptions of code that does not compile: the interpreter prints one of the main script without
+/// the first line of a traceback.
+const SYNTAX_ERRORS: &[&str] = &["SyntaxError", "IndentationError", "TabError"];
+/// Maximum number of lines of the source that are printed with such an exception.
+const SYNTAX_LINES_MAX: usize = 8;
+
+/// What the interpreter prints if it cannot open the script.
+pub(super) const CANNOT_OPEN: &str = "can't open file '";
+/// What the interpreter prints if it cannot start a program.
+const START_FAILURES: &[&str] = &[
+    CANNOT_OPEN,
+    "No module named ",
+    "can't find '__main__' module in ",
+    "Error while finding module specification for ",
+];
+
 /// One exception with its frames.
 struct PrintedException<'a> {
     /// Indices from its first line to the one behind its last.
     lines: std::ops::Range<usize>,
     message: Vec<Cow<'a, str>>,
-    place: Option<CodePlace>,
+    /// The innermost frame outside of libraries.
+    own: Option<CodePlace>,
+    innermost: Option<CodePlace>,
+    is_carried: bool,
+}
+
+impl PrintedException<'_> {
+    fn place(&self) -> Option<CodePlace> {
+        self.own.as_ref().or(self.innermost.as_ref()).cloned()
+    }
 }
 
 /// Finds the traceback that ended the process that printed this text: the last one, except those
@@ -74,9 +104,22 @@ pub fn last_traceback(text: &[u8]) -> Option<Traceback> {
         offset: lines.offsets[first.lines.start],
         exception: text_of(last),
         root: text_of(first),
-        place: last.place.clone().or_else(|| first.place.clone()),
+        place: last.place().or_else(|| first.place()),
+        is_carried: last.is_carried,
         is_final: lines.has_rank(last.lines.start),
     })
+}
+
+/// Finds the reason for which the interpreter did not start a program: its last line.
+pub(super) fn start_failure(text: &[u8]) -> Option<(usize, String)> {
+    let lines = Lines::of(text);
+    let last = (0..lines.count()).rev().find(|at| !lines.at(*at).trim().is_empty())?;
+    let line = lines.at(last);
+    let (interpreter, reason) = line.split_once(": ")?;
+    let name = interpreter.rsplit('/').next().unwrap_or(interpreter);
+    let is_start_failure = START_FAILURES.iter().any(|text| reason.starts_with(text));
+    let is_python = ["python", "pypy"].iter().any(|python| name.starts_with(python));
+    (is_python && is_start_failure).then(|| (lines.offsets[last], reason.trim_end().to_owned()))
 }
 
 /// Finds the innermost place of a crash that Python's faulthandler printed.
@@ -149,9 +192,25 @@ fn without_rank(line: &[u8]) -> &[u8] {
 }
 
 fn next_exception<'a>(lines: &Lines<'a>, from: usize) -> Option<PrintedException<'a>> {
-    let start = (from..lines.count()).find(|at| is_head(&lines.at(*at)))?;
+    (from..lines.count()).find_map(|at| {
+        if is_head(&lines.at(at)) {
+            Some(parse_exception(lines, at, at + 1))
+        } else if is_syntax_error(lines, at) {
+            Some(parse_exception(lines, at, at))
+        } else {
+            None
+        }
+    })
+}
+
+/// Parses an exception that begins in the line `start` and has its frames from `frames_from` on.
+fn parse_exception<'a>(
+    lines: &Lines<'a>,
+    start: usize,
+    frames_from: usize,
+) -> PrintedException<'a> {
     let mut frames = Vec::new();
-    let mut at = start + 1;
+    let mut at = frames_from;
     while at < lines.count() && is_frame(&lines.at(at)) {
         frames.extend(place_of(&lines.at(at), "\", line ", ", in "));
         at += 1;
@@ -163,9 +222,26 @@ fn next_exception<'a>(lines: &Lines<'a>, from: usize) -> Option<PrintedException
         .take(MESSAGE_LINES_MAX)
         .take_while(|line| is_message(line))
         .collect();
-    let own = frames.iter().rev().find(|place| !is_of_library(&place.file));
-    let place = own.or(frames.last()).cloned();
-    Some(PrintedException { lines: start..end.max(start + 1), message, place })
+    let own = frames.iter().rev().find(|place| !is_of_library(&place.file)).cloned();
+    if let Some(head) = message.iter().position(|line| line.starts_with(CARRIED_HEAD)) {
+        let original = parse_exception(lines, end + head, end + head + 1);
+        let (own, is_carried) = (original.own.or(own), true);
+        return PrintedException { lines: start..original.lines.end, own, is_carried, ..original };
+    }
+    let (lines, innermost) = (start..end.max(start + 1), frames.last().cloned());
+    PrintedException { lines, message, own, innermost, is_carried: false }
+}
+
+/// Whether the file and line of code that does not compile begin here.
+fn is_syntax_error(lines: &Lines<'_>, at: usize) -> bool {
+    let line = lines.at(at);
+    let is_file = line.starts_with("  File \"") && line.ends_with(|c: char| c.is_ascii_digit());
+    if !is_file || place_of(&line, "\", line ", ", in ").is_none() {
+        return false;
+    }
+    let below = (at + 1..lines.count()).take(SYNTAX_LINES_MAX).map(|at| lines.at(at));
+    let message = below.into_iter().find(|line| !is_frame(line));
+    message.is_some_and(|line| SYNTAX_ERRORS.iter().any(|name| line.starts_with(name)))
 }
 
 fn is_head(line: &str) -> bool {
@@ -258,6 +334,58 @@ mod tests {
     }
 
     #[test]
+    fn syntax_error_of_the_script_has_a_place() {
+        let text = "warning: x\n  File \"syn.py\", line 2\n    def f(:\n          ^\nSyntaxError: invalid syntax\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!((found.offset, found.exception.as_str()), (11, "SyntaxError: invalid syntax"));
+        assert_eq!(found.place, Some(place("syn.py", 2, "")));
+        let text = "  File \"tab.py\", line 3\n    x = 1\nIndentationError: unexpected indent\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!(found.exception, "IndentationError: unexpected indent");
+        let imported = format!(
+            "Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n{text}"
+        );
+        let found = last_traceback(imported.as_bytes()).expect("there is one");
+        assert_eq!((found.offset, found.place), (0, Some(place("tab.py", 3, ""))));
+        assert_eq!(last_traceback(b"  File \"a.py\", line 3\nother\n"), None);
+    }
+
+    #[test]
+    fn interpreter_names_why_it_cannot_start_a_program() {
+        #[track_caller]
+        fn check(text: &str, expect: Option<(usize, &str)>) {
+            let found = start_failure(text.as_bytes());
+            assert_eq!(found.as_ref().map(|(at, reason)| (*at, reason.as_str())), expect);
+        }
+        check("a\n/usr/bin/python3: No module named x.y\n\n", Some((2, "No module named x.y")));
+        let file = "can't open file '/x/a.py': [Errno 2] No such file or directory";
+        check(&format!("python3.12: {file}\n"), Some((0, file)));
+        check("/usr/bin/python3: No module named x\nlater\n", None);
+        check("train.py: No module named x\n", None);
+        check("python3: hello\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn exception_of_a_data_loader_worker_is_the_original_one() {
+        let text = "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/x/mpw.py\", line 8, in <module>\n\
+                    [rank0]:   File \"/v/site-packages/torch/_utils.py\", line 7, in reraise\n\
+                    [rank0]: IndexError: Caught IndexError in DataLoader worker process 1.\n\
+                    [rank0]: Original Traceback (most recent call last):\n\
+                    [rank0]:   File \"/v/site-packages/torch/utils/data/worker.py\", line 9, in loop\n\
+                    [rank0]:   File \"/x/mpw.py\", line 5, in __getitem__\n[rank0]: IndexError: sample 5 is bad\n";
+        let found = last_traceback(text.as_bytes()).expect("there is one");
+        assert_eq!((found.exception.as_str(), found.offset), ("IndexError: sample 5 is bad", 0));
+        assert_eq!(found.root, found.exception);
+        assert_eq!(found.place, Some(place("/x/mpw.py", 5, "__getitem__")));
+        assert!(found.is_carried && found.is_final);
+        let of_library =
+            text.replace("/x/mpw.py\", line 5", "/v/site-packages/collate.py\", line 5");
+        let found = last_traceback(of_library.as_bytes()).expect("there is one");
+        assert_eq!(found.place.map(|place| place.line), Some(8), "the innermost own code");
+    }
+
+    #[test]
     fn faulthandler_crash_has_a_place() {
         let text = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f61 (most recent call first):\n  \
                     File \"/v/lib/python3.11/site-packages/torch/x.py\", line 1 in f\n  File \"a.py\", line 31 in <lambda>\n";
@@ -268,16 +396,17 @@ mod tests {
     proptest::proptest! {
         /// Any bytes are read without a panic, and the result lies in the text.
         #[test]
-        fn any_bytes_are_parsed(parts in proptest::collection::vec(0usize..8, 0..24)) {
-            const PIECES: [&str; 8] = [
+        fn any_bytes_are_parsed(parts in proptest::collection::vec(0usize..11, 0..24)) {
+            const PIECES: [&str; 11] = [
                 "Traceback (most recent call last):\n", "  File \"a.py\", line 3, in f\n", "E: x\n", "\n",
                 "[rank1]: ", "During handling of the above exception, another exception occurred:\n", "\r", "é",
+                "Original Traceback (most recent call last):\n", "  File \"a.py\", line 3\n", "python3: No module named ",
             ];
             let text: String = parts.iter().map(|part| PIECES[*part]).collect();
             if let Some(found) = last_traceback(text.as_bytes()) {
                 proptest::prop_assert!(found.offset < text.len());
             }
-            let _ = crash_place(text.as_bytes());
+            let _ = (crash_place(text.as_bytes()), start_failure(text.as_bytes()));
         }
     }
 }

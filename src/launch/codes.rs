@@ -58,6 +58,8 @@ pub const EXPLANATIONS: &[Explanation] = &[
          else 1.\n\
          * Of several failures of their own, the earliest counts: the time of the error file, or the \
          time when the traceback arrived.\n\
+         * If the exit code is not 1, or the traceback is more than 60 s older than the exit, the rank \
+         survived the exception: the screen shows it as `the last traceback it printed`.\n\
          * A signal that remuda did not send outranks an exit code within 200 ms. SIGABRT after the \
          report of a lost connection or a timeout does not.\n\
          * If all reports are timeouts, the ranks that still ran and reported nothing are named: they \
@@ -96,7 +98,14 @@ pub const EXPLANATIONS: &[Explanation] = &[
         "the job took longer than --timeout",
         "remuda asked all workers to stop and killed those that were still running after \
          `--grace`. The exit status is 124, as of timeout(1). Time during which the launcher was \
-         suspended (Ctrl-Z) does not count.\n\nIf the time ended before the job started, nothing \
+         suspended (Ctrl-Z) does not count.\n\nThe screen lists the ranks that were still running, \
+         with the time since the last output of each. If all of them had written nothing for a long \
+         time, the job hangs: usually one rank waits in a collective that another rank does not \
+         reach. Start the job again; while it hangs, Ctrl-\\ (SIGQUIT) shows the pid of each rank, \
+         and py-spy shows where that rank waits:\n\n    py-spy dump --pid PID\n\nThe rank that \
+         waits in a different place than the others is the cause. A shorter timeout in \
+         `torch.distributed.init_process_group(timeout=...)` ends a collective that hangs, and the \
+         report then names the rank that did not take part.\n\nIf the time ended before the job started, nothing \
          was started, and the screen lists the hosts that had not answered and their last step: \
          ssh was logging in; ssh had logged in and the login shell had not started the remuda \
          agent; or the agent was checking whether the workers can start. Without `--timeout` the \

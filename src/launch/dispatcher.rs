@@ -28,7 +28,6 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
-use crate::report::summary::show_step;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
 use crate::transport::Fault;
 use crate::transport::dial::HANDSHAKES_MAX;
@@ -402,7 +401,9 @@ impl<'a> Dispatcher<'a> {
             Effect::Replace(lost) => self.await_replacements(&lost),
             Effect::SkipToEpoch(epoch) => self.skip_to_epoch(epoch),
             Effect::ReportKilling => {
-                self.reporter.print_message(show_step("Killing", "the remaining processes"));
+                let running = self.history.workers.iter().filter(|worker| worker.is_running());
+                let running: Vec<u32> = running.map(|worker| worker.rank.0).collect();
+                self.reporter.print_message(voice::killing(&running));
             }
         }
     }

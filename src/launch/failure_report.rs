@@ -4,17 +4,19 @@ use std::path::Path;
 
 use super::codes;
 use super::history::WorkerHistory;
+use super::timeout_report::see_where_it_waits;
 use super::verdict::{JobReport, after};
+use super::voice::fold_ranks;
 use crate::base::Rank;
-use crate::job::{Evidence, EvidenceSource, FailureCause, FailureClass};
+use crate::job::{CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass};
 use crate::report::summary::{Failure, show_count};
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
 
 /// Maximum number of characters of an exception in one line.
 const EXCEPTION_CHARS_MAX: usize = 240;
-/// Maximum number of ranks or ranges of ranks that are named.
-const RANGES_MAX: usize = 8;
+/// End of the line with the record of all restarts.
+pub(super) const HAS_CAUSES: &str = " has the cause of each";
 
 /// The last lines of a worker, with their stream.
 type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
@@ -24,30 +26,57 @@ type LastLines = Option<(Stream, Vec<Vec<u8>>)>;
 pub(super) fn without_shown_traceback(
     last_lines: LastLines,
     pages: &OutputRouter,
-    rank: Rank,
+    (rank, whose): (Rank, &str),
     facts: &mut Vec<String>,
 ) -> LastLines {
     let (stream, _) = last_lines.as_ref()?;
     if !pages.shows_traceback(rank, *stream) {
         return last_lines;
     }
-    facts.push("its traceback is above".to_owned());
+    facts.push(format!("{whose} traceback{IS_ABOVE}"));
     None
+}
+
+/// End of the line about a traceback that is not repeated.
+const IS_ABOVE: &str = " is above";
+
+/// The final screen as other nodes show it: with the places that exist on node 0 only.
+pub(super) fn show_on_other_nodes(text: &str) -> String {
+    let show = |line: &str| match line.strip_prefix("  log: ") {
+        Some(path) => format!("  log on node 0: {path}"),
+        None if line.ends_with(&format!("traceback{IS_ABOVE}")) => {
+            line.replace(IS_ABOVE, " is on the screen of node 0")
+        }
+        None if line.ends_with(HAS_CAUSES) => {
+            line.replace(HAS_CAUSES, &format!(" on node 0{HAS_CAUSES}"))
+        }
+        None => line.to_owned(),
+    };
+    text.lines().map(|line| show(line) + "\n").collect()
 }
 
 impl JobReport<'_> {
     /// The exception that a worker reported as its own failure.
-    fn exception(&self) -> Option<&str> {
-        let evidence = self.verdict.reports.evidence.as_ref()?;
+    pub(super) fn exception(&self) -> Option<&str> {
         let is_named_for_it = matches!(
             self.verdict.cause,
             Some(FailureCause::Worker(_) | FailureCause::Exiting { .. })
         );
-        if !is_named_for_it {
-            return None;
-        }
+        let evidence = self.own_evidence().filter(|_| is_named_for_it)?;
+        evidence.exception.as_deref().filter(|_| !self.has_survived(evidence))
+    }
+
+    /// The worker's report of a failure of its own, unless it was killed from outside.
+    fn own_evidence(&self) -> Option<&Evidence> {
+        let evidence = self.verdict.reports.evidence.as_ref()?;
         let is_own = evidence.class == FailureClass::Own && !self.was_killed_from_outside();
-        evidence.exception.as_deref().filter(|_| is_own)
+        is_own.then_some(evidence)
+    }
+
+    /// Whether the worker that is the cause survived what it reported, and exited later.
+    fn has_survived(&self, evidence: &Evidence) -> bool {
+        matches!(&self.verdict.cause,
+            Some(FailureCause::Worker(end)) if !evidence.describes_exit(end.exit, end.at))
     }
 
     /// Whether SIGKILL from outside ended the worker, which it does whatever was printed before.
@@ -71,22 +100,16 @@ impl JobReport<'_> {
     /// Where the exception was raised, and what happened to the worker and the others.
     pub(super) fn exception_facts(&self, worker: &WorkerHistory) -> Vec<String> {
         let mut facts = Vec::new();
-        let evidence = self.verdict.reports.evidence.as_ref();
-        let is_own = |evidence: &&Evidence| evidence.class == FailureClass::Own;
-        if let Some(place) = evidence.filter(is_own).and_then(|evidence| evidence.place.as_ref())
-            && !self.was_killed_from_outside()
-        {
-            let file = Path::new(&place.file);
-            let file = file.strip_prefix(&self.options.cwd).unwrap_or(file);
-            let function = match place.function.as_str() {
-                "" | "<module>" => String::new(),
-                name => format!(" in {}", escape_control(name)),
-            };
-            facts.push(format!(
-                "at {}:{}{function}",
-                escape_control(&file.to_string_lossy()),
-                place.line
-            ));
+        let evidence = self.own_evidence();
+        let place = evidence.and_then(|evidence| evidence.place.as_ref());
+        let place = place.map(|place| self.show_place(place));
+        match evidence.filter(|evidence| self.has_survived(evidence)) {
+            Some(Evidence { exception: Some(exception), .. }) => {
+                let place = place.map_or_else(String::new, |place| format!(", {place}"));
+                let exception = first_line(exception);
+                facts.push(format!("the last traceback it printed: {exception}{place}"));
+            }
+            _ => facts.extend(place),
         }
         let root = evidence.and_then(|evidence| evidence.root.as_deref());
         facts.extend(
@@ -101,9 +124,32 @@ impl JobReport<'_> {
                 }
                 _ => format!("it {}{}", ended.exit, after(worker)),
             };
-            facts.push(format!("{how}; {}", self.show_other_workers()));
+            let same = &self.verdict.reports.same_exception;
+            let all = self.history.workers.len();
+            match same.len() {
+                0 => facts.push(format!("{how}; {}", self.show_other_workers())),
+                others if others + 1 == all => {
+                    facts.push(format!("{how}; all {all} ranks failed the same way"));
+                }
+                _ => {
+                    facts.push(format!("{how}; {}", self.show_other_workers()));
+                    facts.push(format!("{} failed the same way", self.show_ranks(same)));
+                }
+            }
         }
         facts
+    }
+
+    /// Returns `at train.py:13 in main`.
+    fn show_place(&self, place: &CodePlace) -> String {
+        let file = Path::new(&place.file);
+        let file = file.strip_prefix(&self.options.cwd).unwrap_or(file);
+        let file = escape_control(&file.to_string_lossy());
+        let function = match place.function.as_str() {
+            "" | "<module>" => String::new(),
+            name => format!(" in {}", escape_control(name)),
+        };
+        format!("at {file}:{}{function}", place.line)
     }
 
     /// Whether the worker that is the cause reported that its peers had left it.
@@ -159,8 +205,8 @@ impl JobReport<'_> {
         pages: &OutputRouter,
     ) -> Failure {
         let ended =
-            |rank: &Rank| self.worker(*rank).outcome.as_ref().is_some_and(|end| end.stopped);
-        let still_ran = missing.iter().filter(|rank| ended(rank)).count();
+            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+        let still_ran = missing.iter().filter(ended).count();
         let mut facts = Vec::new();
         if 0 < still_ran {
             let was = if still_ran == 1 { "was" } else { "were" };
@@ -169,21 +215,31 @@ impl JobReport<'_> {
                 "{workers} that reported nothing {was} still running when remuda stopped the job"
             ));
         }
-        let reporter = self.worker(first);
-        let (rank, host) = (reporter.rank, &reporter.host);
-        facts.push(format!("the first to fail was rank {rank} ({host}); its last lines are below"));
         let shown = missing.first().copied().filter(|_| missing.len() == 1);
-        facts.extend(shown.map(|rank| {
+        let mut help = Vec::new();
+        if let Some(rank) = shown {
             let worker = self.worker(rank);
             let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
-            format!("host {host}   local rank {local}   slot {slot}   pid {pid}")
-        }));
+            facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
+        }
+        if let Some(rank) = missing.iter().find(ended) {
+            let worker = self.worker(*rank);
+            let rank = format!("rank {}", worker.rank);
+            help.push(see_where_it_waits(&rank, worker.host.as_str()));
+        }
+        let reporter = self.worker(first);
+        let (rank, host) = (reporter.rank, &reporter.host);
         let last_lines = pages.last_lines(first);
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-        let log = pages.log_path(shown.unwrap_or(first), stream);
-        let last_lines = without_shown_traceback(last_lines, pages, first, &mut facts);
-        Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help: Vec::new() }
+        let log = pages.log_path(first, stream);
+        let mut above = Vec::new();
+        let whose = format!("rank {rank}'s");
+        let last_lines = without_shown_traceback(last_lines, pages, (first, &whose), &mut above);
+        let below = if last_lines.is_some() { "; its last lines are below" } else { "" };
+        facts.push(format!("the first to fail was rank {rank} ({host}){below}"));
+        facts.extend(above);
+        Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help }
     }
 
     /// Returns `rank 0`, or `ranks 0-3, 7`.
@@ -198,10 +254,14 @@ impl JobReport<'_> {
     pub(super) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
         let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
             (Some(FailureCause::MissingRanks { .. }), _) => "reports_of_others",
-            (_, Some(evidence)) if !self.was_killed_from_outside() => match evidence.source {
-                EvidenceSource::ErrorFile => "error_file",
-                EvidenceSource::Output => "output",
-            },
+            (_, Some(evidence))
+                if !self.was_killed_from_outside() && !self.has_survived(evidence) =>
+            {
+                match evidence.source {
+                    EvidenceSource::ErrorFile => "error_file",
+                    EvidenceSource::Output => "output",
+                }
+            }
             _ => "exit",
         };
         let exception =
@@ -211,30 +271,8 @@ impl JobReport<'_> {
     }
 }
 
-/// Folds sorted ranks, consecutive ones as a range: `0-3, 7`.
-fn fold_ranks(ranks: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for rank in ranks {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *rank => *last = *rank,
-            _ => ranges.push((*rank, *rank)),
-        }
-    }
-    let show = |(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let shown: Vec<String> = ranges.iter().take(RANGES_MAX).map(show).collect();
-    let more: u32 = ranges.iter().skip(RANGES_MAX).map(|(first, last)| last - first + 1).sum();
-    match more {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
 /// The first line of an exception, short enough for a line of the screen.
-fn first_line(exception: &str) -> String {
+pub(super) fn first_line(exception: &str) -> String {
     let line = exception.lines().next().unwrap_or_default().trim_end();
     let mut shown: String = line.chars().take(EXCEPTION_CHARS_MAX).collect();
     if shown.len() < line.len() {
@@ -248,16 +286,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_ranks_are_one_range() {
-        #[track_caller]
-        fn check(ranks: &[u32], expect: &str) {
-            assert_eq!(fold_ranks(ranks), expect);
-        }
-        check(&[3], "3");
-        check(&[0, 1], "0, 1");
-        check(&[0, 1, 2, 5, 7, 8], "0-2, 5, 7, 8");
-        let odd: Vec<u32> = (0..12).map(|number| 2 * number).collect();
-        check(&odd, "0, 2, 4, 6, 8, 10, 12, 14 and 4 more");
+    fn screen_on_other_nodes_names_node_0() {
+        let text = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is above\n  after 1 restart; /r/run.json \
+                    has the cause of each\n  log: /r/rank1.stderr\n";
+        let expect = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is on the screen of node 0\n  \
+                      after 1 restart; /r/run.json on node 0 has the cause of each\n  log on node 0: \
+                      /r/rank1.stderr\n";
+        assert_eq!(show_on_other_nodes(text), expect);
+        assert_eq!(show_on_other_nodes(""), "");
     }
 
     #[test]

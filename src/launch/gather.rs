@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::dispatcher::supervise as dispatch;
+use super::failure_report::show_on_other_nodes;
 use super::finish::LaunchEnd;
 use super::node::Connector;
 use super::options::{DialOptions, LaunchError, Options};
@@ -83,7 +84,7 @@ pub(super) async fn supervise_as_leader(
         print_error(&show_step("Leaving", &text));
         acceptor.leave();
     } else {
-        acceptor.close(JobOver { status: status.code(), text, cause });
+        acceptor.close(JobOver { status: status.code(), text: show_on_other_nodes(&text), cause });
     }
     let _ = tokio::time::timeout(RESULT_DELIVERY_TIMEOUT, tasks.join_all()).await;
     Ok(own)

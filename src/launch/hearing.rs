@@ -54,6 +54,7 @@ impl Dispatcher<'_> {
                         "Lost",
                         &format!("{host}: {}", escape_control(&words)),
                     ));
+                    self.history.closed_links.insert(node, words);
                 }
                 self.mark_node_lost(node, NodeLoss::LinkClosed(exit))
             }

@@ -53,6 +53,11 @@ impl WorkerHistory {
         Some(self.outcome.as_ref()?.at.saturating_duration_since(self.started?.1))
     }
 
+    /// Whether it has started and not exited, as far as is known.
+    pub(super) fn is_running(&self) -> bool {
+        self.started.is_some() && self.outcome.is_none()
+    }
+
     pub(super) fn pid(&self) -> Option<u32> {
         self.started.map(|(pid, _)| pid)
     }
@@ -64,6 +69,8 @@ pub(super) struct History {
     pub(super) unkillable: Vec<(NodeRank, Leftover)>,
     /// When workers were first asked to stop.
     pub(super) stop_requested_at: Option<Instant>,
+    /// What the transport reported about connections that closed.
+    pub(super) closed_links: BTreeMap<NodeRank, String>,
 }
 
 impl History {
@@ -82,7 +89,12 @@ impl History {
                 error_file: None,
             })
         });
-        Self { workers: workers.collect(), unkillable: Vec::new(), stop_requested_at: None }
+        Self {
+            workers: workers.collect(),
+            unkillable: Vec::new(),
+            stop_requested_at: None,
+            closed_links: BTreeMap::new(),
+        }
     }
 
     /// Workers that exited with 0 a while ago while others run; each is returned once.

@@ -8,6 +8,7 @@ use crate::job::NodeLoss;
 pub(super) fn help_of_lost(
     host: &str,
     loss: &NodeLoss,
+    is_agent_killed: bool,
     keeper: &SupervisorOptions,
 ) -> Option<String> {
     if keeper.is_kubernetes {
@@ -26,13 +27,16 @@ pub(super) fn help_of_lost(
             "if a signal or a debugger stopped remuda-shim on {host}, leave it running; `--lease TIME` \
              allows a longer stop"
         )),
-        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimExited => {
-            Some(format!("if no user killed it, check `dmesg` on {host} for the OOM killer"))
-        }
+        NodeLoss::LinkClosed(Some(_)) | NodeLoss::ShimExited => Some(check_oom_killer(host)),
+        NodeLoss::LinkClosed(None) if is_agent_killed => Some(check_oom_killer(host)),
         NodeLoss::LinkClosed(None) => {
             Some(format!("check that {host} is running; see `uptime` and `dmesg` there"))
         }
     }
+}
+
+fn check_oom_killer(host: &str) -> String {
+    format!("if no user killed it, check `dmesg` on {host} for the OOM killer")
 }
 
 /// The same for a pod, where there is no login.

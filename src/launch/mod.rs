@@ -31,6 +31,7 @@ mod scale;
 mod signals;
 mod starting;
 mod termination_log;
+mod timeout_report;
 mod unreachable;
 mod verdict;
 mod voice;

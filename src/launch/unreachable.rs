@@ -61,9 +61,11 @@ pub(super) fn help_to_continue_without(
             (format!("remove {} from the hostfile", hosts.join(", ")), ", and use ")
         }
         ContinueWith::Exclude(left) if left.is_empty() => {
-            (format!("--exclude '{}'", hosts.join("@")), " ")
+            (format!("--exclude {}", quoted(hosts.join("@"))), " ")
         }
-        ContinueWith::Exclude(left) => (format!("--exclude '{left}@{}'", hosts.join("@")), " "),
+        ContinueWith::Exclude(left) => {
+            (format!("--exclude {}", quoted(format!("{left}@{}", hosts.join("@")))), " ")
+        }
     };
     let resume = resume.map_or_else(String::new, |resume| format!("{conjunction}{resume}"));
     Some(format!("to continue without {pronoun}: {how}{resume}"))
@@ -133,10 +135,10 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
             assert_eq!(help_to_continue_without(hosts, &way, None).as_deref(), expect);
         };
         let exclude = |left: &str| ContinueWith::Exclude(left.to_owned());
-        check(&["n1"], exclude(""), Some("to continue without it: --exclude 'n1'"));
+        check(&["n1"], exclude(""), Some("to continue without it: --exclude n1"));
         let hosts = ["n1", "n4"];
-        check(&hosts, exclude(""), Some("to continue without them: --exclude 'n1@n4'"));
-        check(&hosts, exclude("n2:0"), Some("to continue without them: --exclude 'n2:0@n1@n4'"));
+        check(&hosts, exclude(""), Some("to continue without them: --exclude n1@n4"));
+        check(&hosts, exclude("n2:0"), Some("to continue without them: --exclude n2:0@n1@n4"));
         let out = "to continue without them: remove n1, n4 from the hostfile";
         check(&hosts, ContinueWith::Hostfile, Some(out));
         check(&hosts, ContinueWith::Nothing, None);
@@ -145,7 +147,7 @@ error[R107]: 2 of 8 hosts cannot be reached; nothing was started
         };
         let resume = "--resume 'my runs'";
         assert_eq!(kept(ContinueWith::Hostfile), format!("{out}, and use {resume}"));
-        let excluded = format!("to continue without them: --exclude 'n1@n4' {resume}");
+        let excluded = format!("to continue without them: --exclude n1@n4 {resume}");
         assert_eq!(kept(exclude("")), excluded);
     }
 

@@ -4,15 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::argument_hints::{Arguments, argument_hints};
 use super::awaited::PendingNodes;
 use super::codes;
-use super::failure_report::without_shown_traceback;
+use super::failure_report::{HAS_CAUSES, first_line, without_shown_traceback};
 use super::history::{History, WorkerHistory};
-use super::input_hint::input_hint;
+use super::input_hint::{input_hint, module_hint};
 use super::loss_help::help_of_lost;
 use super::options::Options;
 use super::recording;
@@ -33,6 +34,7 @@ use crate::report::summary::{
 };
 use crate::report::{OutputRouter, escape_control};
 use crate::transport::Fault;
+use crate::transport::ssh::AGENT_KILLED;
 use crate::wire::{Problem, ProblemScope, Stream};
 
 /// Everything that is known at the end of a job.
@@ -213,7 +215,7 @@ impl JobReport<'_> {
     }
 
     /// The consequence of nodes that cannot take part.
-    fn show_consequence(&self) -> &'static str {
+    pub(super) fn show_consequence(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
             false if self.options.lets_others_run => "the other nodes kept running",
@@ -295,11 +297,12 @@ impl JobReport<'_> {
                 let worker = self.worker(*rank);
                 format!("rank {} ({}) could not start", worker.rank, worker.host)
             }
-            FailureCause::Node { node, loss } => self.node_loss_headline(&self.host(*node), loss),
+            FailureCause::Node { node, loss } => self.node_loss_headline(*node, loss),
         }
     }
 
-    fn node_loss_headline(&self, host: &str, loss: &NodeLoss) -> String {
+    fn node_loss_headline(&self, node: NodeRank, loss: &NodeLoss) -> String {
+        let host = &self.host(node);
         match loss {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
                 format!("the agent on {host} crashed (internal error, see above); please report it")
@@ -313,17 +316,25 @@ impl JobReport<'_> {
                 )
             }
             NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
-            NodeLoss::LinkClosed(None) => format!("the connection to the agent on {host} closed"),
+            NodeLoss::LinkClosed(None) => match self.closed_link(node) {
+                Some(AGENT_KILLED) => format!("the agent on {host} was killed by a signal"),
+                Some(why) => {
+                    format!("the connection to the agent on {host} closed: {}", first_line(why))
+                }
+                None => format!("the connection to the agent on {host} closed"),
+            },
             NodeLoss::LeaseExpired => {
                 format!("{host}: no heartbeat for {}", show_duration(self.options.lease))
             }
             NodeLoss::ShimExited => {
+                let ranks = self.ranks_of(node);
                 format!(
-                    "remuda-shim on {host}, the parent of its workers, exited; they were killed"
+                    "on {host} `remuda-shim`, which starts the workers, was killed or crashed; {ranks} \
+                     ended with it"
                 )
             }
             NodeLoss::ShimNotResponding => format!(
-                "remuda-shim on {host}, the parent of its workers, did not answer for {} (--lease); it \
+                "on {host} `remuda-shim`, which starts the workers, did not answer for {} (--lease); it \
                  and its workers were killed",
                 show_duration(self.options.lease)
             ),
@@ -369,7 +380,6 @@ impl JobReport<'_> {
                     signal_name(signal),
                     self.show_other_workers()
                 ),
-                help: self.early_exits_help(self.history.stop_requested_at),
                 ..Failure::default()
             }),
             _ => None,
@@ -383,51 +393,14 @@ impl JobReport<'_> {
         by_rank0 && self.history.has_reported_findings(self.options.cause_rule)
     }
 
-    /// Report of a timeout before all nodes were ready: no worker was started or stopped.
-    fn not_ready(&self, awaited: &PendingNodes) -> Failure {
-        let limit = show_duration(self.options.timeout.unwrap_or_default());
-        Failure {
-            code: codes::TIMEOUT,
-            title: format!(
-                "the job was not ready to start within {limit}; {}",
-                self.show_consequence()
-            ),
-            facts: awaited.show().into_iter().chain(self.restarts_note()).collect(),
-            help: awaited.help(self.options),
-            ..Failure::default()
-        }
-    }
-
-    /// Report of a timeout: the workers that did not exit although others did; of a single one its
-    /// last lines.
-    fn timed_out(&self, pages: &OutputRouter) -> Failure {
-        let limit = show_duration(self.options.timeout.unwrap_or_default());
-        let is_late =
-            |worker: &&WorkerHistory| worker.outcome.as_ref().is_none_or(|ended| ended.stopped);
-        let mut late: Vec<_> = self.history.workers.iter().filter(is_late).collect();
-        if late.len() == self.history.workers.len() {
-            late.clear();
-        }
-        let only = if let [only] = late[..] { Some(only.rank) } else { None };
-        let last_lines = only.and_then(|rank| pages.last_lines(rank));
-        let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-        let running =
-            (!late.is_empty()).then(|| format!("still running: {}", voice::rank_and_others(&late)));
-        Failure {
-            code: codes::TIMEOUT,
-            title: format!("the job did not end within {limit}; {}", self.show_other_workers()),
-            facts: running.into_iter().collect(),
-            last_lines,
-            log: only.and_then(|rank| pages.log_path(rank, stream)),
-            help: self.early_exits_help(self.history.stop_requested_at),
-        }
-    }
-
     /// A note that it was not the first failure.
-    fn restarts_note(&self) -> Option<String> {
+    pub(super) fn restarts_note(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = show_count(restarts, "restart");
-        Some(format!("after {what}; run.json has the cause of each"))
+        let run_dir = self.options.run_dir.as_ref();
+        let record = run_dir.map(|dir| dir.path().join("run.json").display().to_string());
+        let causes = record.map_or_else(String::new, |path| format!("; {path}{HAS_CAUSES}"));
+        Some(format!("after {what}{causes}"))
     }
 
     fn worker_failed(&self, rank: Rank, title: String, pages: &OutputRouter) -> Failure {
@@ -453,11 +426,14 @@ impl JobReport<'_> {
         // A worker that failed for a reason of its own did not wait for those that had exited.
         let ended = worker.outcome.as_ref().filter(|_| worker.lost_peer || self.has_lost_peers());
         let mut help = ended.map_or_else(Vec::new, |ended| self.early_exits_help(Some(ended.at)));
-        let lines = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(self.argument_hints(worker, lines));
-        let last_lines = without_shown_traceback(last_lines, pages, rank, &mut facts);
-        let lines = last_lines.iter().flat_map(|(_, lines)| lines);
-        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines));
+        let lines = || last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(self.argument_hints(worker, lines()));
+        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines()));
+        help.extend(self.module_hint(worker));
+        if last_lines.is_none() {
+            facts.push("it wrote no output".to_owned());
+        }
+        let last_lines = without_shown_traceback(last_lines, pages, (rank, "its"), &mut facts);
         Failure {
             code: codes::WORKER_FAILED,
             title,
@@ -493,7 +469,7 @@ impl JobReport<'_> {
 
     /// Workers that exited with 0 before the others failed or were stopped: a worker that still
     /// needed them in a collective waited in vain.
-    fn early_exits_help(&self, failure: Option<Instant>) -> Vec<String> {
+    pub(super) fn early_exits_help(&self, failure: Option<Instant>) -> Vec<String> {
         let is_early = |worker: &&WorkerHistory| {
             let ended = worker.outcome.as_ref().filter(|ended| ended.exit.is_success());
             ended.is_some_and(|ended| !ended.stopped && failure.is_none_or(|at| ended.at < at))
@@ -510,17 +486,31 @@ impl JobReport<'_> {
         )]
     }
 
+    /// The command of a worker.
+    fn argv(&self, worker: &WorkerHistory) -> Vec<OsString> {
+        let workers = &self.plan.nodes[worker.node.index()].workers;
+        let plan = workers.iter().find(|plan| plan.rank == worker.rank);
+        plan.map_or_else(Vec::new, |plan| plan.argv().map(Cow::into_owned).collect())
+    }
+
+    /// The interpreter that lacks a module.
+    fn module_hint(&self, worker: &WorkerHistory) -> Option<String> {
+        let argv = self.argv(worker);
+        let is_chosen_by_remuda =
+            !self.options.command.iter().any(|word| word.as_bytes().starts_with(b"--no_p"));
+        module_hint(self.exception()?, argv.first()?, is_chosen_by_remuda)
+    }
+
     /// Hints about arguments that the program of a worker refused.
     fn argument_hints<'b>(
         &self,
         worker: &WorkerHistory,
         lines: impl Iterator<Item = &'b Vec<u8>>,
     ) -> Vec<String> {
-        let workers = &self.plan.nodes[worker.node.index()].workers;
-        let Some(plan) = workers.iter().find(|plan| plan.rank == worker.rank) else {
+        let argv = self.argv(worker);
+        if argv.is_empty() {
             return Vec::new();
-        };
-        let argv: Vec<OsString> = plan.argv().map(Cow::into_owned).collect();
+        }
         let is_module = |words: &&[OsString]| words[0] == "-m";
         let module = argv.windows(2).find(is_module).map(|words| &words[1]);
         let Options { script, program, command, .. } = self.options;
@@ -564,14 +554,28 @@ impl JobReport<'_> {
     }
 
     fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
-        let next = help_of_lost(&self.host(node), loss, &self.options.supervisor);
+        let is_killed = self.closed_link(node) == Some(AGENT_KILLED);
+        let next = help_of_lost(&self.host(node), loss, is_killed, &self.options.supervisor);
+        let ranks = match loss {
+            NodeLoss::ShimExited => None,
+            NodeLoss::LinkClosed(_)
+            | NodeLoss::LeaseExpired
+            | NodeLoss::ShimNotResponding
+            | NodeLoss::InvalidData(_)
+            | NodeLoss::Evicted => Some(format!("lost with it: {}", self.ranks_of(node))),
+        };
         Failure {
             code: codes::NODE_LOST,
             title,
-            facts: vec![format!("lost with it: {}", self.ranks_of(node))],
+            facts: ranks.into_iter().collect(),
             help: next.into_iter().chain(self.help_without_lost_nodes(node)).collect(),
             ..Failure::default()
         }
+    }
+
+    /// What the transport reported about the end of the connection to a node.
+    fn closed_link(&self, node: NodeRank) -> Option<&str> {
+        self.history.closed_links.get(&node).map(String::as_str)
     }
 
     /// Other nodes that were lost; the cause describes how.

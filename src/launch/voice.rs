@@ -13,6 +13,9 @@ use crate::report::summary::{self, show_count, show_duration, show_step};
 use crate::report::{RunDir, escape_control};
 use crate::wire::{Leftover, PreparedNode};
 
+/// Maximum number of ranks or ranges of ranks that are named.
+const RANGES_MAX: usize = 8;
+
 /// Line for the stop of `others` workers; [`None`] if there are none after a failure.
 pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
     let (workers, grace) = (show_count(others, "worker"), show_duration(grace));
@@ -184,7 +187,43 @@ pub(super) fn ungrouped(workers: usize, master: &str, seconds: u32) -> String {
     )
 }
 
-/// State of a worker.
+/// Folds sorted ranks, consecutive ones as a range: `0-3, 7`.
+pub(super) fn fold_ranks(ranks: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => ranges.push((*rank, *rank)),
+        }
+    }
+    let show = |(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let shown: Vec<String> = ranges.iter().take(RANGES_MAX).map(show).collect();
+    let more: u32 = ranges.iter().skip(RANGES_MAX).map(|(first, last)| last - first + 1).sum();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// How to see where a worker waits.
+pub(super) const STACK_HINT: &str =
+    "help: `py-spy dump --pid PID` on the host of a rank shows where it waits\n";
+
+/// Line for workers that are killed after the grace period, or at the second request.
+pub(super) fn killing(running: &[u32]) -> String {
+    let what = match running {
+        [] => "the remaining processes".to_owned(),
+        [rank] => format!("rank {rank}"),
+        ranks => format!("ranks {}", fold_ranks(ranks)),
+    };
+    show_step("Killing", &what)
+}
+
+/// State of a worker, without the end of the line.
 pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
     let state = match (&worker.started, &worker.outcome) {
         (_, Some(ended)) => ended.exit.to_string(),
@@ -194,7 +233,8 @@ pub(super) fn state(worker: &WorkerHistory, now: Instant) -> String {
         }
         (None, None) => "has not started".to_owned(),
     };
-    show_step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host))
+    let line = show_step("State", &format!("rank {} ({}): {state}", worker.rank, worker.host));
+    line.trim_end().to_owned()
 }
 
 /// Line for a worker that is suspended until it receives SIGCONT.
@@ -209,6 +249,8 @@ pub(super) fn suspended(worker: &WorkerHistory) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::base::{HostName, LocalRank, NodeRank, Slot, WorkerExit};
     use crate::launch::history::{History, WorkerOutcome};
@@ -260,15 +302,41 @@ mod tests {
         let after = |history: &mut History, seconds| {
             early_exits(&history.take_early_exits(start + Duration::from_secs(seconds)), 1)
         };
+        let history = |workers| History {
+            workers,
+            unkillable: Vec::new(),
+            stop_requested_at: None,
+            closed_links: BTreeMap::new(),
+        };
         let workers = vec![worker(0, Some(3)), worker(1, Some(4)), worker(2, None)];
-        let mut history = History { workers, unkillable: Vec::new(), stop_requested_at: None };
-        assert_eq!(after(&mut history, 12), None);
+        let mut all = history(workers);
+        assert_eq!(after(&mut all, 12), None);
         let line = "     Ended  rank 0 (n0) and 1 other exited with 0 after 3.0 s; 1 worker still running\n";
-        assert_eq!(after(&mut history, 14).as_deref(), Some(line));
-        assert_eq!(after(&mut history, 99), None);
+        assert_eq!(after(&mut all, 14).as_deref(), Some(line));
+        assert_eq!(after(&mut all, 99), None);
         let workers = vec![worker(0, Some(1)), worker(1, Some(20))];
-        let mut history = History { workers, unkillable: Vec::new(), stop_requested_at: None };
-        assert_eq!(after(&mut history, 60), None, "no worker is running");
+        let mut all = history(workers);
+        assert_eq!(after(&mut all, 60), None, "no worker is running");
+    }
+
+    #[test]
+    fn consecutive_ranks_are_one_range() {
+        #[track_caller]
+        fn check(ranks: &[u32], expect: &str) {
+            assert_eq!(fold_ranks(ranks), expect);
+        }
+        check(&[3], "3");
+        check(&[0, 1], "0, 1");
+        check(&[0, 1, 2, 5, 7, 8], "0-2, 5, 7, 8");
+        let odd: Vec<u32> = (0..12).map(|number| 2 * number).collect();
+        check(&odd, "0, 2, 4, 6, 8, 10, 12, 14 and 4 more");
+    }
+
+    #[test]
+    fn killing_line_names_ranks() {
+        assert_eq!(killing(&[]), "   Killing  the remaining processes\n");
+        assert_eq!(killing(&[3]), "   Killing  rank 3\n");
+        assert_eq!(killing(&[0, 1, 2, 7]), "   Killing  ranks 0-2, 7\n");
     }
 
     #[test]

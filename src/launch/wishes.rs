@@ -4,7 +4,7 @@ use super::dispatcher::Dispatcher;
 use super::pause::PauseScope;
 use super::signals::UserRequest;
 use super::voice;
-use crate::base::{NodeRank, clock};
+use crate::base::{NodeRank, Rank, clock};
 use crate::job::Event;
 use crate::os::signals;
 use crate::report::summary::{show_count, show_step};
@@ -87,8 +87,17 @@ impl Dispatcher<'_> {
             }
             return;
         }
-        for worker in &self.history.workers {
-            self.reporter.print_answer(voice::state(worker, now));
+        let workers = || (0..).map(Rank).zip(&self.history.workers);
+        for (place, worker) in workers() {
+            let line = voice::state(worker, now);
+            if worker.is_running() {
+                self.reporter.print_state(place, line);
+            } else {
+                self.reporter.print_answer(line + "\n");
+            }
+        }
+        if workers().any(|(_, worker)| worker.is_running()) {
+            self.reporter.print_answer(voice::STACK_HINT);
         }
         // Only the nodes know the state of the processes; the launcher does not wait for their
         // answers.

@@ -17,7 +17,7 @@ use super::lines::{Bars, ControlChars, LineCutter};
 use super::rank_log::{LogRetention, RankFiles, RankLog};
 use super::screen::Screens;
 use super::status::{Area, RedrawableRows, StatusText, WorkerStep};
-use super::summary::{MessageLevel, paint_message, show_count};
+use super::summary::{MessageLevel, paint_message, show_count, show_last_output};
 use super::tail::Tail;
 use super::terminal::{Charset, StatusPlace, Terminal, Tty};
 use crate::base::{Epoch, HostName, LocalRank, NodeRank, Rank, clock};
@@ -479,6 +479,19 @@ impl OutputRouter {
         [Stream::Stderr, Stream::Stdout]
             .into_iter()
             .find_map(|stream| self.streams.get(&(rank, stream))?.tail.evidence())
+    }
+
+    /// When the last output of a worker before this instant was received.
+    pub fn last_output(&self, rank: Rank, until: Instant) -> Option<Instant> {
+        let of_stream = |stream| self.streams.get(&(rank, stream))?.tail.last_arrival(until);
+        [Stream::Stderr, Stream::Stdout].into_iter().filter_map(of_stream).max()
+    }
+
+    /// Adds a line of remuda about a worker that runs, with the time since its last output.
+    pub fn print_state(&mut self, rank: Rank, state: &str) {
+        let now = clock::now();
+        let since = self.last_output(rank, now).map(|at| now.saturating_duration_since(at));
+        self.print_message(&format!("{state}, {}\n", show_last_output(since)));
     }
 
     /// Whether the traceback of a worker is the last thing on the screen, apart from one or two

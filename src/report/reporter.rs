@@ -32,6 +32,7 @@ enum ReporterMessage {
     End { rank: Rank, stream: Stream },
     Message(String),
     Answer(String),
+    State(Rank, String),
     Step(Rank, WorkerStep),
     PeerLost(Rank),
     ShowOnly(Rank),
@@ -106,6 +107,11 @@ impl Reporter {
     /// Shows the answer to a request of the user.
     pub fn print_answer(&self, text: impl Into<String>) {
         let _ = self.sender.send(ReporterMessage::Answer(text.into()));
+    }
+
+    /// Shows a line of remuda about a worker that runs, with the time since its last output.
+    pub fn print_state(&self, rank: Rank, state: String) {
+        let _ = self.sender.send(ReporterMessage::State(rank, state));
     }
 
     /// Leaves the terminal to another program. Calls `done` when all earlier output is on the
@@ -254,6 +260,7 @@ fn handle_message(
         ReporterMessage::Message(text) | ReporterMessage::Answer(text) => {
             router.print_message(&text);
         }
+        ReporterMessage::State(rank, state) => router.print_state(rank, &state),
         ReporterMessage::Step(rank, step) => router.step(rank, step),
         ReporterMessage::PeerLost(rank) => router.on_peer_lost(rank),
         ReporterMessage::ShowOnly(only) => router.show_only(only),

@@ -51,6 +51,14 @@ pub fn show_failure(failure: &Failure) -> String {
     out
 }
 
+/// Returns `last output 1.5 s ago`.
+pub fn show_last_output(since: Option<Duration>) -> String {
+    since.map_or_else(
+        || "no output".to_owned(),
+        |since| format!("last output {} ago", show_duration(since)),
+    )
+}
+
 /// Columns of the verb of a step.
 const VERB_WIDTH: usize = 10;
 

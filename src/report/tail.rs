@@ -66,6 +66,13 @@ impl Tail {
         arrival.map_or_else(clock::now, |(_, at)| *at)
     }
 
+    /// When the last byte before this instant was received.
+    pub(super) fn last_arrival(&self, until: Instant) -> Option<Instant> {
+        let found = self.arrivals.iter().rev().map(|(_, at)| *at).find(|at| *at <= until);
+        // Earlier times than those that are kept were dropped.
+        found.or_else(|| (self.arrivals.len() == ARRIVALS_MAX).then_some(until))
+    }
+
     /// The part of the stream that explains a failure of its worker.
     pub(super) fn evidence(&self) -> Option<Evidence> {
         Evidence::of_output(&self.bytes, |offset| self.arrived_at(offset))
@@ -134,10 +141,14 @@ mod tests {
         for (offset, ms) in [(0, 0), (4, 0), (5, 5), (14, 5), (15, 9), (24, 9)] {
             assert_eq!(tail.arrived_at(offset), start + Duration::from_millis(ms), "{offset}");
         }
-        for later in 0..10_000 {
+        let last = |tail: &Tail, ms| tail.last_arrival(start + Duration::from_millis(ms));
+        assert_eq!(last(&tail, 7), Some(start + Duration::from_millis(5)));
+        for later in 1..10_000 {
             tail.note_arrival(start + Duration::from_secs(later));
         }
         assert_eq!(tail.arrivals.len(), ARRIVALS_MAX);
+        assert_eq!(last(&tail, 7), Some(start + Duration::from_millis(7)), "dropped");
+        assert_eq!(Tail::default().last_arrival(start), None);
     }
 
     #[test]

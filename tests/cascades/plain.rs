@@ -58,7 +58,15 @@ fn hanging_rank_outranks_timeouts_of_others() {
     let title = "error[R101]: rank 2 (localhost) did not take part: ranks 0, 1 timed out waiting for a \
                  collective; ";
     let outcome = outcome.says(title);
-    let cause = &outcome.record()["cause"];
+    let first = u32::from(!outcome.stderr.contains("the first to fail was rank 0 (localhost)"));
+    // The screen may hold more output after the traceback, which is repeated then.
+    let above = format!("rank {first} (localhost)\n  rank {first}'s traceback is above\n  log: /");
+    let below = format!("rank {first} (localhost); its last lines are below\n  last lines of its ");
+    let is_found = [above, below].iter().any(|text| outcome.stderr.contains(text));
+    assert!(is_found, "{outcome:#?}");
+    let outcome = outcome.says(&format!("/rank{first}.stderr\n"));
+    let help = "help: if the job hangs again, see where rank 2 waits: `py-spy dump --pid PID` on localhost ";
+    let cause = &outcome.says(help).record()["cause"];
     assert_eq!((&cause["kind"], &cause["rank"]), (&"worker_missing".into(), &2.into()));
     assert_eq!(cause["evidence"], "reports_of_others");
 }
@@ -85,6 +93,61 @@ fn traceback_at_the_end_of_the_screen_is_not_repeated() {
     let outcome = outcome.says(title);
     assert_eq!(outcome.stderr.matches("ValueError: short").count(), 2, "{outcome:#?}");
     assert_eq!(outcome.stderr.matches("Traceback").count(), 1, "{outcome:#?}");
+}
+
+/// Ends a job of Python workers with this script; every rank waits at its end for the others.
+fn end_python(ranks: usize, name: &str, text: &str) -> Outcome {
+    let launch = python(ranks).option("--no_local_rank");
+    let script = launch.dir().join(name);
+    std::fs::write(&script, text).expect("a script");
+    launch.program([script]).end()
+}
+
+#[test]
+fn syntax_error_is_named_with_its_line() {
+    let outcome = end_python(1, "syn.py", "x = 1\ndef f(:\n    pass\n").code(1);
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) failed: SyntaxError: ");
+    drop(outcome.says("syn.py:2\n"));
+}
+
+#[test]
+fn missing_module_names_the_interpreter() {
+    let outcome = end_python(1, "lacks.py", "import nosuchmod\n").code(1);
+    let outcome = outcome.says("failed: ModuleNotFoundError: No module named 'nosuchmod'\n");
+    let (help, option) = ("help: the interpreter is `", "`; `--python FILE` selects another\n");
+    drop(outcome.says(help).says(option));
+    let launch = python(1).options(["--no_local_rank", "--module"]);
+    let outcome = launch.program(["nosuchmod"]).end().code(1);
+    let title = "error[R101]: rank 0 (localhost) failed: No module named nosuchmod\n";
+    drop(outcome.says(title).says(help));
+}
+
+#[test]
+fn failure_of_all_ranks_is_reported_as_one() {
+    // Workers that wait for each other fail before any of them is stopped.
+    let text = "import os, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: None)\n\
+                rank, here = os.environ['RANK'], os.path.dirname(__file__)\n\
+                open(f'{here}/at{rank}', 'w').close()\n\
+                while not all(os.path.exists(f'{here}/at{other}') for other in (0, 1)):\n    \
+                time.sleep(0.01)\nraise ValueError('no data')\n";
+    let outcome = end_python(2, "same.py", text).code(1);
+    drop(outcome.says("; all 2 ranks failed the same way\n"));
+}
+
+#[test]
+fn logged_traceback_is_not_the_failure() {
+    let text = "import logging, sys\ntry:\n    {}['k']\nexcept KeyError:\n    logging.exception('handled')\n\
+                sys.exit(9)\n";
+    let outcome = end_python(1, "logs.py", text).code(9);
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) exited with code 9 after ");
+    let outcome = outcome.says("  the last traceback it printed: KeyError: 'k', at ");
+    assert_eq!(outcome.record()["cause"]["evidence"], "exit");
+}
+
+#[test]
+fn last_attempt_names_the_record_of_all() {
+    let outcome = workers(1).option("--max_restarts=1").sh("exit 3").end().code(3);
+    drop(outcome.says("  after 1 restart; /").says("/run.json has the cause of each\n"));
 }
 
 #[test]

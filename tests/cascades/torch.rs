@@ -59,6 +59,16 @@ fn torch_rank_that_hangs_is_named() {
 }
 
 #[test]
+fn torch_exception_of_a_data_loader_worker_is_named() {
+    let Some(outcome) = cascade("torch_exception_of_a_data_loader_worker_is_named", "sample")
+    else {
+        return;
+    };
+    let title = "error[R101]: rank 2 (localhost) failed: IndexError: sample 3 is bad\n";
+    drop(outcome.code(1).says(title).says(" in __getitem__\n"));
+}
+
+#[test]
 fn torch_data_loader_that_is_killed_is_named() {
     let Some(outcome) = cascade("torch_data_loader_that_is_killed_is_named", "loader") else {
         return;

@@ -37,7 +37,7 @@ fn stopped_shim_is_killed_with_its_workers() {
     let shim = shims.into_iter().find(of_n1).expect("every agent has one");
     let outcome = while_stopped(&shim, || job.end()).code(75);
     let outcome = outcome.says(
-        "error[R103]: remuda-shim on n1, the parent of its workers, did not answer for 2.0 s \
+        "error[R103]: on n1 `remuda-shim`, which starts the workers, did not answer for 2.0 s \
          (--lease); it and its workers were killed; ",
     );
     let record = outcome.says("lost with it: ranks 2-3").record();

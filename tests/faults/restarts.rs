@@ -141,7 +141,11 @@ fn killed_shim_is_replaced_with_its_agent() {
     let job = two_hosts().options(["--max_restarts", "1"]).sh(&script).start();
     job.wait_for_lines("in epoch 0", 4);
     job.wait_for_role(Role::Shim, 2)[0].signal(Signal::KILL);
-    let outcome = job.end().code(0).says("remuda-shim on n").says("restart 1 of 1");
+    let outcome = job
+        .end()
+        .code(0)
+        .says("`remuda-shim`, which starts the workers, was killed or crashed; ranks ")
+        .says("restart 1 of 1");
     assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
 }
 

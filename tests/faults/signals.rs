@@ -41,7 +41,7 @@ fn second_sigint_kills_workers() {
     job.signal(Signal::INT);
     job.wait_for_lines("got INT", 2);
     job.signal_again(Signal::INT);
-    job.end().code(130).says("Killing  the remaining processes");
+    job.end().code(130).says("   Killing  ranks 0, 1\n");
 }
 
 /// `timeout` sends a signal to its command and then to its whole group, which contains the command.

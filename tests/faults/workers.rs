@@ -129,7 +129,7 @@ fn simultaneous_crashes_name_one_rank() {
 fn worker_ignoring_sigterm_is_killed_after_grace() {
     let rank_1 = "trap '' TERM; : >\"$FLAG\"; while :; do sleep 0.05; done";
     let outcome = failing("exit 4", rank_1).options(["--grace", "300ms"]).end();
-    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  the remaining processes");
+    let outcome = outcome.code(4).says("grace 300 ms").says("   Killing  rank 1\n");
     assert_eq!(outcome.record()["workers"][1]["signal"], 9);
 }
 

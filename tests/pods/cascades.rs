@@ -33,7 +33,8 @@ fn rank_of_another_node_is_named_on_every_screen() {
     let [first, second] = two(&nodes, &words);
     let first = first.code(1).says(TITLE).says("  ranks 0, 1 then lost their connection to it\n");
     assert_eq!(first.record()["cause"]["evidence"], "error_file");
-    second.code(1).says(TITLE);
+    drop(first.says("  log: /").says("/rank2.stderr\n"));
+    drop(second.code(1).says(TITLE).says("  log on node 0: /").says("/rank2.stderr\n"));
 }
 
 #[test]

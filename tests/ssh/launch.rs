@@ -317,7 +317,7 @@ fn refused_user_of_the_hostfile_is_named() {
     fs::write(cluster.dir().join("hostfile"), lines).expect("a file");
     let outcome = launch.sh("exit 0").end().code(77);
     let outcome = outcome.says("    n2: unknown-user@127.0.0.3: Permission denied");
-    outcome.says("--exclude 'n2'");
+    outcome.says("--exclude n2");
 }
 
 /// The port of `--ssh_port` outranks that of the configuration.

@@ -31,7 +31,7 @@ fn every_unreachable_host_is_reported_at_once() {
     let outcome = outcome.says("the host key is not known:\n    n4: ");
     let outcome = outcome
         .says("help: log in once with `ssh -o BatchMode=no -o StrictHostKeyChecking=ask -F ");
-    let outcome = outcome.says("help: to continue without them: --exclude 'n2@n3@n4'");
+    let outcome = outcome.says("help: to continue without them: --exclude n2@n3@n4");
     assert!(!started.exists(), "a worker was started: {outcome:?}");
 }
 
@@ -186,7 +186,7 @@ fn nodes_with_the_same_problem_are_one_line() {
 error[R100]: 2 of 5 nodes cannot take part; nothing was started
   n[2,4]: program `tool` is not in PATH
 help: give its full path; PATH on that node is `/usr/bin:/bin`
-help: to continue without them: --exclude 'n2@n4'
+help: to continue without them: --exclude n2@n4
 ";
     assert_eq!(outcome.screen(), expected);
     let again = again.options(["--accelerator", "cpu", "--no_python", "--exclude", "n2@n4"]);
@@ -370,7 +370,7 @@ fn help_for_a_changed_key_removes_it_from_its_file() {
     let expected = format!(
         "  help: if the host was reinstalled, remove its old key with \
          `ssh-keygen -f DIR/known_hosts -R '[127.0.0.2]:{port}'`\n\
-         help: to continue without it: --exclude 'n1'\n"
+         help: to continue without it: --exclude n1\n"
     );
     assert!(said.ends_with(&expected), "{said}");
     let removal = format!("ssh-keygen -f \"$1\" -R '[127.0.0.2]:{port}'");

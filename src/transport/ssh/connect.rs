@@ -428,6 +428,10 @@ impl SshAgent {
     }
 }
 
+/// Report about an agent that exited without a code over a connection that is open. The
+/// multiplexing protocol does not report which signal it was.
+pub const AGENT_KILLED: &str = "the ssh connection is open, but the agent was killed by a signal";
+
 async fn why_lost(master: &mut SshMaster) -> String {
     const LIMIT: Duration = Duration::from_millis(100);
     match tokio::time::timeout(LIMIT, master.wait()).await {
@@ -435,8 +439,7 @@ async fn why_lost(master: &mut SshMaster) -> String {
             ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
             (words, _) => words.to_owned(),
         },
-        // The multiplexing protocol does not report which signal it was.
-        Err(_) => "the ssh connection is open, but the agent was killed by a signal".to_owned(),
+        Err(_) => AGENT_KILLED.to_owned(),
     }
 }
 

@@ -26,6 +26,6 @@ mod settings;
 mod sockets;
 
 pub use binary::{has_digest, prune_cache};
-pub use connect::{LineCallback, Ssh, SshAgent, announce_ready, can_send_path};
+pub use connect::{AGENT_KILLED, LineCallback, Ssh, SshAgent, announce_ready, can_send_path};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
 pub use process::end_processes;

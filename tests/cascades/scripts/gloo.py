@@ -43,6 +43,8 @@ class Samples(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         if os.environ["RANK"] == "2" and index == 3:
+            if mode == "sample":
+                raise IndexError("sample 3 is bad")
             os.kill(os.getpid(), signal.SIGKILL)
         return torch.ones(1)
 
@@ -56,7 +58,7 @@ def main():
     dist.all_reduce(tensor)
     short = datetime.timedelta(seconds=SECONDS.get(mode, 600))
     group = dist.new_group(timeout=short) if mode in SECONDS else None
-    if mode == "loader":
+    if mode in ("loader", "sample"):
         for batch in torch.utils.data.DataLoader(Samples(), num_workers=1):
             dist.all_reduce(batch)
     culprit = 0 if mode == "raise" else 2
