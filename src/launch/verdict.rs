@@ -216,7 +216,7 @@ impl JobReport<'_> {
     fn show_consequence(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
-            false if self.options.lets_others_run => "the other nodes kept running",
+            false if self.options.lets_others_run => "the command ran on the other nodes",
             false => "there was no restart",
         }
     }
@@ -408,6 +408,16 @@ impl JobReport<'_> {
         if late.len() == self.history.workers.len() {
             late.clear();
         }
+        let title = match self.options.lets_others_run {
+            // `remuda ssh` has a command on each host.
+            true if !late.is_empty() => {
+                let hosts = late.iter().map(|worker| worker.host.as_str());
+                let hosts = fold_set(hosts);
+                format!("the command did not end within {limit} on {hosts}")
+            }
+            true => format!("the command did not end within {limit} on any host"),
+            false => format!("the job did not end within {limit}; {}", self.show_other_workers()),
+        };
         let only = if let [only] = late[..] { Some(only.rank) } else { None };
         let last_lines = only.and_then(|rank| pages.last_lines(rank));
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
@@ -415,7 +425,7 @@ impl JobReport<'_> {
             (!late.is_empty()).then(|| format!("still running: {}", voice::rank_and_others(&late)));
         Failure {
             code: codes::TIMEOUT,
-            title: format!("the job did not end within {limit}; {}", self.show_other_workers()),
+            title,
             facts: running.into_iter().collect(),
             last_lines,
             log: only.and_then(|rank| pages.log_path(rank, stream)),
