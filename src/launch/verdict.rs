@@ -405,24 +405,22 @@ impl JobReport<'_> {
         let is_late =
             |worker: &&WorkerHistory| worker.outcome.as_ref().is_none_or(|ended| ended.stopped);
         let mut late: Vec<_> = self.history.workers.iter().filter(is_late).collect();
+        let title = if self.options.lets_others_run {
+            // `remuda ssh` runs a command on each host.
+            let hosts = fold_set(late.iter().map(|worker| worker.host.as_str()));
+            let place = if late.is_empty() { String::new() } else { format!(" on {hosts}") };
+            format!("the command did not end within {limit}{place}")
+        } else {
+            format!("the job did not end within {limit}; {}", self.show_other_workers())
+        };
         if late.len() == self.history.workers.len() {
             late.clear();
         }
-        let title = match self.options.lets_others_run {
-            // `remuda ssh` has a command on each host.
-            true if !late.is_empty() => {
-                let hosts = late.iter().map(|worker| worker.host.as_str());
-                let hosts = fold_set(hosts);
-                format!("the command did not end within {limit} on {hosts}")
-            }
-            true => format!("the command did not end within {limit} on any host"),
-            false => format!("the job did not end within {limit}; {}", self.show_other_workers()),
-        };
         let only = if let [only] = late[..] { Some(only.rank) } else { None };
         let last_lines = only.and_then(|rank| pages.last_lines(rank));
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
-        let running =
-            (!late.is_empty()).then(|| format!("still running: {}", voice::rank_and_others(&late)));
+        let running = (!late.is_empty() && !self.options.lets_others_run)
+            .then(|| format!("still running: {}", voice::rank_and_others(&late)));
         Failure {
             code: codes::TIMEOUT,
             title,

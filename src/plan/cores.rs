@@ -55,7 +55,7 @@ impl CoresError {
     /// What the user can type instead.
     pub fn help(&self) -> String {
         match self {
-            Self::NotUsable { usable, .. } => format!("`--bind_core_list {}`", ranges(usable)),
+            Self::NotUsable { usable, .. } => format!("use `--bind_core_list {}`", ranges(usable)),
             Self::TooFew { cores: 0, .. } => "leave --bind_cores_to_rank out".to_owned(),
             Self::TooFew { cores, .. } => {
                 format!("use `-n {cores}`, or leave --bind_cores_to_rank out")
