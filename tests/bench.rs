@@ -80,7 +80,10 @@ fn bench_repeats_short_operations_more_often() {
     let table = scratch.succeed("all-reduce --num_gpus 2 -e 8");
     assert!(table.contains(head), "{table}");
     let exactly = scratch.succeed("all-reduce --num_gpus 2 -e 8 -n 7 -w 0");
-    assert!(exactly.contains("# 7 iterations after 0, results checked\n"), "{exactly}");
+    assert!(
+        exactly.contains("# 7 iterations after 0 warm-up iterations, results checked\n"),
+        "{exactly}"
+    );
     let of = |line: &str, rows: &str| {
         let document = document_of(&scratch, line);
         let rows = document[rows].as_array().expect("rows").iter();

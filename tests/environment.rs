@@ -410,11 +410,11 @@ fn impossible_core_binding_stops_the_launch() {
     let bind = |count| workers(count).options(["--bind_cores_to_rank"]);
     let many = "processors 8190-8191 cannot be used on this node; ";
     let beyond = bind(1).options(["--bind_core_list", "8190-8191"]).sh("echo started");
-    let beyond = beyond.end().code(78).says(many);
+    let beyond = beyond.end().code(78).says(many).says("help: use `--bind_core_list ");
     assert_eq!(beyond.stdout_text(), "");
     let cpu = usable()[0].to_string();
     let few = bind(2).option("--bind_core_list").option(cpu).sh("echo started");
-    few.end().code(78).says("1 core cannot be shared by 2 workers");
+    few.end().code(78).says("1 core cannot be shared by 2 workers").says("help: use `-n 1`, or");
     let kmp = bind(1).env("KMP_AFFINITY", "").sh("echo started").end().code(78);
     kmp.says("KMP_AFFINITY is set, which binds threads in its own way");
     let exported = bind(1).options(["--env", "KMP_AFFINITY=x"]).sh("echo started").end().code(78);
@@ -453,7 +453,8 @@ fn failed_venv_script_shows_its_last_line() {
     };
     run(Some("echo no module >&2; false\n"))
         .code(78)
-        .says("venv script `activate`: it failed (exit status: 1): no module\n");
+        .says("venv script `activate`: it failed (exit status: 1): no module\n")
+        .says("help: test it: `bash -c '. ./activate'`\n");
     run(Some("exit 0\n"))
         .code(78)
         .says("venv script `activate`: it exited the shell that sourced it\n");

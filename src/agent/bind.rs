@@ -30,11 +30,8 @@ pub(super) fn assign_cores(
     })?;
     let topology = inventory::topology(Path::new(SYSTEM));
     let list = request.list.as_deref();
-    let mut shares =
-        share_cores(&topology, &usable, list, request.workers as usize).map_err(|error| {
-            Problem::new(Status::Config, error.to_string())
-                .help("assign at least one usable processor to each worker")
-        })?;
+    let mut shares = share_cores(&topology, &usable, list, request.workers as usize)
+        .map_err(|error| Problem::new(Status::Config, error.to_string()).help(error.help()))?;
     let notes = drop_denied_memory(&mut shares);
     Ok((shares, notes))
 }

@@ -203,6 +203,9 @@ pub(super) fn check_script(site: Site<'_>, script: Option<&[u8]>) -> Result<(), 
             } else if let Some(name) = BUNDLED.iter().find(|name| script == **name) {
                 let line = format!("--no_python --no_local_rank remuda {name}");
                 problem.help(format!("for the bundled program: `remuda {name}`; in pods: `{line}`"))
+            } else if let Some(program) = program_in_path(cwd, script) {
+                let line = format!("--no_python --no_local_rank {}", quoted(script));
+                problem.help(format!("for the program `{program}`: `{line}`"))
             } else if is_module(script) {
                 problem.help(format!("if it is a module: `--module {}`", script.display()))
             } else {
@@ -281,8 +284,27 @@ fn worker_environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, 
     }
     sourced::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
         Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
-            .help(format!("test it: `. {shown}`"))
+            .help(format!("test it: `{}`", source_command(script)))
     })
+}
+
+/// Returns the path of the program with this name in PATH.
+fn program_in_path(cwd: &Path, name: &OsStr) -> Option<String> {
+    let is_name = !name.is_empty() && !name.as_bytes().contains(&b'/');
+    let name = CString::new(name.as_bytes()).ok().filter(|_| is_name)?;
+    let found = fork::find_program(&name, cwd, env_vars::get(env_vars::PATH).as_ref()).ok()?;
+    Some(found.to_string_lossy().into_owned())
+}
+
+/// Returns a command that sources a script in a shell of its own, which the script can exit. `sh`
+/// searches a name without a slash in PATH.
+fn source_command(script: &OsStr) -> String {
+    let path = if script.as_bytes().contains(&b'/') {
+        Path::new(script).to_owned()
+    } else {
+        Path::new(".").join(script)
+    };
+    format!("bash -c {}", quoted(format!(". {}", quoted(path))))
 }
 
 /// Finds the program in PATH; `what` is its name in messages: `program` or `interpreter`.

@@ -48,12 +48,18 @@ pub enum Shortfall {
     },
 }
 
+/// Shows a size with its unit: `64 B`, `1M`.
+fn show_size(bytes: u64) -> String {
+    let text = show_bytes_short(bytes);
+    if text.ends_with(|c: char| c.is_ascii_digit()) { format!("{text} B") } else { text }
+}
+
 /// Checks that no value is wrong.
 pub fn check_wrong(rows: &[Row]) -> Result<(), Shortfall> {
     let wrong: u64 = rows.iter().filter_map(|row| row.wrong).sum();
     let first = rows.iter().find(|row| row.wrong.is_some_and(|wrong| 0 < wrong));
     first.map_or(Ok(()), |row| {
-        let size = show_bytes_short(row.bytes);
+        let size = show_size(row.bytes);
         Err(Shortfall::Wrong { wrong, size, dtype: row.dtype.clone() })
     })
 }
@@ -67,7 +73,7 @@ pub fn check_threshold(
     let Some(threshold_gbs) = threshold_gbs else { return Ok(()) };
     let best = rows.iter().max_by(|left, right| left.busbw_gbs.total_cmp(&right.busbw_gbs));
     if let Some(best) = best.filter(|best| best.busbw_gbs < threshold_gbs) {
-        let (best_gbs, size) = (best.busbw_gbs, show_bytes_short(best.bytes));
+        let (best_gbs, size) = (best.busbw_gbs, show_size(best.bytes));
         return Err(Shortfall::Slow { best_gbs, size, threshold_gbs });
     }
     let below: Vec<_> = pairs.iter().filter(|pair| pair.busbw_gbs < threshold_gbs).collect();
@@ -101,6 +107,9 @@ mod tests {
         assert_eq!(check_threshold(&rows, &[], Some(3.0)), Ok(()));
         let slow = check_threshold(&rows, &[], Some(5.0)).expect_err("below the threshold");
         let expect = "bus bandwidth is at most 3.00 GB/s (at 1M), below --threshold 5";
+        assert_eq!(slow.to_string(), expect);
+        let slow = check_threshold(&rows[..1], &[], Some(5.0)).expect_err("below the threshold");
+        let expect = "bus bandwidth is at most 0.10 GB/s (at 8 B), below --threshold 5";
         assert_eq!(slow.to_string(), expect);
         let pairs = [pair("n1", "n2", 4.0), pair("n1", "n3", 0.5), pair("n2", "n3", 0.9)];
         let slow = check_threshold(&[], &pairs, Some(1.0)).expect_err("below the threshold");

@@ -88,7 +88,7 @@ impl<'a> Head<'a> {
         let order = self.show_order();
         let mut text = format!(
             "# remuda bench {collective}: {}, backend {backend}, {order}\n\
-             # {iterations} after {warmup}, results {checked}\n",
+             # {iterations} after {warmup} warm-up iterations, results {checked}\n",
             show_ranks(world)
         );
         for BenchNode { name, ranks, processors } in self.hosts {
@@ -323,7 +323,7 @@ mod tests {
         let head = head(&options, ReduceOrder::Canonical, &hosts, Some(&earlier));
         let expect = "\
 # remuda bench all-reduce: 4 ranks, backend host, order canonical
-# 20 iterations after 5, results checked
+# 20 iterations after 5 warm-up iterations, results checked
 # n1: 3 ranks share 2 processors
 # n2: 1 rank
 # compared with: 8 ranks (r1/bw.json)

@@ -99,7 +99,7 @@ pub struct TransportArgs {
     /// Port of the ssh server on every host
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, value_parser = parse_port)]
     pub ssh_port: Option<u16>,
-    /// Do not check before the start whether every host accepts a connection
+    /// No effect, for lines of DeepSpeed: remuda has no separate check that could be skipped
     #[arg(long)]
     pub no_ssh_check: bool,
     /// Use ssh even for a single host

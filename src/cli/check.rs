@@ -3,15 +3,15 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use super::args::{ClusterArgs, ProgramArgs, WatchArgs};
-use super::launcher_args;
-use super::line::{ArgvSpan, CommandLine, RefusedLine, codes, refuse_value, setting_as_option};
+use super::line::{ArgvSpan, CommandLine, RefusedLine, codes, refuse_value};
+use super::machine_codes::INVALID_FOR_WORKERS;
 use super::run::RunArgs;
 use super::values::{LauncherArg, StdinArg};
-use crate::base::shell::quoted;
+use super::{first_word, launcher_args};
 use crate::base::{Diagnostic, HostName, env_vars};
+use crate::pool::variable_name_problem;
 use crate::report::summary::show_duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
@@ -169,17 +169,41 @@ pub(super) fn watch(args: &WatchArgs, typed: &CommandLine) -> Result<(), Refused
     prefix(args, typed)
 }
 
-/// Checks `--env NAME`, which copies a variable of the launcher's environment: the variable must be
-/// set.
+/// Checks every `--env`: the name, and for `--env NAME`, which copies a variable of the launcher's
+/// environment, that the variable is set.
 fn env(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
-    let is_set = |name: &OsString| name.to_str().and_then(env_vars::get).is_some();
-    let is_missing = |text: &&OsString| !text.as_bytes().contains(&b'=') && !is_set(text);
-    let Some(name) = args.env.iter().find(is_missing) else { return Ok(()) };
+    args.env.iter().try_for_each(|text| one_env(text, typed))
+}
+
+fn one_env(text: &OsString, typed: &CommandLine) -> Result<(), RefusedLine> {
     let of_name = typed.options.iter().filter(|given| given.flag == "env");
-    let place = of_name.filter_map(|given| given.value.as_ref()).find(|(value, _)| value == name);
+    let place = of_name.filter_map(|given| given.value.as_ref()).find(|(value, _)| value == text);
     let place = place.map_or_else(|| typed.end_span(), |(_, place)| *place);
+    let equals = text.as_bytes().iter().position(|byte| *byte == b'=');
+    let name = text.display().to_string();
+    let name = name.split('=').next().unwrap_or_default();
+    if env_vars::RESERVED.contains(&name) {
+        let end = place.end.min(place.start + name.len());
+        return Err(typed.refuse(&[ArgvSpan { end, ..place }], |spans| {
+            let message = format!("`{name}` is set by remuda itself");
+            Diagnostic::error(INVALID_FOR_WORKERS, spans[0], message)
+                .label("cannot be set with `--env`")
+                .help(match name {
+                    env_vars::MASTER_ADDR => "leave it out, and pass `--master_addr`",
+                    env_vars::MASTER_PORT => "leave it out, and pass `--master_port`",
+                    _ => "leave it out",
+                })
+        }));
+    }
+    if let Some(problem) = variable_name_problem(name) {
+        let end = place.start + equals.unwrap_or(text.len()).max(1);
+        let place = ArgvSpan { end: end.min(place.end), ..place };
+        return Err(typed.refuse(&[place], |spans| Diagnostic { span: Some(spans[0]), ..problem }));
+    }
+    if equals.is_some() || env_vars::get(name).is_some() {
+        return Ok(());
+    }
     Err(typed.refuse(&[place], |spans| {
-        let name = name.display();
         let message = format!("`--env {name}`: the variable is not set here");
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
             .label("no value to pass on")
@@ -252,61 +276,7 @@ pub(super) fn program(args: &ProgramArgs, typed: &CommandLine) -> Result<(), Ref
     if args.module || args.no_python {
         return Ok(());
     }
-    check_first_word(&args.script_and_args, typed)
-}
-
-/// Other launchers, which users type in front of a script.
-const OTHER_LAUNCHERS: [&str; 8] =
-    ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
-
-/// Refuses a first word that is not a script: the interpreter, another launcher, or an option
-/// without its dashes.
-fn check_first_word(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
-    let Some((first, rest)) = words.split_first() else { return Ok(()) };
-    let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
-        return Ok(());
-    };
-    let program = &typed.program;
-    let line = |words: &[OsString]| {
-        let words: Vec<String> = words.iter().map(quoted).collect();
-        format!("`{program} {}`", words.join(" "))
-    };
-    let (what, help) = if is_python(name) {
-        (format!("`{name}` is the interpreter, not a script"), without_python(rest, &line))
-    } else if OTHER_LAUNCHERS.contains(&name) {
-        let script = rest.iter().position(|word| word.as_bytes().ends_with(b".py"));
-        let help = script.map(|at| line(&rest[at..]));
-        (format!("`{name}` is another launcher, not a script"), help)
-    } else if let Some(option) = setting_as_option(name) {
-        (format!("`{name}` is not a script"), Some(format!("did you mean `{option}`?")))
-    } else if let Some(host) = as_host_list(name) {
-        (format!("`{name}` is not a script"), Some(format!("did you mean `-H {host}`?")))
-    } else {
-        return Ok(());
-    };
-    let help = help.unwrap_or_else(|| line(&["SCRIPT".into()]));
-    let place = typed.word_span(typed.words.len() - words.len());
-    Err(typed.refuse(&[place], |spans| {
-        Diagnostic::error(codes::UNEXPECTED_WORD, spans[0], what)
-            .label("read as the script")
-            .help(help)
-    }))
-}
-
-/// Whether a name is that of a Python interpreter: `python`, `python3`, `python3.12`.
-fn is_python(name: &str) -> bool {
-    let version = name.strip_prefix("python");
-    version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
-}
-
-/// Returns the line without the interpreter; `-m` becomes an option of remuda.
-fn without_python(rest: &[OsString], line: &dyn Fn(&[OsString]) -> String) -> Option<String> {
-    let at = rest.iter().position(|word| word == "-m" || !word.as_bytes().starts_with(b"-"))?;
-    if rest[at] != "-m" {
-        return Some(format!("remuda starts the interpreter: {}", line(&rest[at..])));
-    }
-    let words = [&["--module".into()], &rest[at + 1..]].concat();
-    Some(format!("remuda starts the interpreter: {}", line(&words)))
+    first_word::check(&args.script_and_args, typed)
 }
 
 /// Converts `node01=8` → `node01:8`.

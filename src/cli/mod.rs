@@ -15,6 +15,7 @@ mod doctor;
 mod error;
 pub mod explain;
 mod files;
+mod first_word;
 mod help;
 pub mod hostfile;
 mod k8s;
@@ -45,6 +46,7 @@ use clap::error::ErrorKind;
 use self::error::CliError;
 use self::help::Length;
 use self::line::{CommandLine, Flags, NotParsed, codes};
+use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status, show_typed};
 use crate::os::fds;
 use crate::report::diagnostic::Paint;
@@ -157,6 +159,10 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     let typed = CommandLine::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let help = match crate::pool::nearest(&word, COMMANDS) {
+        _ if is_line_of_run(&word, &typed.words) => {
+            let line: Vec<String> = typed.words.iter().map(quoted).collect();
+            format!("did you mean `remuda run {}`?", line.join(" "))
+        }
         Some(near) => format!("did you mean `remuda {near}`?"),
         None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
     };
@@ -165,6 +171,13 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
     });
     refused.into()
+}
+
+/// Whether `run` was left out: `remuda -n 2 train.py`, `remuda train.py`.
+fn is_line_of_run(first: &str, words: &[OsString]) -> bool {
+    let is_script = || first.ends_with(".py") || Path::new(first).is_file();
+    let parses = || matches!(run::parse("remuda run", words.to_vec()), Ok(run::ParsedRun::Run(..)));
+    (first.starts_with('-') || is_script()) && parses()
 }
 
 /// Check, format, convert, show and compare hostfiles of any launcher; no host is contacted.
@@ -202,6 +215,7 @@ fn parse_with_definition<P: Parser>(
     let name = command.get_bin_name().unwrap_or("remuda").to_owned();
     let mut typed = CommandLine::new(&name, words);
     line::scan_options(&mut typed, &flags);
+    line::refuse_words_after_h(&typed, &flags)?;
     typed.find_replaced(&flags);
     let line = std::iter::once(OsString::from(name)).chain(line::in_clap_spelling(&typed));
     let parsed = command.try_get_matches_from_mut(line).and_then(|found| {

@@ -427,7 +427,8 @@ impl<'a> Dispatcher<'a> {
         {
             return;
         }
-        let line = voice::stopping(reason, self.job.running(), self.options.grace);
+        let noun = if self.options.lets_others_run { "command" } else { "worker" };
+        let line = voice::stopping(reason, (self.job.running(), noun), self.options.grace);
         if let Some(line) = line {
             self.reporter.print_message(line);
         }

@@ -5,6 +5,7 @@ use super::codes;
 use super::history::WorkerHistory;
 use super::verdict::JobReport;
 use crate::base::{Rank, clock};
+use crate::pool::nodeset::fold_set;
 use crate::report::OutputRouter;
 use crate::report::summary::{Failure, show_count, show_duration, show_last_output};
 use crate::wire::Stream;
@@ -37,6 +38,9 @@ impl JobReport<'_> {
         };
         let places = (0..).map(Rank).zip(&self.history.workers);
         let late: Vec<(Rank, &WorkerHistory)> = places.filter(is_late).collect();
+        if self.options.lets_others_run {
+            return command_timed_out(&limit, &late);
+        }
         let only = if let [(place, _)] = late[..] { Some(place) } else { None };
         let last_lines = only.and_then(|place| pages.last_lines(place));
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
@@ -71,6 +75,14 @@ impl JobReport<'_> {
         }
         lines
     }
+}
+
+/// Report of `remuda ssh`, which runs a command on each host.
+fn command_timed_out(limit: &str, late: &[(Rank, &WorkerHistory)]) -> Failure {
+    let hosts = fold_set(late.iter().map(|(_, worker)| worker.host.as_str()));
+    let place = if late.is_empty() { String::new() } else { format!(" on {hosts}") };
+    let title = format!("the command did not end within {limit}{place}");
+    Failure { code: codes::TIMEOUT, title, ..Failure::default() }
 }
 
 /// How to see where a rank waits if the job hangs again.

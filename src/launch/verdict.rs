@@ -218,7 +218,7 @@ impl JobReport<'_> {
     pub(super) fn show_consequence(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
-            false if self.options.lets_others_run => "the other nodes kept running",
+            false if self.options.lets_others_run => "the command ran on the other nodes",
             false => "there was no restart",
         }
     }

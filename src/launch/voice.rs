@@ -16,9 +16,14 @@ use crate::wire::{Leftover, PreparedNode};
 /// Maximum number of ranks or ranges of ranks that are named.
 const RANGES_MAX: usize = 8;
 
-/// Line for the stop of `others` workers; [`None`] if there are none after a failure.
-pub(super) fn stopping(reason: StopReason, others: usize, grace: Duration) -> Option<String> {
-    let (workers, grace) = (show_count(others, "worker"), show_duration(grace));
+/// Line for the stop of `others` workers, which are called `noun`; [`None`] if there are none after
+/// a failure.
+pub(super) fn stopping(
+    reason: StopReason,
+    (others, noun): (usize, &str),
+    grace: Duration,
+) -> Option<String> {
+    let (workers, grace) = (show_count(others, noun), show_duration(grace));
     let text = match reason {
         StopReason::Failure if others == 0 => return None,
         StopReason::Failure => format!("{workers} after a failure, grace {grace}"),
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn stopping_line_has_count_and_reason() {
         let grace = Duration::from_secs(10);
-        let say = |reason, others| stopping(reason, others, grace).unwrap_or_default();
+        let say = |reason, others| stopping(reason, (others, "worker"), grace).unwrap_or_default();
         assert_eq!(say(StopReason::Failure, 0), "");
         assert_eq!(
             say(StopReason::Failure, 1),

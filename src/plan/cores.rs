@@ -51,6 +51,19 @@ pub enum CoresError {
     },
 }
 
+impl CoresError {
+    /// What the user can type instead.
+    pub fn help(&self) -> String {
+        match self {
+            Self::NotUsable { usable, .. } => format!("use `--bind_core_list {}`", ranges(usable)),
+            Self::TooFew { cores: 0, .. } => "leave --bind_cores_to_rank out".to_owned(),
+            Self::TooFew { cores, .. } => {
+                format!("use `-n {cores}`, or leave --bind_cores_to_rank out")
+            }
+        }
+    }
+}
+
 /// Assigns processors to workers: those of `list`, or one usable processor of every core. Every
 /// worker gets the same number, in the order of local ranks; a remainder stays idle.
 pub fn share_cores(

@@ -31,7 +31,9 @@ mod world_info;
 pub use counts::parse_slot_count;
 pub use dialect::{Dialect, ReadOptions, Reading, read_any};
 pub use diff::{Difference, diff};
-pub use env_file::{EnvFile, Variable, loads_code_warning, read_env, shadowed};
+pub use env_file::{
+    EnvFile, Variable, loads_code_warning, read_env, shadowed, variable_name_problem,
+};
 pub use filter::{Filter, SlotFilter};
 pub use format::{comments, format};
 pub use host_source::HostSource;

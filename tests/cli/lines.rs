@@ -151,7 +151,17 @@ fn help_takes_precedence_over_errors() {
     check("-qh", "help");
     check("--bogus --help", "help");
     check("--num_gpus 2 -h --bogus", "help");
+    check("-hq x.py", "help");
     check("--help=1", "C004");
+}
+
+#[test]
+fn words_that_continue_h_are_unknown_options() {
+    check("-hostfile hosts x.py", "C001");
+    check("-host n1:2 x.py", "C001");
+    check("-n 2 -hosts n1 x.py", "C001");
+    check("-qhostfile x.py", "C001");
+    check("-ho --help", "help");
 }
 
 #[test]

@@ -64,6 +64,9 @@ fn first_page_names_every_command() {
     for command in ["run", "train", "hostfile", "doctor", "explain", "completion"] {
         assert!(page.contains(&format!("remuda\\-{command}")), "no `{command}` in {page}");
     }
+    let (_, examples) = page.split_once(".SH EXAMPLES").expect("examples");
+    assert!(examples.contains("remuda run \\-n 4 train.py"), "{examples}");
+    assert!(!examples.contains("remuda \\-"), "{examples}");
 }
 
 #[test]

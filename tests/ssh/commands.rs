@@ -35,7 +35,7 @@ fn ssh_runs_on_the_hosts_that_can_be_reached() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     let rule = "---------------";
     assert_eq!(stdout, format!("{rule}\nn[2-3] (2)\n{rule}\nhello\n"), "{stderr}");
-    let expect = "error[R107]: 1 of 3 hosts cannot be reached; the other nodes kept running\n  \
+    let expect = "error[R107]: 1 of 3 hosts cannot be reached; the command ran on the other nodes\n  \
                   connection refused:\n    n1: ssh: connect to host 127.0.0.1 port 1: Connection refused\n  \
                   help: check that its sshd runs and listens on this port (`--ssh_port`)\n";
     assert_eq!(stderr, expect);

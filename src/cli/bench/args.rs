@@ -49,7 +49,8 @@ pub(super) struct BenchArgs {
     /// Add SIZE bytes at each step instead of multiplying
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_step_bytes)]
     pub(super) step_bytes: Option<u64>,
-    /// Timed iterations per size [default: as many as fit in 0.1 s, 20 to 5000]
+    /// Timed iterations per size, as in nccl-tests; the number of ranks is --num_gpus [default: as many as
+    /// fit in 0.1 s, 20 to 5000]
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_iterations)]
     pub(super) iters: Option<u32>,
     /// Untimed warm-up iterations per size (at least 1 without -n)

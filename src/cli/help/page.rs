@@ -67,6 +67,9 @@ pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> S
 /// Returns the most used options and the examples of a command, if it has any.
 fn topic(command: &Command) -> Option<&'static Topic> {
     let name = command.get_bin_name().unwrap_or(command.get_name());
+    if name == "remuda" {
+        return Some(&topics::FRONT);
+    }
     // The names of DeepSpeed's launcher are aliases of `remuda run`.
     let name = name.strip_prefix("remuda ").unwrap_or("run");
     TOPICS.iter().find(|topic| topic.command == name)

@@ -62,7 +62,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 19] = [
     ("resume", "Continue from a checkpoint, or from the newest one"),
     ("backend", "host, nccl (GPU memory) or staged (GPU memory, through the host)"),
     ("collective", "all-reduce, all-gather, reduce-scatter, all-to-all, …"),
-    ("iters", "Timed iterations per size"),
+    ("iters", "Timed iterations per size; the number of ranks is --num_gpus"),
     ("threshold", "Exit with 1 if the bus bandwidth is lower"),
     ("set", "Hostfile, list of hosts, or sets: `hosts & rack[1-3]`"),
     ("from", "Dialect of the file"),

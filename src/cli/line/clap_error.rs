@@ -1,17 +1,18 @@
 //! Messages of remuda for errors of clap, with a caret under the wrong word.
 
 use std::num::{IntErrorKind, ParseIntError};
+use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
-use super::elsewhere::{UnknownOption, guess};
+use super::elsewhere::{suggestion, total};
 use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
 use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
-use crate::pool::{nearest, python_int};
+use crate::pool::nearest;
 
 /// Reason why clap returned no result.
 pub(in crate::cli) enum NotParsed {
@@ -43,7 +44,7 @@ pub(in crate::cli) fn explain(
             argument_missing(typed, &about.command, &texts(error, ContextKind::InvalidArg))
         }
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            argument_missing(typed, &about.command, &["a command".to_owned()])
+            command_missing(typed, &about.command, flags)
         }
         _ => about.first_line(error),
     })
@@ -115,19 +116,16 @@ impl<'a> ErrorContext<'a> {
                 }
             }
         };
-        self.refuse_value(&self.mpirun_hint().or_else(|| self.one_dash_hint(flags)).unwrap_or(bad))
+        self.refuse_value(
+            &self.mpirun_hint(flags).or_else(|| self.one_dash_hint(flags)).unwrap_or(bad),
+        )
     }
 
     /// Hint for `-np 2` of MPI's launchers, which is parsed as `-n` with the value `p`.
-    fn mpirun_hint(&self) -> Option<BadValue> {
-        let words = self.typed.words.get(self.span.word..)?;
-        if words.first()? != "-np" {
-            return None;
-        }
-        let number = words.get(1).and_then(|word| word.to_str());
-        let number = number.filter(|word| python_int(word).is_some()).unwrap_or("N");
-        let bad = BadValue::new("expected a whole number");
-        Some(bad.help(format!("did you mean `-n {number}`?")))
+    fn mpirun_hint(&self, flags: &Flags) -> Option<BadValue> {
+        let is_np = self.typed.words.get(self.span.word).is_some_and(|word| word == "-np");
+        let help = is_np.then(|| total(self.typed, self.span.word, flags))?;
+        Some(BadValue::new("expected a whole number").help(help))
     }
 
     /// Hint for `-num_gpus 2`, which is parsed as `-n` with the value `um_gpus`.
@@ -153,7 +151,7 @@ impl<'a> ErrorContext<'a> {
             });
         }
         let shown = self.typed.text_of(self.span);
-        let meant = self.suggestion(flags);
+        let meant = suggestion(self.typed, self.span.word, &self.command, flags);
         self.typed.refuse(&[self.span], |spans| {
             let message = format!("there is no option `{shown}`");
             let problem =
@@ -167,21 +165,6 @@ impl<'a> ErrorContext<'a> {
                 None => problem.help(format!("`{} --help` lists the options", self.command)),
             }
         })
-    }
-
-    /// Returns what an unknown option probably means.
-    fn suggestion(&self, flags: &Flags) -> Option<String> {
-        let word = self.typed.words.get(self.span.word)?.to_string_lossy();
-        let words_after = self.typed.words[self.span.word + 1..].iter();
-        let words_after: Vec<String> =
-            words_after.map(|word| word.to_string_lossy().into_owned()).collect();
-        let option = UnknownOption {
-            name: &self.flag,
-            attached_value: word.split_once('=').map(|(_, value)| value),
-            words_after: &words_after,
-            program: &self.command,
-        };
-        word.starts_with("--").then(|| guess(option, flags)).flatten()
     }
 
     fn unknown_command(&self, error: &clap::Error) -> RefusedLine {
@@ -251,6 +234,25 @@ pub(in crate::cli) fn refuse_value(
     })
 }
 
+/// Refuses `-hostfile` and the like, which clap parses as `-h`.
+pub(in crate::cli) fn refuse_words_after_h(
+    typed: &CommandLine,
+    flags: &Flags,
+) -> Result<(), RefusedLine> {
+    let is_long = |given: &&super::typed::GivenOption| {
+        let word = typed.words[given.name.word].as_bytes();
+        given.flag == "help" && 2 < word.len() && !word.starts_with(b"--")
+    };
+    let Some(given) = typed.options.iter().find(is_long) else { return Ok(()) };
+    let place = typed.word_span(given.name.word);
+    let help = suggestion(typed, place.word, &typed.program, flags);
+    let help = help.unwrap_or_else(|| format!("`{} --help` lists the options", typed.program));
+    Err(typed.refuse(&[place], |spans| {
+        let message = format!("there is no option `{}`", typed.text_of(place));
+        Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message).label("unknown").help(help)
+    }))
+}
+
 /// Returns the place of the value, else of the option, else of the word, else the end of the line.
 fn find_span(typed: &CommandLine, flag: &str, word: &str, value: &str) -> ArgvSpan {
     let is_it = |given: &&super::typed::GivenOption| {
@@ -290,13 +292,37 @@ fn command(error: &clap::Error, typed: &CommandLine) -> String {
 }
 
 fn argument_missing(typed: &CommandLine, command: &str, what: &[String]) -> RefusedLine {
-    let what = what.join(" ").replace(['<', '>'], "");
+    let what: Vec<String> = what.iter().map(|what| show_missing(what)).collect();
+    let message = match &what[..] {
+        [] => "a word is missing".to_owned(),
+        [only] => format!("{only} is missing"),
+        [first @ .., last] => format!("{} and {last} are missing", first.join(", ")),
+    };
     typed.refuse(&[typed.end_span()], |spans| {
-        let message = format!("{} is missing", what.trim_end_matches("..."));
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
             .label("expected here")
             .help(format!("`{command} --help` shows the usage"))
     })
+}
+
+fn command_missing(typed: &CommandLine, command: &str, flags: &Flags) -> RefusedLine {
+    let names = flags.commands().iter().filter(|name| *name != "help");
+    let names: Vec<String> = names.map(|name| format!("`{command} {name}`")).collect();
+    typed.refuse(&[typed.end_span()], |spans| {
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
+            .label("expected here")
+            .help(format!("the commands are {}", names.join(", ")))
+    })
+}
+
+/// Formats a missing argument: an option with its value, or the name of a word.
+fn show_missing(what: &str) -> String {
+    let what = what.replace(['<', '>'], "");
+    match what.trim_end_matches("...") {
+        "SCRIPT" | "WORD" => "the script".to_owned(),
+        option if option.starts_with('-') => format!("`{option}`"),
+        name => name.to_owned(),
+    }
 }
 
 fn not_text(typed: &CommandLine) -> RefusedLine {

@@ -106,8 +106,10 @@ pub(in crate::cli) const EXPLANATIONS: &[Explanation] = &[
     explanation(
         UNEXPECTED_WORD,
         "unexpected word",
-        "This command takes no script and no arguments after its options. A value that contains \
-         spaces needs quotes, because the shell splits it into several words otherwise.",
+        "Nothing is expected at this place, or the word in the place of the script or the command is \
+         something else: the interpreter, another launcher, a host. The help shows the line that is \
+         probably meant. A value that contains spaces needs quotes, because the shell splits it into \
+         several words otherwise.",
     ),
     explanation(
         UNKNOWN_COMMAND,

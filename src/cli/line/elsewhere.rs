@@ -3,15 +3,18 @@
 //! their scripts. Pure.
 
 use super::flags::{Flags, OptionOwner, underscored};
+use super::typed::{CommandLine, GivenOption};
 use crate::base::HostName;
 use crate::base::shell::quoted;
-use crate::pool::nearest;
+use crate::pool::{nearest, python_int};
 
 /// Equivalent in remuda of an option of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Equivalent {
+pub(super) enum Equivalent {
     /// An option with the same value: `--nproc_per_node 4` is `--num_gpus 4`.
     Same(&'static str),
+    /// A number of all workers, where `--num_gpus` is the number on each host.
+    Total,
     /// A number of devices, or a list of devices.
     Devices,
     /// Other options; the value replaces `{}`.
@@ -26,10 +29,16 @@ enum Equivalent {
     UnneededValue(&'static str),
 }
 
-use Equivalent::{Devices, Options, Same, Script, ScriptSwitch, Unneeded, UnneededValue};
+use Equivalent::{Devices, Options, Same, Script, ScriptSwitch, Total, Unneeded, UnneededValue};
 
 const NO_RENDEZVOUS: &str = "remuda connects the nodes without a rendezvous backend";
+const EVERY_GPU: &str = "every GPU of this machine is used";
 const MPI: &str = "remuda does not use MPI";
+const RANKS: &str = "ranks follow the order of hosts and slots; `--include` selects slots";
+const DIRECTORY: &str =
+    "workers start in the working directory of `remuda run`, so `cd` to it first";
+const CONFIG_FILE: &str = "remuda does not read configuration files of accelerate; an option of \
+                           the script is placed after the script";
 const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
 const SCHEDULER: &str =
     "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
@@ -40,14 +49,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (
         &[
             "nproc_per_node",
-            "num_processes",
             "nproc",
-            "nprocs",
-            "num_procs",
-            "num_proc",
-            "n_procs",
-            "processes",
-            "world_size",
             "ntasks_per_node",
             "tasks_per_node",
             "gpus_per_node",
@@ -66,7 +68,20 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
         ],
         Same("num_gpus"),
     ),
-    (&["np", "ntasks"], Options("-n {}")),
+    (
+        &[
+            "np",
+            "ntasks",
+            "num_processes",
+            "nprocs",
+            "num_procs",
+            "num_proc",
+            "n_procs",
+            "processes",
+            "world_size",
+        ],
+        Total,
+    ),
     (
         &[
             "gpus",
@@ -91,6 +106,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (
         &[
             "hosts",
+            "host",
             "machinefile",
             "machine_file",
             "nodelist",
@@ -117,6 +133,7 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
     (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
     (&["cpu", "use_cpu"], Options("--accelerator cpu")),
+    (&["config_file"], UnneededValue(CONFIG_FILE)),
     // mpirun and srun: other options.
     (&["genv", "export"], Same("env")),
     (
@@ -125,16 +142,15 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
     ),
     (&["bind_to", "cpu_bind", "bind_to_core"], Options("--bind_cores_to_rank")),
     (&["mca", "map_by", "rank_by"], UnneededValue(MPI)),
+    (&["rankfile"], UnneededValue(RANKS)),
+    (&["wdir", "wd", "chdir"], UnneededValue(DIRECTORY)),
     (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
     (
         &["partition", "account", "qos", "constraint", "gres", "reservation"],
         UnneededValue(SCHEDULER),
     ),
     // DeepSpeed: options that the script reads.
-    (
-        &["deepspeed_config", "ds_config", "config", "config_file", "conf", "zero_stage", "stage"],
-        Script,
-    ),
+    (&["deepspeed_config", "ds_config", "config", "conf", "zero_stage", "stage"], Script),
     (&["deepspeed", "deepscale", "deepspeed_mpi", "zero", "fp16", "bf16"], ScriptSwitch),
     // Options of trainers.
     (
@@ -146,30 +162,75 @@ const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
 
 /// An option of a line that its command does not have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UnknownOption<'a> {
-    /// Its name as typed, without dashes.
-    pub(super) name: &'a str,
+struct UnknownOption<'a> {
+    /// Its name as typed, with its dashes.
+    typed_name: &'a str,
     /// The text after its `=`.
-    pub(super) attached_value: Option<&'a str>,
+    attached_value: Option<&'a str>,
     /// The words after the option.
-    pub(super) words_after: &'a [String],
+    words_after: &'a [String],
     /// The name of the command: `remuda run`.
-    pub(super) program: &'a str,
+    program: &'a str,
+    /// The options of the line.
+    given: &'a [GivenOption],
 }
 
-/// Returns help about the probable meaning of an unknown option, or `None` if no option is similar.
-pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
-    let name = underscored(option.name);
-    let known = EQUIVALENTS.iter().find(|(names, _)| names.contains(&&*name));
-    if let Some(help) = known.and_then(|(_, meant)| option.explain(*meant, flags)) {
+/// Returns the meaning of a name with `_` between its words.
+pub(super) fn meaning(name: &str) -> Option<Equivalent> {
+    EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meant)| *meant)
+}
+
+/// Returns help about the probable meaning of the unknown option at this word, or `None` if no
+/// option is similar.
+pub(super) fn suggestion(
+    typed: &CommandLine,
+    at: usize,
+    program: &str,
+    flags: &Flags,
+) -> Option<String> {
+    with_option(typed, at, program, |option| match option.typed_name {
+        name if name.starts_with("--") => guess(option, flags),
+        name if name.chars().count() <= 2 => guess_letter(option, flags),
+        _ => guess_one_dash(option, flags),
+    })
+}
+
+/// Returns help about a number of all workers at this word.
+pub(super) fn total(typed: &CommandLine, at: usize, flags: &Flags) -> String {
+    with_option(typed, at, &typed.program, |option| Some(option.total(flags))).unwrap_or_default()
+}
+
+fn with_option(
+    typed: &CommandLine,
+    at: usize,
+    program: &str,
+    help: impl Fn(UnknownOption<'_>) -> Option<String>,
+) -> Option<String> {
+    let word = typed.words.get(at)?.to_string_lossy();
+    let words_after = typed.words[at + 1..].iter();
+    let words_after: Vec<String> =
+        words_after.map(|word| word.to_string_lossy().into_owned()).collect();
+    let (typed_name, attached_value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (&*word, None),
+    };
+    let given = &typed.options;
+    help(UnknownOption { typed_name, attached_value, words_after: &words_after, program, given })
+}
+
+fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let typed_name = option.name();
+    let name = underscored(typed_name);
+    let known = meaning(&name);
+    if let Some(help) = known.and_then(|meant| option.explain(meant, flags)) {
         return Some(help);
     }
-    let selector = option.name.split_once(':').filter(|(host, slots)| {
+    let selector = typed_name.split_once(':').filter(|(host, slots)| {
         let is_slots = slots.bytes().all(|byte| byte.is_ascii_digit() || b",-".contains(&byte));
         is_slots && !slots.is_empty() && HostName::parse(host).is_ok()
     });
-    if selector.is_some() && flags.exact("include", OptionOwner::All).is_some() {
-        return Some(format!("did you mean `--include {}`?", option.name));
+    if selector.is_some() && flags.has("include") {
+        return Some(format!("did you mean `--include {typed_name}`?"));
     }
     if known.is_some() {
         return None;
@@ -177,19 +238,35 @@ pub(super) fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> 
     nearest_option(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
 }
 
+/// Returns the same help for a long name after one dash: `-hostfile` of mpirun, `-module`.
+fn guess_one_dash(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let name = underscored(option.name());
+    let is_hostfile = name == "hostfile" || meaning(&name) == Some(Same("hostfile"));
+    if is_hostfile && flags.has("hostfile") {
+        let value = option.value().map_or_else(|| "HOSTS".to_owned(), quoted);
+        return Some(format!("did you mean `-H {value}`?"));
+    }
+    if flags.exact(&name, OptionOwner::All).is_some() {
+        return Some(format!("did you mean `--{}`?", option.name()));
+    }
+    guess(option, flags)
+}
+
 /// Returns the same help for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
-pub(super) fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     let is_variable = |value: &str| {
         let name = value.split('=').next().unwrap_or_default();
         !name.is_empty()
             && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_')
     };
-    let meant = match option.name {
+    let meant = match option.name() {
         "N" => Same("num_nodes"),
         "G" => Devices,
         "f" => Same("hostfile"),
         "v" => Options("--log_level debug"),
         "x" if option.value().is_some_and(is_variable) => Same("env"),
+        // nccl-tests: GPUs of a thread.
+        "g" if flags.has("minbytes") => Same("num_gpus"),
         _ => return None,
     };
     option.explain(meant, flags)
@@ -213,6 +290,11 @@ pub(super) fn nearest_option<'a>(
 }
 
 impl UnknownOption<'_> {
+    /// Returns the name without dashes.
+    fn name(&self) -> &str {
+        self.typed_name.trim_start_matches('-')
+    }
+
     /// Returns the value if the option takes one.
     fn value(&self) -> Option<&str> {
         let next =
@@ -221,24 +303,52 @@ impl UnknownOption<'_> {
     }
 
     fn explain(&self, meant: Equivalent, flags: &Flags) -> Option<String> {
-        let has = |name: &str| flags.exact(name, OptionOwner::All).is_some();
-        let needless = |why: &str| format!("leave `--{}` out: {why}", self.name);
+        let needless = |why: &str| format!("leave `{}` out: {why}", self.typed_name);
         Some(match meant {
-            Same(own) if has(own) => match self.value() {
+            Same("num_gpus") if flags.has("num_gpus") && self.value().is_some_and(is_automatic) => {
+                needless(EVERY_GPU)
+            }
+            Same(own) if flags.has(own) => match self.value() {
                 Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
                 None => format!("did you mean `--{own}`?"),
             },
-            Devices if has("num_gpus") => self.devices(),
+            Total if flags.has("num_gpus") => self.total(flags),
+            Devices if flags.has("num_gpus") => self.devices(),
+            Options("--log_dir DIR") if self.given.iter().any(|one| one.flag == "log_dir") => {
+                needless("`--log_dir` keeps the output of every rank, which is also printed")
+            }
             Options(words) => {
                 let first = words.trim_start_matches('-').split([' ', '=']).next()?;
-                let is_there = if words.starts_with("--") { has(first) } else { has("num_gpus") };
                 let value = self.value().map_or_else(|| "N".to_owned(), quoted);
+                let is_there = flags.has(first);
                 is_there.then(|| format!("did you mean `{}`?", words.replace("{}", &value)))?
             }
-            Script | ScriptSwitch if has("no_local_rank") => self.script_hint(meant),
-            Unneeded(why) | UnneededValue(why) if has("num_nodes") => needless(why),
+            Script | ScriptSwitch if flags.has("no_local_rank") => self.script_hint(meant),
+            Unneeded(why) | UnneededValue(why) if flags.has("num_nodes") => needless(why),
             _ => return None,
         })
+    }
+
+    /// Returns the equivalent of a number of all workers, `-np 8`: with hosts, the number follows
+    /// from their slots.
+    fn total(&self, flags: &Flags) -> String {
+        const HOSTS: [&str; 6] =
+            ["-H", "--hostfile", "-hostfile", "-host", "--host", "--machinefile"];
+        let name_of = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        let has_hosts = self.given.iter().any(|one| one.flag == "hostfile")
+            || self.words_after.iter().any(|word| HOSTS.contains(&&*name_of(word)));
+        let is_short = flags
+            .short(b'n', OptionOwner::All)
+            .is_some_and(|flag| Some(flag) == flags.exact("num_gpus", OptionOwner::All));
+        let own = if is_short { "-n" } else { "--num_gpus" };
+        if has_hosts {
+            return format!(
+                "leave `{}` out: all slots of the hosts are used; `{own} N` is per host",
+                self.typed_name
+            );
+        }
+        let number = self.value().filter(|value| python_int(value).is_some()).unwrap_or("N");
+        format!("did you mean `{own} {number}`?")
     }
 
     /// Returns the equivalent of `--gpus 2`, `--gpus 0,2`, `--gpus all`.
@@ -246,15 +356,16 @@ impl UnknownOption<'_> {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
         let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
         // The option takes the names of devices and not their number.
-        let is_id = self.name.contains("id") || self.name.contains("visible");
-        let names_one = 1 < self.name.len() && (is_id || !self.name.ends_with('s'));
+        let name = self.name();
+        let is_id = name.contains("id") || name.contains("visible");
+        let names_one = 1 < name.len() && (is_id || !name.ends_with('s'));
         match self.value() {
             Some(list) if is_list(list) || names_one && is_number(list) => {
                 format!("did you mean `--include localhost:{list}`?")
             }
             Some(number) if is_number(number) => format!("did you mean `--num_gpus {number}`?"),
-            Some("all" | "auto" | "gpu" | "cuda") => {
-                format!("leave `--{}` out: every GPU of this machine is used", self.name)
+            Some(word) if is_automatic(word) => {
+                format!("leave `{}` out: {EVERY_GPU}", self.typed_name)
             }
             _ => {
                 "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
@@ -266,20 +377,25 @@ impl UnknownOption<'_> {
     fn script_hint(&self, meant: Equivalent) -> String {
         let takes_value = meant == Script;
         let option = match self.attached_value {
-            Some(value) => format!("--{}={}", self.name, quoted(value)),
+            Some(value) => format!("{}={}", self.typed_name, quoted(value)),
             None => match self.value().filter(|_| takes_value) {
-                Some(value) => format!("--{} {}", self.name, quoted(value)),
-                None => format!("--{}", self.name),
+                Some(value) => format!("{} {}", self.typed_name, quoted(value)),
+                None => self.typed_name.to_owned(),
             },
         };
         let skipped = usize::from(takes_value && self.attached_value.is_none());
         let script = self.words_after.get(skipped).filter(|word| !word.starts_with('-'));
         let script = script.map_or_else(|| "SCRIPT".to_owned(), quoted);
         format!(
-            "`--{}` is an option of the script: `{} {script} {option}`",
-            self.name, self.program
+            "`{}` is an option of the script: `{} {script} {option}`",
+            self.typed_name, self.program
         )
     }
+}
+
+/// Whether the number of devices is left to the launcher.
+pub(super) fn is_automatic(value: &str) -> bool {
+    matches!(value, "all" | "auto" | "gpu" | "cuda")
 }
 
 /// Returns the option for `gpus=8` in the place of a script: the dashes are missing.
@@ -301,24 +417,13 @@ mod tests {
     use super::*;
     use crate::cli::run::RunArgs;
 
-    /// Checks the guess for a line of `remuda run` that begins with the option.
+    /// Checks the guess for the first word of a line of `remuda run`.
     #[track_caller]
     fn check(line: &str, expect: Option<&str>) {
         let flags = Flags::of(&mut RunArgs::command());
-        let mut words = line.split(' ');
-        let first = words.next().expect("an option").trim_start_matches('-');
-        let (name, glued) = match first.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (first, None),
-        };
-        let words_after: Vec<String> = words.map(str::to_owned).collect();
-        let option = UnknownOption {
-            name,
-            attached_value: glued,
-            words_after: &words_after,
-            program: "remuda run",
-        };
-        assert_eq!(guess(option, &flags).as_deref(), expect, "for `{line}`");
+        let typed = CommandLine::new("remuda run", line.split(' ').map(Into::into).collect());
+        let found = suggestion(&typed, 0, "remuda run", &flags);
+        assert_eq!(found.as_deref(), expect, "for `{line}`");
     }
 
     #[test]
@@ -356,25 +461,49 @@ mod tests {
 
     #[test]
     fn letters_of_other_launchers_have_equivalents() {
-        #[track_caller]
-        fn check(name: &str, value: &str, expect: Option<&str>) {
-            let flags = Flags::of(&mut RunArgs::command());
-            let words_after = [value.to_owned()];
-            let option = UnknownOption {
-                name,
-                attached_value: None,
-                words_after: &words_after,
-                program: "remuda run",
-            };
-            assert_eq!(guess_letter(option, &flags).as_deref(), expect, "for `-{name} {value}`");
-        }
-        check("N", "2", Some("did you mean `--num_nodes 2`?"));
-        check("G", "2", Some("did you mean `--num_gpus 2`?"));
-        check("G", "0,1", Some("did you mean `--include localhost:0,1`?"));
-        check("f", "hosts", Some("did you mean `--hostfile hosts`?"));
-        check("x", "NCCL_DEBUG=INFO", Some("did you mean `--env NCCL_DEBUG=INFO`?"));
-        check("x", "train.py", None);
-        check("z", "1", None);
+        check("-N 2", Some("did you mean `--num_nodes 2`?"));
+        check("-G 2", Some("did you mean `--num_gpus 2`?"));
+        check("-G 0,1", Some("did you mean `--include localhost:0,1`?"));
+        check("-f hosts", Some("did you mean `--hostfile hosts`?"));
+        check("-x NCCL_DEBUG=INFO", Some("did you mean `--env NCCL_DEBUG=INFO`?"));
+        check("-x train.py", None);
+        check("-z 1", None);
+        check("-g 2", None);
+    }
+
+    #[test]
+    fn names_after_one_dash_have_equivalents() {
+        check("-hostfile hosts x.py", Some("did you mean `-H hosts`?"));
+        check("-hosts n1,n2 x.py", Some("did you mean `-H n1,n2`?"));
+        check("-host n1:2 x.py", Some("did you mean `-H n1:2`?"));
+        check("-machinefile hosts x.py", Some("did you mean `-H hosts`?"));
+        check("-ppn 4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("-module pkg", Some("did you mean `--module`?"));
+        let directory =
+            "workers start in the working directory of `remuda run`, so `cd` to it first";
+        check("-wdir /x x.py", Some(&format!("leave `-wdir` out: {directory}")));
+        check("--wdir=/x x.py", Some(&format!("leave `--wdir` out: {directory}")));
+        let order = "ranks follow the order of hosts and slots; `--include` selects slots";
+        check("--rankfile f x.py", Some(&format!("leave `--rankfile` out: {order}")));
+    }
+
+    #[test]
+    fn number_of_all_workers_follows_from_hosts() {
+        let out = "out: all slots of the hosts are used; `-n N` is per host";
+        check("--np 6 -H hosts x.py", Some(&format!("leave `--np` {out}")));
+        check(
+            "--num_processes=6 --hostfile=hosts x.py",
+            Some(&format!("leave `--num_processes` {out}")),
+        );
+        check("--num_processes 6 x.py", Some("did you mean `-n 6`?"));
+        check(
+            "--nproc_per_node auto x.py",
+            Some("leave `--nproc_per_node` out: every GPU of this machine is used"),
+        );
+        check(
+            "--nproc_per_node=gpu x.py",
+            Some("leave `--nproc_per_node` out: every GPU of this machine is used"),
+        );
     }
 
     #[test]
@@ -413,13 +542,8 @@ mod tests {
         let mut command = clap::Command::new("c").arg(clap::Arg::new("json").long("json"));
         let flags = Flags::of(&mut command);
         for name in ["nproc_per_node", "gpus", "deepspeed_config", "standalone", "verbose", "np"] {
-            let option = UnknownOption {
-                name,
-                attached_value: None,
-                words_after: &[],
-                program: "remuda explain",
-            };
-            assert_eq!(guess(option, &flags), None, "for `{name}`");
+            let typed = CommandLine::new("remuda explain", vec![format!("--{name}").into()]);
+            assert_eq!(suggestion(&typed, 0, "remuda explain", &flags), None, "for `{name}`");
         }
     }
 

@@ -87,6 +87,8 @@ pub(in crate::cli) struct Flags {
     end_at_word: bool,
     /// Number of words before the options: names of subcommands.
     names: usize,
+    /// The subcommands.
+    commands: Vec<String>,
 }
 
 impl Flags {
@@ -98,6 +100,7 @@ impl Flags {
             options: command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect(),
             end_at_word: command.get_positionals().any(Arg::is_trailing_var_arg_set),
             names: 0,
+            commands: command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect(),
         }
     }
 
@@ -123,6 +126,11 @@ impl Flags {
             OptionOwner::DeepSpeed => return None,
         };
         self.options.iter().position(|flag| flag.names.contains(&name))
+    }
+
+    /// Whether the command has this option and its help shows it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.exact(name, OptionOwner::All).is_some_and(|flag| !self.options[flag].is_hidden)
     }
 
     /// Finds the options of DeepSpeed that begin with this text; each spelling is a result of its
@@ -151,6 +159,11 @@ impl Flags {
     /// Returns the first long spelling of every option that the help shows.
     pub(in crate::cli) fn longs(&self) -> impl Iterator<Item = &str> {
         self.options.iter().filter(|flag| !flag.is_hidden).map(|flag| &*flag.long)
+    }
+
+    /// Returns the names of the subcommands.
+    pub(super) fn commands(&self) -> &[String] {
+        &self.commands
     }
 
     /// Index of the first word that may be an option.

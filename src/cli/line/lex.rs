@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::codes;
-use super::elsewhere::{UnknownOption, guess, guess_letter};
+use super::elsewhere::suggestion;
 use super::flags::{Flags, OptionOwner, Takes, underscored};
 use super::typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 use crate::base::Diagnostic;
@@ -113,6 +113,10 @@ impl Lexer<'_> {
                     self.value_of_this(flag, name, from);
                 }
                 (_, Attached::Equals(from)) => return Err(self.value_unwanted(flag, name, from)),
+                // `-hostfile` of mpirun: for argparse, too, the letters after `-h` are an error.
+                (Takes::Help, Attached::Glued(from)) if !self.is_letter_of_deepspeed(from) => {
+                    self.unknown.get_or_insert(self.typed.word_span(self.at));
+                }
                 (Takes::Help, _) => {
                     let word = self.typed.words[self.at].as_bytes();
                     return Ok(Some(Lexed::Help(Length::of(word))));
@@ -129,6 +133,12 @@ impl Lexer<'_> {
             self.at += 1;
             return Ok(None);
         }
+    }
+
+    /// Whether this byte of the current word is a short option of DeepSpeed.
+    fn is_letter_of_deepspeed(&self, at: usize) -> bool {
+        let letter = self.typed.words[self.at].as_bytes().get(at);
+        letter.is_some_and(|letter| self.flags.short(*letter, OptionOwner::DeepSpeed).is_some())
     }
 
     /// Finds the next letter of a word such as `-qH`.
@@ -222,10 +232,29 @@ impl Lexer<'_> {
     }
 
     fn no_script(&self) -> RefusedLine {
-        self.typed.refuse(&[self.typed.end_span()], |spans| {
-            Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
-                .label("expected the script, then its own arguments")
-                .help(format!("`{} --help` lists the options", self.typed.program))
+        // In `--max_restarts train.py` the script is missing because it was read as the value.
+        let last = self.typed.words.len().checked_sub(1);
+        let taken = self.typed.options.last().and_then(|given| {
+            let (value, place) = given.value.as_ref()?;
+            let looks_like_script = value.as_bytes().ends_with(b".py");
+            (Some(place.word) == last && place.word != given.name.word && looks_like_script)
+                .then(|| (self.typed.text_of(given.name), *place))
+        });
+        let places =
+            [self.typed.end_span(), taken.as_ref().map_or(self.typed.end_span(), |at| at.1)];
+        self.typed.refuse(&places[..1 + usize::from(taken.is_some())], |spans| {
+            let problem =
+                Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
+                    .label("expected the script, then its own arguments");
+            match taken {
+                Some((name, place)) => {
+                    let word = self.typed.text_of(place);
+                    problem
+                        .related(spans[1], format!("read as the value of `{name}`"))
+                        .help(format!("`{word}` was read as the value of `{name}`: give `{name}` a value before it"))
+                }
+                None => problem.help(format!("`{} --help` lists the options", self.typed.program)),
+            }
         })
     }
 
@@ -238,7 +267,7 @@ impl Lexer<'_> {
             return self.removed(place, removed);
         }
         let message = format!("there is no option `{typed_name}`");
-        let meant = self.suggestion(word.word, typed_name);
+        let meant = suggestion(self.typed, word.word, &self.typed.program, self.flags);
         self.typed.refuse(&[place], |spans| {
             let problem = Diagnostic::error(codes::UNKNOWN_OPTION, spans[0], message);
             match meant {
@@ -252,31 +281,6 @@ impl Lexer<'_> {
                 )),
             }
         })
-    }
-
-    /// Returns what an unknown option probably means.
-    fn suggestion(&self, at: usize, typed_name: &str) -> Option<String> {
-        let text = self.typed.words[at].to_string_lossy();
-        let name = typed_name.trim_start_matches('-');
-        // In `-module` a dash is missing; `-x` may be an option of the script.
-        let lost_dash = self.flags.exact(&underscored(name), OptionOwner::All).is_some();
-        if lost_dash {
-            return Some(format!("did you mean `--{name}`?"));
-        }
-        let words_after = self.typed.words[at + 1..].iter();
-        let words_after: Vec<String> =
-            words_after.map(|word| word.to_string_lossy().into_owned()).collect();
-        let option = UnknownOption {
-            name,
-            attached_value: text.split_once('=').map(|(_, value)| value),
-            words_after: &words_after,
-            program: &self.typed.program,
-        };
-        if typed_name.starts_with("--") {
-            guess(option, self.flags)
-        } else {
-            guess_letter(option, self.flags)
-        }
     }
 
     fn removed(&self, place: ArgvSpan, name: &str) -> RefusedLine {

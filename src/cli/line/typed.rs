@@ -56,6 +56,14 @@ pub struct RefusedLine {
     pub findings: Findings,
 }
 
+impl GivenOption {
+    /// Returns the name of the variable that `--env NAME=VALUE` or `--env NAME` sets.
+    fn variable(&self) -> Option<String> {
+        let (text, _) = self.value.as_ref().filter(|_| self.flag == "env")?;
+        text.to_string_lossy().split('=').next().map(str::to_owned)
+    }
+}
+
 impl CommandLine {
     /// Creates a command line in which no options have been looked for.
     pub fn new(program: &str, words: Vec<OsString>) -> Self {
@@ -89,15 +97,20 @@ impl CommandLine {
         self.last(flag).map(|given| given.name)
     }
 
-    /// Finds options that take one value and were given with several values.
+    /// Finds options that take one value and were given with several values, and variables that
+    /// were set to several values.
     pub(in crate::cli) fn find_replaced(&mut self, flags: &Flags) {
         for (last, given) in self.options.iter().enumerate() {
-            let before = self.options[..last].iter().rposition(|one| one.flag == given.flag);
-            let text = |given: &GivenOption| given.value.as_ref().map(|(text, _)| text.clone());
             let is_list =
                 flags.exact(&given.flag, OptionOwner::All).is_some_and(|at| flags.get(at).is_list);
+            if is_list && given.variable().is_none() {
+                continue;
+            }
+            let before = self.options[..last]
+                .iter()
+                .rposition(|one| one.flag == given.flag && one.variable() == given.variable());
+            let text = |given: &GivenOption| given.value.as_ref().map(|(text, _)| text.clone());
             if let Some(before) = before
-                && !is_list
                 && text(&self.options[before]) != text(given)
             {
                 self.replaced.push((before, last));
@@ -128,7 +141,11 @@ impl CommandLine {
             let given = &self.options[at];
             given.value.as_ref().map_or(given.name, |(_, place)| *place)
         };
-        let flag = &self.options[*last].flag;
+        let given = &self.options[*last];
+        let flag = match given.variable() {
+            Some(name) => format!("{} {}", given.flag, name.escape_debug()),
+            None => given.flag.clone(),
+        };
         Err(self.refuse(&[place(*last), place(*before)], |spans| {
             let message = format!("`--{flag}` is given twice, with different values");
             Diagnostic::error(codes::GIVEN_TWICE, spans[0], message)

@@ -16,6 +16,24 @@ pub fn show_yaml(objects: &[Value]) -> String {
     writer.text
 }
 
+/// Number of columns of a comment.
+const COMMENT_COLUMNS: usize = 100;
+
+/// The lines of a comment.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.len() + 1 + word.len() <= width) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 struct Writer {
     text: String,
     comments: Comments,
@@ -39,7 +57,9 @@ impl Writer {
 
     fn comment(&mut self, depth: usize, path: &str) {
         if let Some(comment) = self.comments.take_comment(path) {
-            let _ = writeln!(self.text, "{:depth$}# {comment}", "");
+            for line in wrapped(comment, COMMENT_COLUMNS.saturating_sub(depth + 2)) {
+                let _ = writeln!(self.text, "{:depth$}# {line}", "");
+            }
         }
     }
 

@@ -74,10 +74,6 @@ impl<'a> EnvText<'a> {
     pub(super) fn span(self) -> Span {
         Span::new(self.start, self.start + self.text.len())
     }
-
-    pub(super) fn escaped(self) -> String {
-        show_typed(self.text)
-    }
 }
 
 /// Removes `export` from `export A=1`: the word has no effect here, and shells need it.
@@ -129,21 +125,27 @@ fn name_problem(name: EnvText<'_>, equals: usize) -> Option<Diagnostic> {
                 .help(help),
         );
     }
-    if is_name(name.text) {
-        return None;
-    }
     if name.text.is_empty() {
         let sign = Span::new(equals, equals + 1);
-        return Some(
-            Diagnostic::error(codes::ENV_BAD_NAME, sign, "the name before `=` is missing")
-                .help("a line is `NAME=value`"),
-        );
+        let problem = variable_name_problem("")?.help("a line is `NAME=value`");
+        return Some(Diagnostic { span: Some(sign), ..problem });
     }
-    let message = format!("`{}` is not a variable name", name.escaped());
-    Some(
-        Diagnostic::error(codes::ENV_BAD_NAME, name.span(), message)
-            .help("a name has letters, digits and `_`, and does not begin with a digit"),
-    )
+    let problem = variable_name_problem(name.text)?;
+    Some(Diagnostic { span: Some(name.span()), ..problem })
+}
+
+/// Returns the problem of the name of a variable without its place, if it is not a name.
+pub fn variable_name_problem(name: &str) -> Option<Diagnostic> {
+    if is_name(name) {
+        return None;
+    }
+    if name.is_empty() {
+        let problem = Diagnostic::whole(codes::ENV_BAD_NAME, "the name before `=` is missing");
+        return Some(problem.help("a variable is `NAME=value`"));
+    }
+    let message = format!("`{}` is not a variable name", name.escape_debug());
+    let problem = Diagnostic::whole(codes::ENV_BAD_NAME, message);
+    Some(problem.help("a name has letters, digits and `_`, and does not begin with a digit"))
 }
 
 fn is_name(text: &str) -> bool {

@@ -8,4 +8,4 @@ mod line;
 mod value;
 
 pub use file::{EnvFile, Variable, read_env, shadowed};
-pub use line::loads_code_warning;
+pub use line::{loads_code_warning, variable_name_problem};

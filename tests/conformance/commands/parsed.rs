@@ -176,6 +176,7 @@ fn is_same_reason(ours: &Diagnostic, theirs: &Refusal) -> bool {
         codes::UNKNOWN_OPTION => {
             let word = ours.message.split('`').nth(1).unwrap_or_default();
             says("are required") || says("unrecognized arguments") && says(word)
+                || word.contains('h') && says("argument -h/--help: ignored explicit argument")
                 // For DeepSpeed `--=` abbreviates every option.
                 || says("ambiguous option: --=")
         }
