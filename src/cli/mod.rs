@@ -175,7 +175,10 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
 
 /// Whether `run` was left out: `remuda -n 2 train.py`, `remuda train.py`.
 fn is_line_of_run(first: &str, words: &[OsString]) -> bool {
-    let is_script = || first.ends_with(".py") || Path::new(first).is_file();
+    let is_script = || {
+        Path::new(first).extension().is_some_and(|found| found == "py")
+            || Path::new(first).is_file()
+    };
     let parses = || matches!(run::parse("remuda run", words.to_vec()), Ok(run::ParsedRun::Run(..)));
     (first.starts_with('-') || is_script()) && parses()
 }

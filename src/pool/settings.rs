@@ -170,9 +170,7 @@ impl<'a> SpacedSetting<'a> {
         let next = *after.first()?;
         let without_sign = word.text.strip_suffix(['=', ':']);
         let key = word.part(0, without_sign.map_or(word.text.len(), str::len));
-        if slots_word(key.text).is_none() {
-            return None;
-        }
+        slots_word(key.text)?;
         let is_equals = |signed: &str, at: usize| signed[at..].starts_with('=');
         match (without_sign, next.text) {
             (Some(key_text), text) if text.starts_with(|c: char| c.is_ascii_digit()) => {

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn durations_are_short() {
         assert_eq!(show_duration(Duration::from_millis(250)), "250 ms");
-        assert_eq!(show_duration(Duration::from_millis(1_000)), "1.0 s");
+        assert_eq!(show_duration(Duration::from_secs(1)), "1.0 s");
         assert_eq!(show_duration(Duration::from_millis(9_949)), "9.9 s");
         assert_eq!(show_duration(Duration::from_millis(9_999)), "10 s");
         assert_eq!(show_duration(Duration::from_millis(12_440)), "12 s");

@@ -242,7 +242,7 @@ impl Lexer<'_> {
         });
         let places =
             [self.typed.end_span(), taken.as_ref().map_or(self.typed.end_span(), |at| at.1)];
-        self.typed.refuse(&places[..1 + usize::from(taken.is_some())], |spans| {
+        self.typed.refuse(&places[..=usize::from(taken.is_some())], |spans| {
             let problem =
                 Diagnostic::error(codes::NO_SCRIPT, spans[0], "there is no script to run")
                     .label("expected the script, then its own arguments");

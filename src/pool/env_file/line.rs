@@ -1,7 +1,7 @@
 //! Parser of one line: `NAME=value`, optionally after `export`, and common mistakes.
 
 use crate::base::env_vars::{self, RESERVED};
-use crate::base::{Diagnostic, Span, show_typed};
+use crate::base::{Diagnostic, Span};
 
 use super::value;
 use crate::pool::codes;
@@ -60,7 +60,7 @@ pub(super) struct EnvText<'a> {
     pub(super) start: usize,
 }
 
-impl<'a> EnvText<'a> {
+impl EnvText<'_> {
     pub(super) fn part(self, from: usize, to: usize) -> Self {
         Self { text: &self.text[from..to], start: self.start + from }
     }
