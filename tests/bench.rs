@@ -76,7 +76,7 @@ fn bench_verbose_shows_algorithm_thresholds() {
 #[test]
 fn bench_repeats_short_operations_more_often() {
     let scratch = Scratch::new("bench", "iterations");
-    let head = "# as many iterations as fit 0.1 s (20 to 5000) after 5, results checked\n";
+    let head = "# as many iterations as fit 0.1 s (20 to 5000) after 5 warm-up iterations, results checked\n";
     let table = scratch.succeed("all-reduce --num_gpus 2 -e 8");
     assert!(table.contains(head), "{table}");
     let exactly = scratch.succeed("all-reduce --num_gpus 2 -e 8 -n 7 -w 0");

@@ -73,9 +73,9 @@ pub enum MessageLevel {
     /// A step or a note.
     #[default]
     Info,
-    /// A warning.
+    /// A message about something that may become an error.
     Warning,
-    /// An error.
+    /// A message about a failure.
     Error,
 }
 

@@ -105,7 +105,7 @@ fn deadline_names_the_late_rank_on_every_node() {
                 Cause::Deadline { waiting_for, .. } => {
                     waiting_for.iter().map(|rank| rank.0).eq([1])
                 }
-                Cause::Aborted { reason, .. } => reason.ends_with("waiting for rank 1"),
+                Cause::Aborted { reason, .. } => reason.contains("waiting for rank 1, after "),
                 _ => false,
             };
             assert!(is_named, "{nodes:?}: {cause:?}");

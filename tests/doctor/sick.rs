@@ -76,9 +76,9 @@ fn doctor_makes_a_usable_hostfile_from_a_pbs_file() {
     let doctor = doctor(&cluster).cwd(&here.join("job")).word("--quick").word("--no_python");
     let doctor = doctor.with("-H", &file.display().to_string());
     let said = doctor.word("--usable").word(&good.display().to_string()).run().code(1);
-    let said = said.says("error[D001]: n4: cannot be reached: the name does not resolve");
-    let said = said.says("error[D001]: n3: cannot be reached: permission denied");
-    said.says("error[D009]: n2: cannot use the working directory").says("errors on 3, 2 usable");
+    let said = said.says("error[D001]: n4 cannot be reached: the name does not resolve");
+    let said = said.says("error[D001]: n3 cannot be reached: permission denied");
+    said.says("error[D009]: n2 cannot use the working directory").says("errors on 3, 2 usable");
     assert_eq!(lines_of(&good), lines("n1") + &lines("n5"));
     let launch = launch.option("-H").option(good).cwd(here.join("job"));
     let outcome = launch
@@ -111,7 +111,7 @@ fn doctor_reports_missing_directory_and_program() {
     let inside = here.join("inside");
     fs::create_dir(&inside).expect("a directory");
     let said = doctor(&cluster).cwd(&inside).word("--no_python").run().code(1);
-    said.says("error[D009]: n2: cannot use the working directory").says("errors on 1, 1 usable");
+    said.says("error[D009]: n2 cannot use the working directory").says("errors on 1, 1 usable");
 }
 
 #[test]

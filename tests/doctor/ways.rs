@@ -37,5 +37,5 @@ fn doctor_names_both_nodes_of_a_blocked_path() {
     let way = format!("ip route add unreachable {}/32", Network::address(1));
     hosts.network.host(2).run(&way);
     let said = doctor(&hosts, &launch).run().code(1);
-    said.says("error[D030]: n3: cannot connect to n2: no route to its address");
+    said.says("error[D030]: n3 cannot connect to n2: no route to its address");
 }

@@ -155,10 +155,10 @@ impl Launcher<'_> {
                 }
                 _ => with_value(&[]),
             },
-            Some(Equivalent::Script | Equivalent::UnneededValue(_)) | None => with_value(&[]),
             Some(Equivalent::ScriptSwitch | Equivalent::Unneeded(_)) => switch(&[]),
             // An unknown option has a value unless the next word looks like a program.
             None if text.starts_with('-') || text.contains('/') || is_script(text) => switch(&[]),
+            Some(Equivalent::Script | Equivalent::UnneededValue(_)) | None => with_value(&[]),
         }
     }
 
