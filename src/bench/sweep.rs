@@ -28,7 +28,7 @@ pub struct Options {
     pub root: usize,
     /// Number of timed operations per size.
     pub iterations: Iterations,
-    /// Number of untimed operations before them; at least one with [`Iterations::Fitting`].
+    /// Number of untimed operations before them; at least one with [`Iterations::Auto`].
     pub warmup: u32,
     /// Whether results are compared with the expected ones.
     pub is_checked: bool,

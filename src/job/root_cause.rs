@@ -28,7 +28,7 @@ struct Candidate<'a> {
     is_certain: bool,
 }
 
-/// Finds the cause. All failures within [`WINDOW`] of the first one compete: a worker that was
+/// Finds the cause. All failures within [`COMPETITION_WINDOW`] of the first one compete: a worker that was
 /// never started, then a node that was lost, then a death by a signal not sent by remuda, then the
 /// earliest failure. A worker that reported that a peer was lost, or did not take part, is no cause
 /// as long as there is another one.

@@ -304,7 +304,7 @@ pub(super) fn prune(newest: &Path, keep: NonZeroUsize) -> Vec<(PathBuf, io::Erro
     checkpoints.into_iter().filter_map(remove).collect()
 }
 
-/// Whether the file name has the form that [`path_of`] returns.
+/// Whether the file name has the form that [`checkpoint_path`] returns.
 fn is_named_by_step(path: &Path) -> bool {
     let step = path.file_stem().and_then(|stem| stem.to_str()?.strip_prefix("step-"));
     step.is_some_and(|step| 8 <= step.len() && step.bytes().all(|byte| byte.is_ascii_digit()))

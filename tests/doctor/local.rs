@@ -22,8 +22,7 @@ fn doctor_exits_with_0_for_healthy_hosts() {
 fn missing_script_is_one_finding_for_all_hosts() {
     let (doctor, _launch) = on_hosts("n1 slots=1\nn2 slots=1\n");
     let said = doctor.word("nowhere.py").run().code(1);
-    let line =
-        "error[D011]: n[1-2] (2) cannot read script `nowhere.py`: no such file or directory";
+    let line = "error[D011]: n[1-2] (2) cannot read script `nowhere.py`: no such file or directory";
     said.says(line).says("2 hosts, 2 slots: errors on 2, 0 usable");
 }
 

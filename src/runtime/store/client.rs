@@ -55,7 +55,7 @@ pub struct StoreIdentity {
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
-    /// See [`StoreIdentity::at`].
+    /// See [`StoreIdentity::advertised_ip`].
     advertised_ip: Option<IpAddr>,
     channel: Channel,
     received: Vec<u8>,
