@@ -211,7 +211,9 @@ fn messages_of_remuda_have_colors_on_a_terminal() {
         recording.end()
     };
     let launch = || workers(1);
-    assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[91merror[R101]\x1b[0m: rank 0"));
+    assert!(
+        shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[91merror[R101]\x1b[0m\x1b[1m: rank 0")
+    );
     assert!(shown(("LANG", "C"), launch()).contains("\x1b[1m\x1b[32m    Launch\x1b[0m  1 worker"));
     assert!(!shown(("NO_COLOR", "1"), launch()).contains('\x1b'));
 }
