@@ -17,9 +17,9 @@ fn pods_wait_for_names_that_do_not_resolve_yet() {
     let cluster = Cluster::new(2);
     cluster.publish(0);
     let [first, second] = [0, 1].map(|rank| cluster.pod(rank, 2).sh("echo $RANK").start());
-    first.wait_for_error("   Waiting  for the name of this node to resolve, since 1");
+    first.wait_for_error("   Waiting  for the name of this node to resolve, 1");
     first.wait_for_error(": the name `train-0.train` does not resolve: ");
-    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
+    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), 1");
     // The name still has the address of the pod that this one replaces.
     fs::write(cluster.file("hosts"), "10.77.0.99 train-0.train\n").expect("a file");
     first.wait_for_error(": `train-0.train` is not an address of this node");
@@ -46,7 +46,7 @@ fn pod_waits_for_node_0_until_join_timeout() {
         "Lost  the connection to node 0 was lost; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
-    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), since 1");
+    second.wait_for_error("   Waiting  for node 0 (train-0.train:29501), 1");
     second.end().code(75).says(
         "error[R108]: node 0 (train-0.train:29501) did not answer: connection refused; there was no \
          restart\nhelp: the screen of node 0 shows why it exited\n",
