@@ -270,7 +270,7 @@ fn killed_agent_differs_from_a_lost_connection() {
     let mut cluster = None;
     let running = start_with_process_mux(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("the connection to the agent on n");
+    let outcome = running.end().code(75).says("error[R103]: the agent on n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
@@ -373,7 +373,7 @@ fn killed_agent_ends_its_workers() {
     let mut cluster = None;
     let running = start(&mut cluster);
     kill_one(&running, "remuda-agent");
-    let outcome = running.end().code(75).says("the connection to the agent on n");
+    let outcome = running.end().code(75).says("error[R103]: the agent on n");
     outcome.says("the ssh connection is open, but the agent was killed by a signal");
 }
 
