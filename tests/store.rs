@@ -136,7 +136,7 @@ fn store_rejects_a_different_key_epoch_job_or_rank() {
     check_refused(&other_job, &HandshakeError::Key, "it belongs to job `j2`");
     let old = StoreIdentity { epoch: Epoch(2), ..right };
     let epochs = HandshakeError::Epoch { ours: Epoch(2), theirs: Epoch(3) };
-    check_refused(&old, &epochs, "it belongs to epoch 2, the store to epoch 3");
+    check_refused(&old, &epochs, "it is in attempt 3, the store in attempt 4");
 }
 
 #[test]

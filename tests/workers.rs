@@ -404,7 +404,10 @@ fn killed_rank_that_no_agent_reports_exceeds_the_deadline() {
     for worker in &mut job.workers {
         let result = worker.read_until("result: ");
         // The first rank that times out reports the reason to the other.
-        assert!(result.ends_with("the deadline passed while waiting for rank 2"), "{result}");
+        assert!(
+            result.contains("the deadline passed while waiting for rank 2, after "),
+            "{result}"
+        );
     }
     job.workers.into_iter().for_each(Worker::wait);
 }
