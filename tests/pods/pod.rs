@@ -82,8 +82,8 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     );
     check(
         pod().env("NODE_RANK", "2").option("--nodes=2"),
-        "error[P005]: there is no node 2 among 2 pods\nhelp: `--nodes` is the number of pods, the same \
-         in each of them\n",
+        "error[P005]: there is no node 2 among 2 pods\nhelp: `--nodes` is the number of pods; it must \
+         be the same in every pod\n",
     );
     check(
         pod().env("NODE_RANK", "0").env("REMUDA_NODES", "many"),
