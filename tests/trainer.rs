@@ -23,7 +23,7 @@ const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --bat
 fn without_this_machine(screen: &str) -> String {
     let mut shown = String::new();
     for line in screen.split_inclusive('\n') {
-        let parts = [(" of memory, ", " are available"), ("help: `--batch_size ", "` at most")];
+        let parts = [(" of memory, ", " are available"), ("help: use at most `--batch_size ", "`")];
         let part = parts.into_iter().find_map(|(before, after)| {
             let (head, rest) = line.split_once(before)?;
             let (value, tail) = rest.split_once(after)?;
