@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs all checks of CI: format, lints, documentation, licences, crate counts, tests. Proofs are tests and
-# run there with few cases. Run it before a commit. If a step fails, the later steps still run.
+# Runs all checks of CI: format, lints, documentation, licences, crate counts, proofs, tests. Run it
+# before a commit. If a step fails, the later steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
 set -uo pipefail
@@ -52,6 +52,7 @@ step "lints" cargo clippy --locked --quiet --all-targets -- -D warnings
 step "documentation" documentation
 step "licences and advisories" licences
 step "crate counts" crate_counts
+step "proofs, few cases each" scripts/prove --smoke
 step "tests" scripts/test "$@"
 
 # Printed last, after the summary of the tests, and only after a failure.

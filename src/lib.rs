@@ -114,6 +114,8 @@
 extern crate self as remuda;
 
 pub mod base;
+#[cfg(feature = "nccl")]
+pub mod cuda;
 pub mod os;
 pub mod runtime;
 pub mod secure;

@@ -16,14 +16,14 @@ mod rules;
 mod source;
 
 use names::repeated_names;
-use rules::{ban_violations, layer_violations, unsafe_violations};
+use rules::{ban_violations, layer_violations, runtime_violations, unsafe_violations};
 use source::{files, read, rust_files};
 
 /// The table of ARCHITECTURE.md, lowest layer first. A module imports only modules of lower layers.
 const LAYERS: [&[&str]; 7] = [
     &["base"],
     &["pool", "os", "secure"],
-    &["plan"],
+    &["plan", "cuda"],
     &["job", "wire", "inventory"],
     &["transport", "report", "runtime"],
     &["launch", "agent", "doctor", "train", "bench"],
@@ -33,10 +33,24 @@ const LAYERS: [&[&str]; 7] = [
 /// Modules that may import less than their layer allows.
 const NARROW: [(&str, &[&str]); 3] = [
     // A worker needs only `runtime`, and `runtime` does not depend on how it was launched.
-    ("runtime", &["base", "os", "secure"]),
+    ("runtime", &["base", "os", "secure", "cuda"]),
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "runtime", "report"]),
     ("bench", &["base", "runtime"]),
+];
+
+/// The rooms of `runtime`, lowest layer first; `comm` without a room is its own files. A room imports only
+/// rooms of lower layers.
+const RUNTIME_LAYERS: [&[&str]; 9] = [
+    &["dtype", "schedule"],
+    &["flat", "comm::core"],
+    &["comm::store", "comm::shm"],
+    &["comm::tcp", "contract"],
+    &["comm::host", "error"],
+    &["comm::bootstrap"],
+    &["comm"],
+    &["comm::device"],
+    &["data", "parallel"],
 ];
 
 /// Modules of pure functions: no I/O, no clock, no environment.
@@ -46,7 +60,8 @@ const PURE: &[&str] = &[
     "src/wire/",
     "src/job/",
     "src/secure/",
-    "src/runtime/schedule",
+    "src/runtime/schedule/",
+    "src/runtime/flat/",
     "src/doctor/judge/",
     "src/doctor/screen.rs",
 ];
@@ -54,6 +69,7 @@ const PURE: &[&str] = &[
 /// Modules without an async runtime.
 const BLOCKING: &[&str] = &[
     "src/base/",
+    "src/cuda/",
     "src/pool/",
     "src/secure/",
     "src/plan/",
@@ -176,6 +192,11 @@ fn assert_clean(violations: impl IntoIterator<Item = String>) {
 #[test]
 fn modules_import_only_lower_layers() {
     assert_clean(rust_files().iter().flat_map(layer_violations));
+}
+
+#[test]
+fn rooms_of_runtime_import_only_lower_layers() {
+    assert_clean(rust_files().iter().flat_map(runtime_violations));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::os::calls::source_address;
 use crate::os::ports::PortClaim;
 use crate::report::summary::show_io_error;
 use crate::report::try_print_error;
-use crate::runtime::store::{OnRefused, Server, ServerOptions};
+use crate::runtime::comm::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;
 use crate::wire::{MasterEndpoint, PortRequest, Prepare, Problem};
 

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::runtime::device::cudarc::driver::{CudaContext, DriverError};
-use crate::runtime::device::{
-    DeviceBackend, DeviceElement, DeviceGroup, RegisteredSlice, device_count, open_device,
-};
-use crate::runtime::{Error, Group, ReduceOp, ReduceOrder};
-
 use super::backend::Backend;
 use super::collective::Collective;
 use super::operands::{MeasuredOperation, Operands};
 use super::sample::TestElement;
+use crate::runtime::device::DeviceElement;
+use crate::runtime::device::cudarc::driver::{CudaContext, DriverError};
+use crate::runtime::device::{
+    DeviceBackend, DeviceGroup, RegisteredSlice, device_count, open_device,
+};
+use crate::runtime::{Error, Group, ReduceOp, ReduceOrder};
 
 /// Device of this rank, connected with those of the other ranks.
 pub struct Devices<'a> {
@@ -82,8 +82,7 @@ impl<'a, T: TestElement + DeviceElement> DeviceOperands<'a, T> {
         let zeros = |len: usize| {
             // The driver cannot allocate zero bytes.
             let slice = stream.alloc_zeros::<T>(len.max(1)).map_err(driver_error)?;
-            let plain = RegisteredSlice::unregistered;
-            if is_registered { devices.register(slice) } else { Ok(plain(devices, slice)) }
+            if is_registered { devices.register(slice) } else { Ok(devices.unregistered(slice)) }
         };
         let (numbers, output) = (zeros(host.input().len())?, zeros(host.output().len())?);
         Ok(Self { devices, host, input: numbers, output })

@@ -2,14 +2,15 @@
 
 use super::backend::{Backend, OpenBackend};
 use super::collective::Collective;
-#[cfg(feature = "nccl")]
-use super::device::DeviceOperands;
 use super::document::{EarlierResults, Row};
 use super::operands::{MeasuredOperation, Operands};
 use super::sample::TestElement;
 use super::sizes::Sizes;
 use super::timing::{Average, Iterations, Repetitions, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
+
+#[cfg(feature = "nccl")]
+use super::device::DeviceOperands;
 
 /// Options of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use serde::Deserialize;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::base::{Epoch, JobId, Rank};
+use crate::runtime::comm::shm::error::SegmentError;
+use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::schedule::Placement;
-use crate::runtime::shm::{Segment, SegmentError};
 use crate::secure::RankKey;
 
 /// Version of the messages.

@@ -43,72 +43,57 @@
 //! `examples/linear.rs` is a complete worker. Without a launcher, [`Group::single`] is a group of one
 //! rank and [`Group::threads`] a group of threads.
 //!
-//! | file | contents |
+//! Rooms, from the lowest layer to the highest; a room imports only lower ones:
+//!
+//! | room | contents |
 //! |---|---|
-//! | `group`, `operations`, `started`, `work` | the public API: groups, blocking and nonblocking operations, handles |
-//! | `ddp`, `sampler` | data-parallel training |
-//! | `runner`, `engine`, `collective`, `parts`, `message` | execution of operations; `parts`: gather, scatter and all-to-all; `message`: send and receive |
-//! | `tree`, `schedule` | summation order and placement of ranks, as data |
-//! | `shm`, `shm_window`, `flag`, `node` | shared memory of a node and barriers in it |
-//! | `across`, `overlap`, `ring`, `net`, `traffic`, `room` | communication between nodes; `net`: TCP mesh; `traffic`: streams; `room`: buffer pool |
-//! | `device`, `nccl`, `nvrtc`, `library` | collectives on GPUs (feature `nccl`) |
-//! | `membership`, `split`, `contract`, `store` | rendezvous and subgroups |
-//! | `watch`, `waits` | detection of lost and of late ranks |
+//! | `dtype`, [`schedule`] | element types and their reductions; order of sums, placement of ranks, as data |
+//! | `flat`, `comm/core` | layout, buckets, accumulation, norms; errors, operations, options, deadlines |
+//! | `comm/store`, `comm/shm` | rendezvous at a server; shared memory of a node and barriers in it |
+//! | `comm/tcp`, [`contract`] | connections between nodes; frames between agent and worker |
+//! | `comm/host`, `error` | collectives in host memory |
+//! | `comm/bootstrap` | joining a job, subgroups, the watch over lost ranks |
+//! | `comm` | the public API: groups, blocking and nonblocking operations, handles |
+//! | `comm/device` | collectives on GPUs (feature `nccl`) |
+//! | `data`, `parallel` | samplers; data-parallel training |
 
-mod across;
-mod cells;
-mod collective;
+pub(crate) mod comm;
 pub mod contract;
-mod ddp;
-#[cfg(feature = "nccl")]
-pub mod device;
-mod element;
-mod engine;
+pub(crate) mod data;
+pub(crate) mod dtype;
 mod error;
-mod flag;
-mod group;
-mod half;
-#[cfg(feature = "nccl")]
-pub mod library;
-mod membership;
-mod memory;
-mod message;
-#[cfg(feature = "nccl")]
-pub mod nccl;
-mod net;
-mod node;
-#[cfg(feature = "nccl")]
-pub mod nvrtc;
-mod operations;
-mod overlap;
-mod parts;
-mod ring;
-mod room;
-mod runner;
-pub mod sampler;
+pub(crate) mod flat;
+pub(crate) mod parallel;
 pub mod schedule;
-mod shm;
-mod shm_window;
-mod split;
-mod started;
-pub mod store;
-mod traffic;
-pub mod tree;
-mod waits;
-mod watch;
-mod work;
 
+#[cfg(feature = "nccl")]
+pub use crate::cuda::{library, nvrtc};
+pub use comm::core::error::{Cause, CollectiveError, Departure};
+pub use comm::core::operation::{Fingerprint, Operation};
+pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
+pub use comm::group::Group;
+pub use comm::host::region::Region;
+pub use comm::shm::buffer::Buffer;
+pub use comm::shm::error::SegmentError;
+pub use comm::store;
+pub use comm::work::Work;
 pub use contract::Note;
-pub use ddp::{
+pub use data::sampler::{self, DistributedSampler};
+pub use dtype::element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder};
+pub use dtype::half::{Bf16, F16};
+pub use error::{Error, Result};
+pub use parallel::ddp::{
     Bucket, DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Layout, clip_grad_norm,
     global_norm, sum_of_squares,
 };
-pub use element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder};
-pub use error::{Cause, CollectiveError, Departure, Error, Fingerprint, Operation, Result};
-pub use group::{BetweenNodes, Group, InitOptions, TIMEOUT_DEFAULT, Thresholds};
-pub use half::{Bf16, F16};
-pub use memory::Region;
-pub use sampler::DistributedSampler;
-pub use shm::SegmentError;
-pub use shm_window::Buffer;
-pub use work::Work;
+pub use schedule::tree;
+
+#[cfg(feature = "nccl")]
+pub use comm::device;
+
+/// NCCL: the identifier of a communicator, and the state of its ranks.
+#[cfg(feature = "nccl")]
+pub mod nccl {
+    pub use super::comm::device::share_id;
+    pub use crate::cuda::nccl::*;
+}

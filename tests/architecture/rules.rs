@@ -1,7 +1,7 @@
 //! The rules: each returns the violations of a file. Each is also tested with planted violations.
 
 use crate::source::{Source, Token, tokens};
-use crate::{BANS, Ban, LAYERS, NARROW, Tests, UNSAFE_NAMES};
+use crate::{BANS, Ban, LAYERS, NARROW, RUNTIME_LAYERS, Tests, UNSAFE_NAMES};
 
 pub(crate) fn layer_violations(file: &Source) -> Vec<String> {
     let Some(module) = module_of(&file.path) else { return Vec::new() };
@@ -20,6 +20,36 @@ pub(crate) fn layer_violations(file: &Source) -> Vec<String> {
         }
     }
     found.extend(climbs_out(file));
+    found
+}
+
+/// Imports of a room of `runtime` that are not of a lower layer. The root of `runtime` re-exports, so
+/// rooms import each other by their paths.
+pub(crate) fn runtime_violations(file: &Source) -> Vec<String> {
+    let Some(inside) = file.path.strip_prefix("src/runtime/") else { return Vec::new() };
+    if inside == "mod.rs" {
+        return Vec::new();
+    }
+    let inside: Vec<&str> = inside.trim_end_matches(".rs").split('/').collect();
+    let Some((own, room)) = room_of(&inside) else {
+        return vec![file.violation(0, format_args!("`{}` is not a room of runtime", inside[0]))];
+    };
+    let tests = file.test_regions();
+    let mut found = Vec::new();
+    for (at, path) in runtime_paths(&file.tokens()) {
+        if tests.iter().any(|range| range.contains(&at)) {
+            continue;
+        }
+        match room_of(&path) {
+            None => found
+                .push(file.violation(at, format_args!("`{}` is not a room of runtime", path[0]))),
+            Some((layer, import)) if import != room && own <= layer => {
+                let message = format!("`{room}` (R{own}) must not import `{import}` (R{layer})");
+                found.push(file.violation(at, message));
+            }
+            Some(_) => {}
+        }
+    }
     found
 }
 
@@ -66,6 +96,34 @@ fn module_of(path: &str) -> Option<&str> {
 
 fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// Layer and name of the room of `runtime` that a path below it is in.
+fn room_of(path: &[&str]) -> Option<(usize, &'static str)> {
+    let rooms = || {
+        RUNTIME_LAYERS
+            .iter()
+            .enumerate()
+            .flat_map(|(layer, rooms)| rooms.iter().map(move |room| (layer, *room)))
+    };
+    let named = |name: &str| rooms().find(|(_, room)| *room == name);
+    named(&path[..path.len().min(2)].join("::")).or_else(|| named(path[0]))
+}
+
+/// The segments after `crate::runtime::`, up to two.
+fn runtime_paths<'a>(tokens: &[Token<'a>]) -> Vec<(usize, Vec<&'a str>)> {
+    let mut found = Vec::new();
+    for at in occurrences(tokens, &crate::source::tokens("crate::runtime::")) {
+        let start = tokens.partition_point(|token| token.at < at) + 4;
+        let mut path = vec![tokens[start].text];
+        if let [separator, next, ..] = &tokens[start + 1..]
+            && separator.text == "::"
+        {
+            path.push(next.text);
+        }
+        found.push((at, path));
+    }
+    found
 }
 
 fn may_import(module: &str, import: &str) -> bool {
@@ -214,6 +272,28 @@ fn planted_import_is_found() {
     check(rule, "src/runtime/a.rs", "use crate::os::x;\nuse crate::wire::y;", narrow);
     check(rule, "src/new/a.rs", "", "src/new/a.rs:1: `new` is not in the layer table");
     check(rule, "src/cli/a.rs", "crate::new::b", "src/cli/a.rs:1: `new` is not in the layer table");
+}
+
+#[test]
+fn planted_import_of_a_higher_room_is_found() {
+    let rule = runtime_violations;
+    check(rule, "src/runtime/comm/host/a.rs", "use crate::runtime::comm::tcp::mesh::Mesh;", "-");
+    check(rule, "src/runtime/comm/host/a.rs", "use crate::runtime::comm::host::b::C;", "-");
+    check(rule, "src/runtime/comm/group.rs", "use crate::runtime::comm::work::Work;", "-");
+    check(rule, "src/runtime/mod.rs", "pub use crate::runtime::comm::work::Work;", "-");
+    let upward = "src/runtime/comm/tcp/a.rs:1: `comm::tcp` (R3) must not import `comm` (R6)";
+    check(rule, "src/runtime/comm/tcp/a.rs", "use crate::runtime::comm::group::Group;", upward);
+    let sibling =
+        "src/runtime/comm/shm/a.rs:1: `comm::shm` (R2) must not import `comm::store` (R2)";
+    check(rule, "src/runtime/comm/shm/a.rs", "use crate::runtime::comm::store::b;", sibling);
+    let root = "src/runtime/data/a.rs:1: `Group` is not a room of runtime";
+    check(rule, "src/runtime/data/a.rs", "use crate::runtime::Group;", root);
+    check(
+        rule,
+        "src/runtime/new/a.rs",
+        "",
+        "src/runtime/new/a.rs:1: `new` is not a room of runtime",
+    );
 }
 
 #[test]

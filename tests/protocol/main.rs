@@ -27,9 +27,10 @@ use loom::thread;
 use remuda::base::Rank;
 use remuda::runtime::Departure;
 
-use runtime::cells::{AbortCell, AbortRecord, BufferLocation, Mailbox, RankCell, wait_barrier};
-use runtime::error::Loss;
-use runtime::flag::{Flag, Spin};
+use runtime::comm::core::abort::{AbortRecord, Loss};
+use runtime::comm::core::spin::Spin;
+use runtime::comm::shm::cells::{AbortCell, BufferLocation, Mailbox, RankCell, wait_barrier};
+use runtime::comm::shm::flag::Flag;
 
 /// Checks once, then sleeps: in a model a second check yields nothing new.
 const NO_SPIN: Spin = Spin { pauses: 0, yields: 0 };

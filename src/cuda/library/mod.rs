@@ -1,0 +1,36 @@
+//! NVIDIA's libraries, which are opened at run time from the place where a Python worker of the same
+//! environment finds them.
+//!
+//! The bindings are written by hand: result codes are plain numbers, because a later version can return
+//! codes that the current header does not define, and the error for a missing library lists the
+//! directories that were searched.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `search` | search path: Python environments, then the system's loader |
+//! | `ffi` | opening of a library and look-up of its functions |
+//! | `error` | errors |
+
+mod error;
+mod ffi;
+mod search;
+
+pub use crate::cuda::library::error::LibraryError;
+pub(crate) use crate::cuda::library::ffi::FunctionTable;
+pub(crate) use crate::cuda::library::ffi::OpenLibrary;
+pub(crate) use crate::cuda::library::ffi::copy_c_string;
+pub(crate) use crate::cuda::library::ffi::functions;
+pub(crate) use crate::cuda::library::ffi::open_sibling;
+
+/// Library to open at run time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LibrarySpec {
+    /// Display name.
+    pub name: &'static str,
+    /// File names, the preferred one first; Python wheels contain only that one.
+    pub files: &'static [&'static str],
+    /// Python package that contains it.
+    pub package: &'static str,
+    /// Environment variable that can name the file.
+    pub variable: &'static str,
+}

@@ -1,0 +1,12 @@
+//! NVIDIA's libraries, opened at run time (layer L1): a program built with feature `nccl` also starts on a
+//! machine without them.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`library`] | search and opening of a library |
+//! | [`nccl`] | communicators of NCCL and the state of its ranks |
+//! | [`nvrtc`] | compilation of CUDA C |
+
+pub mod library;
+pub mod nccl;
+pub mod nvrtc;

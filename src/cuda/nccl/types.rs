@@ -1,0 +1,30 @@
+//! Element types and reductions, as NCCL numbers them.
+
+/// `ncclDataType_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum DataType {
+    U8 = 1,
+    I32 = 2,
+    I64 = 4,
+    F16 = 6,
+    F32 = 7,
+    F64 = 8,
+    Bf16 = 9,
+}
+
+/// `ncclRedOp_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Reduction {
+    Sum = 0,
+    Prod = 1,
+    Max = 2,
+    Min = 3,
+    Avg = 4,
+}
+
+/// Number type that NCCL can send and reduce.
+pub(crate) trait NcclElement {
+    const DATA_TYPE: DataType;
+}

@@ -1,0 +1,176 @@
+//! Watchdog thread for failures: a worker that has exited, a lost agent, or a failed rank on
+//! another node. It aborts the group on this node, which every wait checks.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+
+use crate::base::clock;
+use crate::os::io_errors::is_temporary;
+use crate::runtime::comm::core::abort::AbortRecord;
+use crate::runtime::comm::core::abort::Loss;
+use crate::runtime::comm::core::error::Departure;
+use crate::runtime::comm::core::roster::RankRoster;
+use crate::runtime::comm::shm::segment::Segment;
+use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
+use crate::runtime::comm::store::{Client, ClientError, Reply, StoreRequest};
+use crate::runtime::contract::{FrameReader, ToWorker};
+
+/// Time limit for receiving the rest of a message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Sources of failure notifications.
+#[derive(Default)]
+pub(crate) struct Sources {
+    /// Connection to the agent, with the bytes that were received after its welcome.
+    pub(crate) agent: Option<(UnixStream, FrameReader)>,
+    /// A connection to the store for this purpose.
+    pub(crate) store: Option<Client>,
+}
+
+/// Handle of the watchdog thread; its drop stops the thread.
+pub(crate) struct Watchdog {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    pub(crate) fn start(
+        mut sources: Sources,
+        roster: Arc<RankRoster>,
+        segment: Arc<Segment>,
+    ) -> io::Result<Self> {
+        if let Some(store) = &mut sources.store {
+            store.send(&StoreRequest::Wait { keys: vec![ABORT_KEY.to_owned()] }).map_err(to_io)?;
+        }
+        let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watcher = WatchdogThread { sources, roster, segment, stop: stop.try_clone()? };
+        let thread = std::thread::Builder::new().name("remuda-watch".to_owned());
+        let thread = thread.spawn(move || watcher.run())?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+fn to_io(error: ClientError) -> io::Error {
+    match error {
+        ClientError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Writing to an eventfd fails only when its counter is full, and then the thread wakes
+        // anyway.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// State of the watchdog thread.
+struct WatchdogThread {
+    sources: Sources,
+    roster: Arc<RankRoster>,
+    segment: Arc<Segment>,
+    stop: OwnedFd,
+}
+
+impl WatchdogThread {
+    fn run(mut self) {
+        self.on_agent_messages();
+        while self.sources.agent.is_some() || self.sources.store.is_some() {
+            let Ok([stop, agent, store]) = self.poll() else { return };
+            if stop {
+                return;
+            }
+            if agent {
+                self.read_agent();
+            }
+            if store {
+                self.read_store();
+            }
+        }
+    }
+
+    /// Waits for events: whether to stop, whether the agent and the store can be read.
+    fn poll(&self) -> io::Result<[bool; 3]> {
+        let agent = self.sources.agent.as_ref().map(|(stream, _)| stream.as_fd());
+        let store = self.sources.store.as_ref().map(|client| client.stream().as_fd());
+        let all = [Some(self.stop.as_fd()), agent, store];
+        let present = all.iter().flatten();
+        let mut fds: Vec<_> =
+            present.map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut found = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(all.map(|fd| fd.is_some() && found.next() == Some(true)))
+    }
+
+    fn read_agent(&mut self) {
+        let Some((stream, reader)) = &mut self.sources.agent else { return };
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(0) => self.on_agent_lost("the connection to the agent of this node was lost"),
+            Ok(count) => {
+                reader.push(&bytes[..count]);
+                self.on_agent_messages();
+            }
+            Err(error) if is_temporary(&error) => {}
+            Err(_) => self.on_agent_lost("the connection to the agent of this node was lost"),
+        }
+    }
+
+    /// Handles the messages of the agent that are complete.
+    fn on_agent_messages(&mut self) {
+        while let Some((_, reader)) = &mut self.sources.agent {
+            match reader.next() {
+                Ok(None) => return,
+                Ok(Some(ToWorker::PeerGone { rank })) => {
+                    self.abort(Some(Loss { rank, how: Departure::Gone }), "its worker failed");
+                }
+                Ok(Some(ToWorker::PeerEnded { rank })) => {
+                    if let Some(local) = self.roster.local_index(rank.index()) {
+                        self.segment.set_departure(local, Departure::Exited);
+                    }
+                }
+                Ok(Some(ToWorker::Welcome(_))) | Err(_) => {
+                    self.on_agent_lost("the agent of this node sent an invalid message");
+                }
+            }
+        }
+    }
+
+    fn on_agent_lost(&mut self, reason: &str) {
+        self.sources.agent = None;
+        self.abort(None, reason);
+    }
+
+    /// Reads the reply of the store: the abort record of a failed rank. The end of the store alone is
+    /// not a failure.
+    fn read_store(&mut self) {
+        let Some(mut store) = self.sources.store.take() else { return };
+        let Ok(Reply::Values(values)) = store.receive(clock::now() + MESSAGE_TIMEOUT) else {
+            return;
+        };
+        let notice = values.first().map(|value| postcard::from_bytes::<AbortNotice>(value));
+        if let Some(Ok(notice)) = notice {
+            self.segment.set_abort(&notice.into());
+        }
+    }
+
+    /// Aborts the group on this node.
+    fn abort(&self, lost: Option<Loss>, reason: &str) {
+        let by = self.roster.own_job_rank();
+        self.segment.set_abort(&AbortRecord { by, lost, reason: reason.to_owned() });
+    }
+}

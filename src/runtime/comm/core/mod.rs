@@ -1,0 +1,10 @@
+//! Values that every mechanism of communication shares: errors, operations, options, deadlines.
+
+pub(crate) mod abort;
+pub(crate) mod deadline;
+pub(crate) mod error;
+pub(crate) mod operation;
+pub(crate) mod options;
+pub(crate) mod roster;
+pub(crate) mod spin;
+pub(crate) mod wait_report;

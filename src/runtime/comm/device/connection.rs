@@ -1,0 +1,62 @@
+//! The connected devices of a group.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cudarc::driver::CudaStream;
+
+use crate::base::clock;
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::device::active::ActiveBackend;
+use crate::runtime::comm::device::nccl::Nccl;
+use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
+use crate::runtime::comm::group::Group;
+
+/// Time limit for the other ranks to finalize a communicator when it is dropped.
+const FINALIZE_MAX: Duration = Duration::from_secs(10);
+/// The ranks of a group, the stream of this rank, and the backend that moves the data.
+pub(super) struct DeviceConnection {
+    pub(super) group: Group,
+    pub(super) stream: Arc<CudaStream>,
+    /// `None` once an operation has failed.
+    pub(super) backend: Mutex<Option<ActiveBackend>>,
+    /// Reason why the backend is not NCCL.
+    pub(super) obstacle: Option<String>,
+}
+
+impl DeviceConnection {
+    /// Aborts the group for all ranks after a failure; returns the error.
+    pub(super) fn fail(&self, op: Operation, trouble: OperationFailure) -> CollectiveError {
+        let cause = match trouble {
+            OperationFailure::Collective(error) => return error,
+            OperationFailure::Cause(cause) => cause,
+        };
+        self.group.abort(&cause.to_string());
+        let rank = self.group.inner.roster.own_job_rank();
+        let error = CollectiveError::rejected(op, rank, cause);
+        self.group.report(&error);
+        error
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<ActiveBackend>> {
+        self.backend.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for DeviceConnection {
+    fn drop(&mut self) {
+        let _ = self.stream.context().bind_to_thread();
+        let backend = self.backend.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ActiveBackend::Nccl(Nccl { communicator: mut nccl, .. })) = backend.take() {
+            let until = clock::now() + FINALIZE_MAX;
+            let deadline =
+                DeviceDeadline { until, ..DeviceDeadline::new(&self.group, &self.stream) };
+            let is_finalized =
+                nccl.start_finalize().is_ok() && deadline.wait_enqueued(&nccl).is_ok();
+            if is_finalized {
+                nccl.destroy();
+            }
+        }
+    }
+}

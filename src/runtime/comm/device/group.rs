@@ -1,0 +1,370 @@
+//! The group of devices and its operations.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+
+use crate::cuda::nccl::{NcclLibrary, PeerSlice};
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
+use crate::runtime::comm::device::active::ActiveBackend;
+use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
+use crate::runtime::comm::device::connection::DeviceConnection;
+use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::registered::RegisteredSlice;
+use crate::runtime::comm::device::select::DeviceBackend;
+use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure, already_failed};
+use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
+use crate::runtime::error::Result;
+use crate::runtime::schedule::slice_exchange::Goal;
+
+/// A set of ranks whose data is on GPUs; every rank holds its own handle.
+///
+/// The rules of [`Group`] apply: all ranks call the same operations in the same order, a failure is an
+/// error on every rank, and every operation after it fails. Operations block until they have ended.
+pub struct DeviceGroup {
+    connection: DeviceConnection,
+}
+
+impl DeviceGroup {
+    /// Connects the devices of all ranks; every rank of `group` calls it with its own device.
+    pub fn new(group: &Group, context: &Arc<CudaContext>, backend: DeviceBackend) -> Result<Self> {
+        Ok(Self { connection: connect(group, context, backend)? })
+    }
+
+    /// Returns the group of the ranks.
+    pub fn group(&self) -> &Group {
+        &self.connection.group
+    }
+
+    /// Returns the stream of the operations.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.connection.stream
+    }
+
+    /// Returns the name of the backend, `nccl` or `staged`.
+    pub fn backend(&self) -> &'static str {
+        match &*self.connection.lock() {
+            Some(ActiveBackend::Nccl(_)) => "nccl",
+            Some(ActiveBackend::Staged(_)) => "staged",
+            None => "none",
+        }
+    }
+
+    /// Returns the NCCL library, if it is used.
+    pub fn library(&self) -> Option<Arc<NcclLibrary>> {
+        match &*self.connection.lock() {
+            Some(ActiveBackend::Nccl(nccl)) => Some(nccl.communicator.library().clone()),
+            Some(ActiveBackend::Staged(_)) | None => None,
+        }
+    }
+
+    /// Returns why NCCL is not used, unless the caller chose another backend.
+    pub fn obstacle(&self) -> Option<&str> {
+        self.connection.obstacle.as_deref()
+    }
+
+    /// Switches to reductions in the order of the canonical [tree](crate::runtime::schedule::tree): results have the
+    /// bits of a [`Group`] on CPUs, for every placement. All ranks must call it.
+    ///
+    /// The staged backend always uses this order. With NCCL, [`Self::all_reduce`], [`Self::reduce`] and
+    /// [`Self::reduce_scatter`] become an exchange of slices, a reduction on the device (a
+    /// [`FoldKernel`](super::FoldKernel), which NVRTC compiles at its first use), and a second exchange. That
+    /// transfers as many bytes as a ring and needs scratch memory of the reduced size, at most 128 MiB.
+    ///
+    /// # Errors
+    /// If a rank has no NVRTC.
+    pub fn in_canonical_order(self) -> Result<Self> {
+        enable_canonical_order(&self.connection)?;
+        Ok(self)
+    }
+
+    /// Registers memory that many operations will use with NCCL, which can then avoid copies. The staged
+    /// backend and NCCL before 2.19 ignore it. All ranks must call it, with slices of equal length.
+    pub fn register<T: DeviceElement>(
+        &self,
+        slice: CudaSlice<T>,
+    ) -> Result<RegisteredSlice<'_, T>> {
+        RegisteredSlice::new(&self.connection, slice)
+    }
+
+    /// The same handle over memory that is not registered with NCCL.
+    #[cfg(feature = "cli")]
+    pub(crate) fn unregistered<T>(&self, slice: CudaSlice<T>) -> RegisteredSlice<'_, T> {
+        RegisteredSlice::unregistered(&self.connection, slice)
+    }
+
+    /// Returns the order of reductions; [`ReduceOrder::Any`] is NCCL's own order.
+    pub fn order(&self) -> ReduceOrder {
+        match &*self.connection.lock() {
+            Some(ActiveBackend::Nccl(nccl)) => nccl.order(),
+            Some(ActiveBackend::Staged(_)) | None => ReduceOrder::Canonical,
+        }
+    }
+
+    /// See [`Group::all_reduce`]. NCCL sums in its own order unless
+    /// [`Self::in_canonical_order`] was called.
+    pub fn all_reduce<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        let call =
+            OperationCall { reduce: op, ..OperationCall::new(Operation::AllReduce, data.len()) };
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::All, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.all_reduce(&self.connection.group, data, op, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::reduce`].
+    pub fn reduce<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_rank(Operation::Reduce, root)?;
+        let call = OperationCall::new(Operation::Reduce, data.len());
+        self.run::<T>(
+            OperationCall { reduce: op, root: Some(root), ..call },
+            |backend, deadline| match backend {
+                ActiveBackend::Nccl(nccl) => nccl.reduce(data, op, Goal::Root(root), deadline),
+                ActiveBackend::Staged(staged) => {
+                    staged.reduce(&self.connection.group, data, op, root, deadline)
+                }
+            },
+        )
+    }
+
+    /// See [`Group::broadcast`].
+    pub fn broadcast<T: DeviceElement>(
+        &self,
+        data: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_rank(Operation::Broadcast, root)?;
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Broadcast, data.len())
+        };
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => {
+                Ok(nccl.communicator.broadcast(data, root, &self.connection.stream)?)
+            }
+            ActiveBackend::Staged(staged) => {
+                staged.broadcast(&self.connection.group, data, root, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::all_gather`].
+    pub fn all_gather<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_parts(Operation::AllGather, output.len(), input.len())?;
+        let call = OperationCall::new(Operation::AllGather, input.len());
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => {
+                Ok(nccl.communicator.all_gather(input, output, &self.connection.stream)?)
+            }
+            ActiveBackend::Staged(staged) => {
+                staged.all_gather(&self.connection.group, input, output, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::reduce_scatter`].
+    pub fn reduce_scatter<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
+        let call = OperationCall {
+            reduce: op,
+            ..OperationCall::new(Operation::ReduceScatter, input.len())
+        };
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter(input, output, op, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.reduce_scatter(&self.connection.group, input, output, op, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::gather`]; `output` is ignored on all ranks except the root.
+    pub fn gather<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_root_parts(
+            Operation::Gather,
+            output.len(),
+            input.len(),
+            root,
+        )?;
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Gather, input.len())
+        };
+        let parts =
+            if root == self.connection.group.rank() { self.parts(input.len()) } else { Vec::new() };
+        let sends = [(root, 0..input.len())];
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
+                (input, &sends),
+                (output, &parts),
+                &self.connection.stream,
+            )?),
+            ActiveBackend::Staged(staged) => {
+                staged.gather(&self.connection.group, input, output, root, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::scatter`]; `input` is ignored on all ranks except the root.
+    pub fn scatter<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_root_parts(
+            Operation::Scatter,
+            input.len(),
+            output.len(),
+            root,
+        )?;
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Scatter, output.len())
+        };
+        let parts = if root == self.connection.group.rank() {
+            self.parts(output.len())
+        } else {
+            Vec::new()
+        };
+        let recvs = [(root, 0..output.len())];
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
+                (input, &parts),
+                (output, &recvs),
+                &self.connection.stream,
+            )?),
+            ActiveBackend::Staged(staged) => {
+                staged.scatter(&self.connection.group, input, output, root, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::all_to_all`].
+    pub fn all_to_all<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        output: &mut impl DevicePtrMut<T>,
+    ) -> Result<(), CollectiveError> {
+        let part = input.len() / self.connection.group.world_size();
+        self.connection.group.check_parts(Operation::AllToAll, input.len(), part)?;
+        self.connection.group.check_parts(Operation::AllToAll, output.len(), part)?;
+        let call = OperationCall::new(Operation::AllToAll, input.len());
+        let parts = self.parts(part);
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
+                (input, &parts),
+                (output, &parts),
+                &self.connection.stream,
+            )?),
+            ActiveBackend::Staged(staged) => {
+                staged.all_to_all(&self.connection.group, input, output, deadline)
+            }
+        })
+    }
+
+    /// See [`Group::send_recv`]: sends `input` to rank `to` and receives `output` from rank `from`. Here,
+    /// every rank of the group must call it at the same time.
+    pub fn send_recv<T: DeviceElement>(
+        &self,
+        input: &impl DevicePtr<T>,
+        to: usize,
+        output: &mut impl DevicePtrMut<T>,
+        from: usize,
+    ) -> Result<(), CollectiveError> {
+        self.connection.group.check_rank(Operation::SendRecv, to)?;
+        self.connection.group.check_rank(Operation::SendRecv, from)?;
+        let (sends, recvs) = ([(to, 0..input.len())], [(from, 0..output.len())]);
+        let call = OperationCall::new(Operation::SendRecv, input.len().max(output.len()));
+        self.run::<T>(call, |backend, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
+                (input, &sends),
+                (output, &recvs),
+                &self.connection.stream,
+            )?),
+            ActiveBackend::Staged(staged) => {
+                staged.send_recv(&self.connection.group, (input, to), (output, from), deadline)
+            }
+        })
+    }
+
+    /// Waits until every rank has called it.
+    pub fn barrier(&self) -> Result<(), CollectiveError> {
+        self.connection.group.barrier()
+    }
+
+    /// See [`Group::abort`].
+    pub fn abort(&self, reason: &str) {
+        self.connection.group.abort(reason);
+    }
+
+    /// See [`Group::split`]; all ranks of this group must call it.
+    pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
+        let part = split(&self.connection, color.into(), key)?;
+        Ok(part.map(|connection| Self { connection }))
+    }
+
+    /// One part of `len` elements for every rank.
+    fn parts(&self, len: usize) -> Vec<PeerSlice> {
+        (0..self.connection.group.world_size())
+            .map(|rank| (rank, rank * len..(rank + 1) * len))
+            .collect()
+    }
+
+    /// Compares the calls of all ranks and performs the operation. A failure aborts the group.
+    fn run<T: DeviceElement>(
+        &self,
+        call: OperationCall,
+        operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
+    ) -> Result<(), CollectiveError> {
+        let mut backend = self.connection.lock();
+        self.connection.group.run_blocking(|engine| engine.sync_calls::<T>(call))?;
+        self.perform(backend.as_mut(), operation).map_err(|trouble| {
+            *backend = None;
+            let bytes = (call.count * size_of::<T>()) as u64;
+            CollectiveError { bytes, ..self.connection.fail(call.op, trouble) }
+        })
+    }
+
+    /// Submits an operation to the device, and waits for it.
+    fn perform(
+        &self,
+        backend: Option<&mut ActiveBackend>,
+        operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
+    ) -> Result<(), OperationFailure> {
+        let backend = backend.ok_or_else(already_failed)?;
+        let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
+        self.connection.stream.context().bind_to_thread()?;
+        operation(backend, &deadline)?;
+        match backend {
+            ActiveBackend::Nccl(nccl) => deadline.wait_complete(&nccl.communicator),
+            ActiveBackend::Staged(_) => Ok(()),
+        }
+    }
+}

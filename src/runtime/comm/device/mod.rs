@@ -1,0 +1,59 @@
+//! Collectives on GPU memory.
+//!
+//! A [`DeviceGroup`] is based on a [`Group`](crate::runtime::Group). The group connects the ranks, compares
+//! their calls before an operation starts on the device, and reports late and lost ranks. NCCL moves the
+//! data, or the host if NCCL cannot be used. Memory is allocated by `cudarc`, so it can be shared with other
+//! crates.
+//!
+//! ```no_run
+//! use remuda::runtime::device::{DeviceBackend, DeviceGroup, open_device};
+//! use remuda::runtime::{Error, Group, ReduceOp};
+//!
+//! fn main() -> Result<(), Error> {
+//!     let group = Group::from_env()?;
+//!     let context = open_device(group.local_rank())?;
+//!     let devices = DeviceGroup::new(&group, &context, DeviceBackend::Auto)?;
+//!     let zeros = context.default_stream().alloc_zeros::<f32>(1 << 20);
+//!     let mut gradients = zeros.map_err(|error| Error::Device(format!("{error:?}")))?;
+//!     devices.all_reduce(&mut gradients, ReduceOp::Avg)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `group` | the group and its operations |
+//! | `select` | selection of NCCL or the host |
+//! | `connect`, `connection` | connection of the devices of a group |
+//! | `nccl` | operations through NCCL, in its order or in the canonical one |
+//! | `fold_kernel`, `ffi_fold` | reductions in the canonical order: CUDA source, execution |
+//! | `registered` | memory that is registered with NCCL |
+//! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
+//! | `wait` | waits with a deadline |
+//! | `ffi_pinned` | CUDA driver, pinned memory |
+
+mod active;
+mod connect;
+mod connection;
+mod element;
+mod ffi_fold;
+mod ffi_pinned;
+mod fold_kernel;
+mod group;
+mod nccl;
+mod nccl_id;
+mod pipeline;
+mod registered;
+mod select;
+mod staged;
+mod wait;
+
+pub use cudarc;
+
+pub use element::DeviceElement;
+pub use ffi_pinned::{device_count, open_device};
+pub use fold_kernel::FoldKernel;
+pub use group::DeviceGroup;
+pub use nccl_id::share_id;
+pub use registered::RegisteredSlice;
+pub use select::DeviceBackend;

@@ -1,0 +1,204 @@
+//! Executor of the engine: either the caller of a blocking operation or the communication thread
+//! runs it, never both.
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::spin::Spin;
+use crate::runtime::comm::host::backend::Engine;
+
+/// Engine of a group and its communication thread, which is created with the first started
+/// operation.
+pub(crate) struct Executor {
+    /// Communication thread; it ends before the engine that it uses.
+    comm: OnceLock<CommThread>,
+    core: Arc<ExecutorCore>,
+}
+
+/// State that the callers and the communication thread share.
+struct ExecutorCore {
+    engine: Mutex<Engine>,
+    /// Number of started operations that are not complete; blocking ones wait for them, so that all
+    /// ranks have the same order.
+    pending: Mutex<usize>,
+    idle: Condvar,
+}
+
+/// Capacity of the queue of started operations; if it is full, starting another one blocks.
+const QUEUE_MAX: usize = 1024;
+
+type Outcome = Result<(), CollectiveError>;
+type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+
+/// Thread that runs started operations, in order.
+struct CommThread {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Executor {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let core = ExecutorCore {
+            engine: Mutex::new(engine),
+            pending: Mutex::new(0),
+            idle: Condvar::new(),
+        };
+        Self { comm: OnceLock::new(), core: Arc::new(core) }
+    }
+
+    /// Runs an operation after all started ones are complete.
+    pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut Engine) -> V) -> V {
+        self.core.wait_idle();
+        operation(&mut self.core.lock())
+    }
+
+    /// Starts an operation; `on_event` is called when it begins and when it has succeeded.
+    pub(crate) fn start(
+        &self,
+        operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> io::Result<PendingOutcome> {
+        let comm = self.comm()?;
+        let (sender, receiver) = mpsc::channel();
+        let job: Job = Box::new(move |engine| {
+            on_event(OperationEvent::Started);
+            let result = operation(engine);
+            if result.is_ok() {
+                on_event(OperationEvent::Done);
+            }
+            // Sending fails if the owner has dropped the handle.
+            let _ = sender.send(result);
+        });
+        *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
+        jobs.send(job).expect("the communication thread runs until jobs are closed");
+        Ok(PendingOutcome { receiver, outcome: None })
+    }
+
+    /// Returns the communication thread, which is started at its first use.
+    fn comm(&self) -> io::Result<&CommThread> {
+        if let Some(comm) = self.comm.get() {
+            return Ok(comm);
+        }
+        let comm = CommThread::start(self.core.clone())?;
+        // If two callers create a thread at the same time, the second thread has no operation and is
+        // dropped.
+        Ok(self.comm.get_or_init(|| comm))
+    }
+
+    /// Runs `action` on the engine as soon as the current operation is complete.
+    pub(crate) fn run_after_current(&self, action: impl FnOnce(&mut Engine)) {
+        action(&mut self.core.lock());
+    }
+}
+
+impl ExecutorCore {
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_idle(&self) {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every started operation has a deadline, so this wait ends.
+        drop(self.idle.wait_while(pending, |pending| 0 < *pending));
+    }
+
+    fn finish_one(&self) {
+        *self.pending.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.idle.notify_all();
+    }
+}
+
+impl CommThread {
+    fn start(core: Arc<ExecutorCore>) -> io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_MAX);
+        let body = move || {
+            for job in queue {
+                let mut engine = core.lock();
+                // The caller computes meanwhile and needs the processor.
+                let spin = std::mem::replace(&mut engine.spin, Spin::BRIEF);
+                job(&mut engine);
+                engine.spin = spin;
+                drop(engine);
+                core.finish_one();
+            }
+        };
+        let thread = std::thread::Builder::new().name("remuda-comm".to_owned()).spawn(body)?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+}
+
+impl Drop for CommThread {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // The panic hook has already reported a panic of this thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Event of a started operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperationEvent {
+    /// It begins to run.
+    Started,
+    /// It has succeeded.
+    Done,
+}
+
+/// Future outcome of a started operation.
+pub(crate) struct PendingOutcome {
+    receiver: Receiver<Outcome>,
+    /// Outcome that was received and not yet taken.
+    outcome: Option<Outcome>,
+}
+
+impl PendingOutcome {
+    /// Outcome of an operation that could not be started.
+    pub(crate) fn failed(error: CollectiveError) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        // Sending cannot fail: the receiver exists.
+        let _ = sender.send(Err(error));
+        Self { receiver, outcome: None }
+    }
+
+    /// Waits until the operation has ended.
+    pub(crate) fn wait(mut self) -> Outcome {
+        match self.outcome.take() {
+            Some(outcome) => outcome,
+            None => self.receiver.recv().expect("the communication thread reports every outcome"),
+        }
+    }
+
+    /// Takes the outcome of an operation that has ended.
+    pub(crate) fn take(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// Waits for the end, unless the outcome was taken.
+    pub(crate) fn wait_outcome(&mut self) {
+        if self.outcome.is_none() {
+            // If the outcome was taken already, the channel is closed.
+            self.outcome = self.receiver.recv().ok();
+        }
+    }
+
+    /// Waits for at most `limit`; returns whether the operation has ended.
+    pub(crate) fn poll(&mut self, limit: Duration) -> bool {
+        if self.outcome.is_none() {
+            self.outcome = match self.receiver.recv_timeout(limit) {
+                Ok(outcome) => Some(outcome),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("the communication thread reports every outcome")
+                }
+            };
+        }
+        self.outcome.is_some()
+    }
+}

@@ -1,0 +1,394 @@
+//! [`Group`]: the set of ranks that communicate, and its options.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
+use crate::runtime::comm::bootstrap::split::{SplitRequest, Subgroup};
+use crate::runtime::comm::core::abort::AbortRecord;
+use crate::runtime::comm::core::abort::Loss;
+use crate::runtime::comm::core::error::Cause;
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::error::Departure;
+use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::core::options::{BetweenNodes, InitOptions, Thresholds};
+use crate::runtime::comm::core::roster::RankRoster;
+use crate::runtime::comm::executor::Executor;
+use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::inter_node::InterNode;
+use crate::runtime::comm::host::select::short_bytes_max;
+use crate::runtime::comm::shm::arena::{Arena, SegmentLease};
+use crate::runtime::comm::shm::buffer::Buffer;
+use crate::runtime::comm::shm::segment::{EAGER_BYTES, Segment, staging_bytes};
+use crate::runtime::contract::Note;
+use crate::runtime::dtype::element::Element;
+use crate::runtime::error::{Error, Result};
+use crate::runtime::schedule::Placement;
+
+/// A set of ranks that communicate; every rank holds its own handle.
+///
+/// All ranks must call the same operations in the same order. If a rank calls a different operation, all
+/// ranks get [`Cause::Mismatch`]. After an error every further operation of the group fails. Clones are
+/// handles to the same group, which ends when the last one is dropped.
+///
+/// ```
+/// use remuda::runtime::{Error, Group, ReduceOp};
+///
+/// let workers: Vec<_> = Group::threads(3)?
+///     .into_iter()
+///     .map(|group| {
+///         std::thread::spawn(move || {
+///             let mut values = [group.rank() as f32, 1.0];
+///             group.all_reduce(&mut values, ReduceOp::Sum)?;
+///             Ok::<_, Error>(values)
+///         })
+///     })
+///     .collect();
+/// for worker in workers {
+///     assert_eq!(worker.join().expect("no panic")?, [3.0, 3.0]);
+/// }
+/// # Ok::<(), remuda::runtime::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Group {
+    pub(crate) inner: Arc<GroupInner>,
+}
+
+pub(crate) struct GroupInner {
+    pub(crate) roster: Arc<RankRoster>,
+    local_rank: usize,
+    restart_count: u32,
+    arena: Arc<Arena>,
+    segment: Arc<Segment>,
+    pub(crate) executor: Executor,
+    /// Lease of the segment; dropped after the runner, which reads the segment.
+    #[expect(dead_code, reason = "its drop ends the lease")]
+    lease: Option<SegmentLease>,
+    /// Departure notice; dropped after the runner, when its last operations are complete.
+    #[expect(dead_code, reason = "its drop sends the notice")]
+    departure_notice: Option<DepartureNotice>,
+    links: Links,
+    options: InitOptions,
+    between_nodes: Option<BetweenNodes>,
+    /// Group from which this one was split. It owns the connections, so it must live as long.
+    parent: Option<Group>,
+}
+
+/// Guard whose drop notifies the ranks of the node that this rank takes part in no further operation.
+struct DepartureNotice {
+    segment: Arc<Segment>,
+    local: usize,
+}
+
+impl Drop for DepartureNotice {
+    fn drop(&mut self) {
+        self.segment.set_departure(self.local, Departure::Left);
+    }
+}
+
+impl Group {
+    /// Joins the group that the environment describes: the one of `remuda run`, or of any other launcher
+    /// that sets `REMUDA_KEY_FILE RANK WORLD_SIZE MASTER_ADDR MASTER_PORT`. The key file contains a secret
+    /// of at least 16 bytes, the same for all ranks. Rank 0 listens at the address, and the other ranks
+    /// connect to it.
+    pub fn from_env() -> Result<Self> {
+        Self::init(&InitOptions::default())
+    }
+
+    /// Joins the group like [`Self::from_env`], with options.
+    pub fn init(options: &InitOptions) -> Result<Self> {
+        let group = Self::from_membership(Membership::from_env(options)?, options);
+        group.note(&Note::Ready);
+        Ok(group)
+    }
+
+    /// Returns a group of one rank, whose operations return immediately.
+    pub fn single() -> Result<Self> {
+        let mut groups = Self::threads(1)?;
+        Ok(groups.pop().expect("a group of one rank has one handle"))
+    }
+
+    /// Returns the handles of a group of `ranks` threads of this process, in rank order; move one into each
+    /// thread.
+    pub fn threads(ranks: usize) -> Result<Vec<Self>> {
+        Self::threads_with(ranks, &InitOptions::default())
+    }
+
+    /// [`Self::threads`] with options.
+    pub fn threads_with(ranks: usize, options: &InitOptions) -> Result<Vec<Self>> {
+        let members = join::threads(ranks)?;
+        Ok(members.into_iter().map(|member| Self::from_membership(member, options)).collect())
+    }
+
+    /// Returns the handles of a group of threads on simulated nodes: `ranks_of_nodes[n]` ranks share
+    /// memory, and ranks of different nodes use TCP on loopback. For tests.
+    pub fn threads_on(ranks_of_nodes: &[usize]) -> Result<Vec<Self>> {
+        Self::threads_on_with(ranks_of_nodes, &InitOptions::default())
+    }
+
+    /// [`Self::threads_on`] with options.
+    pub fn threads_on_with(ranks_of_nodes: &[usize], options: &InitOptions) -> Result<Vec<Self>> {
+        let members = join::simulate(ranks_of_nodes, options)?;
+        Ok(members.into_iter().map(|member| Self::from_membership(member, options)).collect())
+    }
+
+    /// Runs `worker` on every rank of a group of threads and returns the results in rank order. If one
+    /// rank fails, the group is aborted and the error of that rank is returned. If one rank returns early,
+    /// the others do not wait for it.
+    pub fn on_threads<V: Send>(
+        ranks: usize,
+        worker: impl Fn(&Self) -> Result<V> + Sync,
+    ) -> Result<Vec<V>> {
+        Self::on_threads_with(ranks, &InitOptions::default(), worker)
+    }
+
+    /// [`Self::on_threads`] with options.
+    pub fn on_threads_with<V: Send>(
+        ranks: usize,
+        options: &InitOptions,
+        worker: impl Fn(&Self) -> Result<V> + Sync,
+    ) -> Result<Vec<V>> {
+        let groups = Self::threads_with(ranks, options)?;
+        std::thread::scope(|scope| {
+            let worker = &worker;
+            let spawn = |group: Self| scope.spawn(move || group.run_worker(worker));
+            let threads: Vec<_> = groups.into_iter().map(spawn).collect();
+            let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+            let results = joined.into_iter();
+            results.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    }
+
+    fn run_worker<V>(&self, worker: &impl Fn(&Self) -> Result<V>) -> Result<V> {
+        struct OnPanic<'a>(&'a Group);
+        impl Drop for OnPanic<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    // Otherwise the other ranks would wait for this one until their deadlines.
+                    self.0.abort("a rank panicked");
+                }
+            }
+        }
+        let _guard = OnPanic(self);
+        worker(self).inspect_err(|error| self.abort(&error.to_string()))
+    }
+
+    fn from_membership(member: Membership, options: &InitOptions) -> Self {
+        let Membership { roster, segment, inter_node, local_rank, restart_count, links } = member;
+        let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let settings = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
+        let inner = GroupInner {
+            arena: Arena::new(&segment, roster.local_rank()),
+            departure_notice: Some(DepartureNotice {
+                segment: segment.clone(),
+                local: roster.local_rank(),
+            }),
+            roster,
+            local_rank,
+            restart_count,
+            segment,
+            executor: Executor::new(engine),
+            lease: None,
+            links,
+            options: options.clone(),
+            between_nodes,
+            parent: None,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Sends a note to the launcher, which shows it; does nothing without a launcher.
+    pub fn note(&self, note: &Note) {
+        match (&self.inner.parent, &self.inner.links.agent) {
+            (Some(parent), _) => parent.note(note),
+            (None, Some(agent)) => agent.send_note(note),
+            (None, None) => {}
+        }
+    }
+
+    /// Creates one group for each color; a rank without a color joins none. Ranks are numbered in the
+    /// order of their keys; ranks with equal keys keep the order of this group.
+    ///
+    /// Every rank of this group must call it. The new group has its own operations, deadlines and errors:
+    /// both groups can be used at the same time, and if the new one fails, this one continues. If this one
+    /// fails or is aborted, all groups that were split from it fail, too. Both groups can use the same
+    /// buffers.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// // Two rows of two ranks; each row computes its own sum.
+    /// let results = Group::on_threads(4, |group| {
+    ///     let row = group.split(group.rank() / 2, group.rank())?.expect("every rank has a row");
+    ///     let mut sum = [group.rank() as i32];
+    ///     row.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     let first = group.split((row.rank() == 0).then_some(0), 0)?;
+    ///     Ok((sum[0], row.rank(), first.map(|group| group.world_size())))
+    /// })?;
+    /// assert_eq!(results, [(1, 0, Some(2)), (1, 1, None), (5, 0, Some(2)), (5, 1, None)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
+        self.split_with(color, key, &self.inner.options)
+    }
+
+    /// Splits like [`Self::split`], with options for the new group; it has the same number of streams.
+    pub fn split_with(
+        &self,
+        color: impl Into<Option<usize>>,
+        key: usize,
+        options: &InitOptions,
+    ) -> Result<Option<Self>> {
+        let request = SplitRequest { color: color.into(), key };
+        let outcome = self.inner.executor.run(|engine| engine.split(request, &self.inner.arena));
+        if let Err(Error::Collective(error)) = &outcome {
+            self.report(error);
+        }
+        let Some(Subgroup { roster, segment, inter_node, lease }) = outcome? else {
+            return Ok(None);
+        };
+        let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let settings = (options.timeout, options.order);
+        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
+        let inner = GroupInner {
+            roster,
+            local_rank: self.inner.local_rank,
+            restart_count: self.inner.restart_count,
+            arena: self.inner.arena.clone(),
+            segment,
+            executor: Executor::new(engine),
+            lease: Some(lease),
+            // A rank that leaves a subgroup has not left the parent group.
+            departure_notice: None,
+            links: Links::default(),
+            options: options.clone(),
+            between_nodes,
+            parent: Some(self.clone()),
+        };
+        Ok(Some(Self { inner: Arc::new(inner) }))
+    }
+
+    /// Returns the rank of this worker in the group: `0..world_size`.
+    pub fn rank(&self) -> usize {
+        self.inner.roster.rank
+    }
+
+    /// Returns the number of workers in the group.
+    pub fn world_size(&self) -> usize {
+        self.inner.roster.placement.world_size()
+    }
+
+    /// Returns the node of every rank of the group.
+    pub fn placement(&self) -> &Placement {
+        &self.inner.roster.placement
+    }
+
+    /// Returns the sizes at which operations switch algorithms.
+    pub fn thresholds(&self) -> Thresholds {
+        let nodes = self.placement().nodes();
+        Thresholds {
+            eager_bytes: (nodes == 1).then_some(EAGER_BYTES),
+            round_bytes: staging_bytes(1 < nodes),
+            short_bytes: short_bytes_max(nodes),
+            between_nodes: self.inner.between_nodes,
+        }
+    }
+
+    /// Returns the rank of this worker among the workers of its node.
+    pub fn local_rank(&self) -> usize {
+        self.inner.local_rank
+    }
+
+    /// Returns how many times the job was restarted.
+    pub fn restart_count(&self) -> u32 {
+        self.inner.restart_count
+    }
+
+    /// Allocates `len` zeros in memory that operations do not need to copy within the node.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
+        Ok(Buffer::zeros(&self.inner.arena, len)?)
+    }
+
+    /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].
+    pub fn abort(&self, reason: &str) {
+        let by = self.inner.roster.own_job_rank();
+        self.raise_abort(AbortRecord { by, lost: None, reason: reason.to_owned() });
+    }
+
+    fn raise_abort(&self, record: AbortRecord) {
+        // The record is written first, so that an operation that holds the engine's lock fails and
+        // releases it.
+        self.inner.segment.set_abort(&record);
+        self.inner.executor.run_after_current(|engine| engine.abort(record));
+    }
+
+    /// Runs an operation after all started ones are complete.
+    pub(crate) fn run_blocking(
+        &self,
+        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let outcome = self.inner.executor.run(operation);
+        if let Err(error) = &outcome {
+            self.report(error);
+        }
+        outcome
+    }
+
+    /// Fails if the group is known to have failed; does not wait for other ranks.
+    pub(crate) fn check_abort(&self, op: Operation) -> Result<(), CollectiveError> {
+        let Some(cause) = self.abort_cause() else { return Ok(()) };
+        let rank = self.inner.roster.own_job_rank();
+        let error = CollectiveError::rejected(op, rank, cause);
+        self.report(&error);
+        Err(error)
+    }
+
+    /// Returns why the group was aborted, if that is known; does not wait.
+    pub(crate) fn abort_cause(&self) -> Option<Cause> {
+        self.inner.segment.abort_record().map(|record| self.inner.roster.abort_cause(record))
+    }
+
+    /// Time limit of every operation.
+    #[cfg(feature = "nccl")]
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.options.timeout
+    }
+
+    /// Reports the worker that caused the error to the launcher, and to the groups from which this one
+    /// was split: a lost rank is lost for them too, and they can notify nodes that this group does not
+    /// reach.
+    pub(crate) fn report(&self, error: &CollectiveError) {
+        if let Cause::Aborted { by, .. } = &error.cause
+            && *by != error.rank
+        {
+            // The error of that rank is the cause; the error of this one is its consequence.
+            self.note(&Note::PeerLost { rank: *by });
+        }
+        let Cause::PeerLost { rank, how, .. } = &error.cause else { return };
+        self.note(&Note::PeerLost { rank: *rank });
+        if *how == Departure::Gone {
+            let lost = Some(Loss { rank: *rank, how: *how });
+            let record = AbortRecord { by: error.rank, lost, reason: error.cause.to_string() };
+            let mut parent = &self.inner.parent;
+            while let Some(group) = parent {
+                group.raise_abort(record.clone());
+                parent = &group.inner.parent;
+            }
+        }
+    }
+}
+
+fn between_nodes(inter_node: Option<&InterNode>, options: &InitOptions) -> Option<BetweenNodes> {
+    let net = inter_node?.net();
+    let (streams, overlap) = (net.settings().streams.into(), net.overlaps());
+    Some(BetweenNodes { streams, overlap, order: options.order })
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group({} of {})", self.rank(), self.world_size())
+    }
+}

@@ -1,0 +1,385 @@
+//! Collectives of a group on host memory.
+//!
+//! A large operation is a series of rounds of
+//! [`staging_bytes`](crate::runtime::comm::shm::segment::staging_bytes). In a round every rank of the node
+//! publishes a window: a range of its buffer if that lies in the segment, otherwise a staged copy.
+//! Then each rank processes its slice over all windows, block by block; with other nodes it
+//! exchanges data by [`across`](crate::runtime::comm::host::inter_node). Small reductions on one node are stored
+//! beside the flags and need only one barrier.
+
+use std::ops::Range;
+
+use crate::runtime::comm::core::deadline::Deadline;
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
+use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::gather::part_len_max;
+use crate::runtime::comm::host::region::{CallMemory, PostOp};
+use crate::runtime::comm::host::round::Round;
+use crate::runtime::comm::shm::cells::BufferLocation;
+use crate::runtime::comm::shm::fold::{Workspace, fold_windows};
+use crate::runtime::comm::shm::segment::EAGER_BYTES;
+use crate::runtime::comm::shm::window::Window;
+use crate::runtime::dtype::element::{Element, ReduceOp, ReduceOrder};
+use crate::runtime::schedule::{blocks, rounds, slice};
+
+/// Algorithm of a reduction.
+enum Algorithm {
+    /// All ranks read all data beside the flags.
+    Eager,
+    /// One round after the other.
+    Rounds,
+    /// Several rounds at once, with other nodes.
+    Overlapping,
+    /// One round after the other, around a ring of nodes.
+    Ring,
+}
+
+impl Engine {
+    /// Selects the operation on the sums: the division of a mean, or else `default`.
+    fn post_op(&self, reduce: ReduceOp, default: PostOp) -> PostOp {
+        match reduce {
+            ReduceOp::Avg => PostOp::Divide(self.world() as u64),
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => default,
+        }
+    }
+
+    /// Every rank gets the reduction of all ranks' data.
+    pub(crate) fn all_reduce<T: Element>(
+        &mut self,
+        memory: CallMemory<'_, T>,
+        reduce: ReduceOp,
+        post_op: PostOp,
+    ) -> Result<(), CollectiveError> {
+        let call =
+            OperationCall { reduce, ..OperationCall::new(Operation::AllReduce, memory.len()) };
+        self.reduce_any(call, memory, post_op)
+    }
+
+    /// The root gets the reduction of all ranks' data; the data of other ranks does not change.
+    pub(crate) fn reduce<T: Element>(
+        &mut self,
+        memory: CallMemory<'_, T>,
+        reduce: ReduceOp,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = OperationCall::new(Operation::Reduce, memory.len());
+        self.reduce_any(OperationCall { reduce, root: Some(root), ..call }, memory, PostOp::Keep)
+    }
+
+    /// Reduces for the root of the call, or for all ranks.
+    fn reduce_any<T: Element>(
+        &mut self,
+        call: OperationCall,
+        mut memory: CallMemory<'_, T>,
+        post_op: PostOp,
+    ) -> Result<(), CollectiveError> {
+        let post_op = self.post_op(call.reduce, post_op);
+        self.run::<T>(call, |engine, call, deadline| {
+            memory.check_segment(&engine.node.segment)?;
+            match engine.select_algorithm::<T>(call) {
+                Algorithm::Eager => engine.reduce_eager(call, &mut memory, post_op, deadline),
+                Algorithm::Rounds => engine.reduce_rounds(call, &mut memory, post_op, deadline),
+                Algorithm::Overlapping => {
+                    engine.all_reduce_overlapping(call, &mut memory, post_op, deadline)
+                }
+                Algorithm::Ring => engine.all_reduce_in_ring(call, &mut memory, post_op, deadline),
+            }
+        })
+    }
+
+    /// Selects the algorithm; equal on all ranks, because it depends only on the call and on the
+    /// placement.
+    fn select_algorithm<T: Element>(&self, call: OperationCall) -> Algorithm {
+        match &self.inter_node {
+            None if call.count * size_of::<T>() <= EAGER_BYTES => Algorithm::Eager,
+            Some(inter_node) if call.root.is_none() => {
+                let is_short = inter_node.is_short(call.count * size_of::<T::Sum>());
+                match self.order_of(call.op) {
+                    _ if is_short => Algorithm::Rounds,
+                    ReduceOrder::Canonical => Algorithm::Overlapping,
+                    ReduceOrder::Any => Algorithm::Ring,
+                }
+            }
+            _ => Algorithm::Rounds,
+        }
+    }
+
+    /// Whether this rank gets the result of the call.
+    fn needs_result(&self, call: OperationCall) -> bool {
+        call.root.is_none_or(|root| root == self.roster.rank)
+    }
+
+    /// Every rank that needs the result reduces all data: one barrier, and the slots are used in turn.
+    fn reduce_eager<T: Element>(
+        &mut self,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
+        post_op: PostOp,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let offset = self.node.segment.eager_offset(self.node.local_rank(), self.rounds + 1);
+        let slot = Window::new(&self.node.segment, offset, call.count)
+            .expect("the layout keeps eager slots aligned and inside");
+        memory.copy_to(&(0..call.count), &slot);
+        let Round { windows, .. } = self.begin_round(call, &slot, deadline)?;
+        if !self.needs_result(call) {
+            return Ok(());
+        }
+        self.fold_blocks(call.reduce, post_op, &windows, 0..call.count, |at, sums| {
+            memory.write(at, sums);
+        });
+        Ok(())
+    }
+
+    /// Folds a slice of the windows of this node, block by block, and passes each result to `write`
+    /// with its position.
+    fn fold_blocks<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        post_op: PostOp,
+        windows: &[Window<T>],
+        slice: Range<usize>,
+        mut write: impl FnMut(usize, &[T]),
+    ) {
+        let mut narrowed = Vec::new();
+        for block in blocks(slice, Workspace::block::<T>()) {
+            let sum = fold_windows(&mut self.workspace, &self.fold, reduce, windows, &block);
+            post_op.apply(sum);
+            write(block.start, T::narrow(sum, &mut narrowed));
+        }
+    }
+
+    /// Reduces in rounds of the staging area's size, one after the other.
+    fn reduce_rounds<T: Element>(
+        &mut self,
+        call: OperationCall,
+        memory: &mut CallMemory<'_, T>,
+        post_op: PostOp,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let staging = self.staging::<T>();
+        let mut done = 0;
+        loop {
+            let range = done..call.count.min(done + staging.len());
+            let location = memory.stage_in(&range, &staging);
+            let is_one_node = self.inter_node.is_none();
+            let left = call.count - done;
+            // If no rank has staged its data, a round has no limit. All ranks of the node see the
+            // same locations, so they agree on it; other nodes do not see them.
+            let len = |locations: &[BufferLocation]| {
+                let is_direct =
+                    |location: &BufferLocation| matches!(location, BufferLocation::Direct(_));
+                if is_one_node && locations.iter().all(is_direct) { left } else { range.len() }
+            };
+            let round = self.begin_round_at::<T>(call, location, len, deadline)?;
+            match call.root {
+                _ if is_one_node => self.reduce_slice(call, post_op, &round),
+                None => self.all_reduce_short(call.reduce, post_op, &round)?,
+                Some(root) => self.reduce_between_nodes(call.reduce, root, post_op, &round)?,
+            }
+            self.local_barrier(deadline)?;
+            if self.needs_result(call) {
+                memory.stage_out(&range, &staging);
+            }
+            done += round.len;
+            if done == call.count {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Folds this rank's slice over all windows and writes the result to the same positions of the
+    /// root's window, or of all windows.
+    fn reduce_slice<T: Element>(&mut self, call: OperationCall, post_op: PostOp, round: &Round<T>) {
+        let slice = slice(round.len, self.world(), self.roster.rank);
+        let windows = &round.windows;
+        let targets = call.root.map_or(&windows[..], |root| &windows[root..=root]);
+        self.fold_blocks(call.reduce, post_op, windows, slice, |at, sums| {
+            for target in targets {
+                target.write(at, sums);
+            }
+        });
+    }
+
+    /// Reduces with other nodes; for a reduction to a root, the ranks of its node share the work.
+    fn reduce_between_nodes<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        root: usize,
+        post_op: PostOp,
+        round: &Round<T>,
+    ) -> Result<(), Cause> {
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
+        let placement = self.roster.placement.clone();
+        let home = placement.node_of(root);
+        let owners = placement.ranks_of(home).len();
+        let slice_of = |rank: usize| {
+            let is_owner = placement.node_of(rank) == home;
+            if is_owner { slice(round.len, owners, placement.local_of(rank)) } else { 0..0 }
+        };
+        let mut sum =
+            inter_node.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+        if self.roster.node() == home {
+            post_op.apply(&mut sum);
+            let target = &round.windows[placement.local_of(root)];
+            target.write(slice_of(self.roster.rank).start, T::narrow(&sum, &mut Vec::new()));
+        }
+        inter_node.buffers().put(sum);
+        Ok(())
+    }
+
+    /// Reduces short data, which the first rank of every node folds.
+    fn all_reduce_short<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        post_op: PostOp,
+        round: &Round<T>,
+    ) -> Result<(), Cause> {
+        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
+        let sum = inter_node.reduce_everywhere(round, reduce, &mut self.workspace, &self.node)?;
+        let Some(mut sum) = sum else { return Ok(()) };
+        post_op.apply(&mut sum);
+        let mut narrowed = Vec::new();
+        let values = T::narrow(&sum, &mut narrowed);
+        round.windows.iter().for_each(|window| window.write(0, values));
+        inter_node.buffers().put(sum);
+        Ok(())
+    }
+
+    /// Rank `r` gets part `r` of the reduction of all ranks' data.
+    pub(crate) fn reduce_scatter<T: Element>(
+        &mut self,
+        all: &[T],
+        ours: &mut [T],
+        reduce: ReduceOp,
+    ) -> Result<(), CollectiveError> {
+        let post_op = self.post_op(reduce, PostOp::Keep);
+        let (world, part) = (self.world(), ours.len());
+        let call =
+            OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
+        self.run::<T>(call, |engine, call, deadline| {
+            let staging = engine.staging::<T>();
+            for range in rounds(part, part_len_max(&staging, world)?) {
+                for rank in 0..world {
+                    let start = rank * part + range.start;
+                    staging.write(rank * range.len(), &all[start..start + range.len()]);
+                }
+                let window = staging.part(&(0..world * range.len()));
+                let round = engine.begin_round(call, &window, deadline)?;
+                engine.reduce_part(reduce, post_op, &round, &mut ours[range])?;
+                engine.local_barrier(deadline)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// One round of [`Self::reduce_scatter`]: windows contain, for every rank, a part as long as
+    /// `ours`.
+    fn reduce_part<T: Element>(
+        &mut self,
+        reduce: ReduceOp,
+        post_op: PostOp,
+        round: &Round<T>,
+        ours: &mut [T],
+    ) -> Result<(), Cause> {
+        let part = ours.len();
+        let slice_of = |rank: usize| rank * part..(rank + 1) * part;
+        if let Some(inter_node) = &mut self.inter_node {
+            let workspace = &mut self.workspace;
+            let mut sum = inter_node.reduce(round, reduce, &slice_of, workspace, &self.node)?;
+            post_op.apply(&mut sum);
+            ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
+            inter_node.buffers().put(sum);
+            return Ok(());
+        }
+        let slice = slice_of(self.roster.rank);
+        let start = slice.start;
+        self.fold_blocks(reduce, post_op, &round.windows, slice, |at, sums| {
+            ours[at - start..][..sums.len()].copy_from_slice(sums);
+        });
+        Ok(())
+    }
+
+    /// The window on this node that contains a rank's part.
+    pub(crate) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
+        let placement = &self.roster.placement;
+        let holder = placement.helper(self.roster.node(), rank);
+        &round.windows[placement.local_of(holder)]
+    }
+
+    /// Every rank gets the root's data.
+    pub(crate) fn broadcast<T: Element>(
+        &mut self,
+        mut memory: CallMemory<'_, T>,
+        root: usize,
+    ) -> Result<(), CollectiveError> {
+        let call = OperationCall {
+            root: Some(root),
+            ..OperationCall::new(Operation::Broadcast, memory.len())
+        };
+        self.run::<T>(call, |engine, call, deadline| {
+            memory.check_segment(&engine.node.segment)?;
+            let staging = engine.staging::<T>();
+            for range in rounds(call.count, staging.len()) {
+                engine.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// One round of [`Self::broadcast`], for a range of the data.
+    fn broadcast_round<T: Element>(
+        &mut self,
+        call: OperationCall,
+        root: usize,
+        memory: &mut CallMemory<'_, T>,
+        range: &Range<usize>,
+        staging: &Window<T>,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let rank = self.roster.rank;
+        let location = if root == rank {
+            memory.stage_in(range, staging)
+        } else {
+            BufferLocation::Staged(staging.offset())
+        };
+        let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
+        if let Some(inter_node) = &mut self.inter_node {
+            let ours = &round.windows[self.node.local_rank()];
+            let mut values = inter_node.buffers().take(range.len());
+            if root == rank {
+                ours.read(0, &mut values);
+            }
+            inter_node.broadcast(&round, root, &mut values, &self.node)?;
+            if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
+                ours.write(0, &values);
+            }
+            inter_node.buffers().put(values);
+            self.local_barrier(deadline)?;
+        }
+        if root != rank {
+            memory.copy_from(range.start, self.window_of(&round, root));
+        }
+        self.local_barrier(deadline)
+    }
+
+    /// Waits until all ranks have called it.
+    pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
+        self.sync_calls::<u8>(OperationCall::new(Operation::Barrier, 0))
+    }
+
+    /// Waits until all ranks have made this call; fails if a rank has made a different call.
+    pub(crate) fn sync_calls<T: Element>(
+        &mut self,
+        call: OperationCall,
+    ) -> Result<(), CollectiveError> {
+        self.run::<T>(call, |engine, call, deadline| {
+            let nothing = engine.staging::<T>().part(&(0..0));
+            let round = engine.begin_round(call, &nothing, deadline)?;
+            let Some(inter_node) = &mut engine.inter_node else { return Ok(()) };
+            inter_node.sync_nodes(round.fingerprint, &engine.node, deadline)?;
+            engine.local_barrier(deadline)
+        })
+    }
+}

@@ -1,0 +1,24 @@
+//! Process groups and their operations.
+//!
+//! | file or room | contents |
+//! |---|---|
+//! | `group`, `blocking`, `nonblocking`, `work` | the API: groups, operations, handles |
+//! | `executor` | the thread that executes started operations |
+//! | `host`, `device` | collectives in host and in device memory |
+//! | `shm`, `tcp` | transport within a node and between nodes |
+//! | `bootstrap`, `store` | rendezvous and subgroups |
+//! | `core` | errors, operations, options, deadlines |
+
+pub(crate) mod blocking;
+pub(crate) mod bootstrap;
+pub(crate) mod core;
+#[cfg(feature = "nccl")]
+pub mod device;
+pub(crate) mod executor;
+pub(crate) mod group;
+pub(crate) mod host;
+pub(crate) mod nonblocking;
+pub(crate) mod shm;
+pub mod store;
+pub(crate) mod tcp;
+pub(crate) mod work;

@@ -1,0 +1,234 @@
+//! Nonblocking operations of [`Group`], which return a [`Work`] handle.
+//!
+//! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
+//! [`Buffer`], a vector, or another type that dereferences to a slice) and return it at the end.
+
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
+use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
+use crate::runtime::comm::group::Group;
+use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::gather::Counts;
+use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
+use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory};
+use crate::runtime::comm::shm::buffer::Buffer;
+use crate::runtime::comm::shm::window::Window;
+use crate::runtime::comm::work::Work;
+use crate::runtime::dtype::element::{Element, ReduceOp};
+
+/// Started operations run one after the other, in the order of their start, which must be the same
+/// on all ranks. A blocking operation waits for all that were started before it.
+impl Group {
+    /// Starts an [`Self::all_reduce`] of a range of a buffer.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let (mut first, mut second) = (group.alloc::<f32>(4)?, group.alloc::<f32>(4)?);
+    ///     first.fill(1.0);
+    ///     second.fill(2.0);
+    ///     let first = group.start_all_reduce(first, 0..4, ReduceOp::Sum);
+    ///     let second = group.start_all_reduce(second, 2..4, ReduceOp::Sum);
+    ///     // Compute something else here.
+    ///     let (first, second) = (first.wait()?, second.wait()?);
+    ///     Ok([first[0], second[0], second[3]])
+    /// })?;
+    /// assert_eq!(results, [[2.0, 2.0, 4.0]; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_all_reduce<T: Element>(
+        &self,
+        buffer: Buffer<T>,
+        range: Range<usize>,
+        op: ReduceOp,
+    ) -> Work<Buffer<T>> {
+        let pending = if range.start <= range.end && range.end <= buffer.len() {
+            self.start_window(buffer.window().part(&range), op, PostOp::Keep, |_| {})
+        } else {
+            let problem =
+                format!("range {range:?} is outside a buffer of {} elements", buffer.len());
+            PendingOutcome::failed(self.bad_argument(Operation::AllReduce, problem))
+        };
+        Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
+    }
+
+    /// Starts a [`Self::reduce`].
+    pub fn start_reduce<R>(&self, data: R, op: ReduceOp, root: usize) -> Work<R>
+    where
+        R: Region + Send + 'static,
+    {
+        let checked = self.check_rank(Operation::Reduce, root);
+        self.start(Operation::Reduce, checked, data, move |engine, data| {
+            engine.reduce(data.memory(), op, root)
+        })
+    }
+
+    /// Starts a [`Self::broadcast`].
+    pub fn start_broadcast<R: Region + Send + 'static>(&self, data: R, root: usize) -> Work<R> {
+        let checked = self.check_rank(Operation::Broadcast, root);
+        self.start(Operation::Broadcast, checked, data, move |engine, data| {
+            engine.broadcast(data.memory(), root)
+        })
+    }
+
+    /// Starts an [`Self::all_gather`].
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(2, |group| {
+    ///     let work = group.start_all_gather(vec![group.rank() as u8], vec![0; 2]);
+    ///     let (_input, output) = work.wait()?;
+    ///     Ok(output)
+    /// })?;
+    /// assert_eq!(results, [[0, 1]; 2]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_all_gather<T, A, B>(&self, input: A, output: B) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
+        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
+            engine.all_gather(input, output)
+        })
+    }
+
+    /// Starts a [`Self::reduce_scatter`].
+    pub fn start_reduce_scatter<T, A, B>(&self, input: A, output: B, op: ReduceOp) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
+        let memory = (input, output);
+        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            engine.reduce_scatter(input, output, op)
+        })
+    }
+
+    /// Starts a [`Self::gather`].
+    pub fn start_gather<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_root_parts(Operation::Gather, output.len(), input.len(), root);
+        self.start(Operation::Gather, checked, (input, output), move |engine, (input, output)| {
+            engine.gather(input, output, root)
+        })
+    }
+
+    /// Starts a [`Self::scatter`].
+    pub fn start_scatter<T, A, B>(&self, input: A, output: B, root: usize) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_root_parts(Operation::Scatter, input.len(), output.len(), root);
+        self.start(Operation::Scatter, checked, (input, output), move |engine, (input, output)| {
+            engine.scatter(input, output, root)
+        })
+    }
+
+    /// Starts an [`Self::all_to_all`].
+    pub fn start_all_to_all<T, A, B>(&self, input: A, output: B) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let part = input.len() / self.world_size();
+        let checked = self
+            .check_parts(Operation::AllToAll, input.len(), part)
+            .and_then(|()| self.check_parts(Operation::AllToAll, output.len(), part));
+        self.start(Operation::AllToAll, checked, (input, output), move |engine, (input, output)| {
+            engine.all_to_all(input, output, Counts::Equal(part))
+        })
+    }
+
+    /// Starts a [`Self::send_recv`].
+    pub fn start_send_recv<T, A, B>(
+        &self,
+        values: A,
+        to: usize,
+        buffer: B,
+        from: usize,
+    ) -> Work<(A, B)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let op = Operation::SendRecv;
+        let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
+        self.start(op, checked, (values, buffer), move |engine, (values, buffer)| {
+            let slot = RecvBuf { from, values: buffer };
+            engine.exchange(op, &[SendBuf { to, values }], &mut [slot])
+        })
+    }
+
+    /// Starts a [`Self::barrier`].
+    pub fn start_barrier(&self) -> Work<()> {
+        self.start(Operation::Barrier, Ok(()), (), |engine, ()| engine.barrier())
+    }
+
+    /// Starts an operation, which owns its memory.
+    fn start<M: Send + 'static>(
+        &self,
+        op: Operation,
+        checked: Result<(), CollectiveError>,
+        memory: M,
+        operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+    ) -> Work<M> {
+        let memory = Arc::new(Mutex::new(Some(memory)));
+        let shared = memory.clone();
+        let on_memory = move |engine: &mut Engine| {
+            let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = memory.as_mut().expect("memory is taken after the operation only");
+            operation(engine, memory)
+        };
+        let pending = match checked {
+            Ok(()) => self.start_on_thread(op, on_memory, |_| {}),
+            Err(error) => PendingOutcome::failed(error),
+        };
+        Work::new(pending, memory, self.clone())
+    }
+
+    /// Starts an all-reduce of memory in the segment; `on_event` is called when it begins and when it
+    /// has succeeded.
+    pub(crate) fn start_window<T: Element>(
+        &self,
+        window: Window<T>,
+        op: ReduceOp,
+        post_op: PostOp,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> PendingOutcome {
+        let memory = CallMemory::Shared(SharedMemory(window));
+        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, post_op);
+        self.start_on_thread(Operation::AllReduce, operation, on_event)
+    }
+
+    /// Starts an operation on the communication thread; aborts the group if there is no thread.
+    fn start_on_thread(
+        &self,
+        op: Operation,
+        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> PendingOutcome {
+        self.inner.executor.start(operation, on_event).unwrap_or_else(|error| {
+            let reason = format!("cannot start the communication thread: {error}");
+            self.abort(&reason);
+            let rank = self.inner.roster.own_job_rank();
+            let cause = Cause::System(reason);
+            PendingOutcome::failed(CollectiveError::rejected(op, rank, cause))
+        })
+    }
+}

@@ -1,0 +1,620 @@
+//! TCP mesh of the ranks of different nodes.
+//!
+//! Connections are made when they are first needed: the lower rank connects, the higher one accepts.
+//! Ranks authenticate with keys that they published in the store; after that, data is not encrypted.
+//! Between machines a connection has several streams, because networks limit the speed of one stream.
+//! A rank that waits for a connection accepts all ranks, and only lower ranks connect to higher ones, so
+//! ranks cannot deadlock in a cycle.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use serde::{Deserialize, Serialize};
+
+use crate::base::{JobId, Rank, clock};
+use crate::os::io_errors::{is_temporary, pause_before_reconnect};
+use crate::runtime::comm::core::deadline::Deadline;
+use crate::runtime::comm::core::error::{Cause, Departure};
+use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
+use crate::runtime::comm::shm::barrier::LocalNode;
+use crate::runtime::comm::store::abort::ABORT_KEY;
+use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
+use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
+use crate::runtime::comm::tcp::striping::{Streams, Traffic};
+use crate::secure::{
+    FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
+    parse_flight, parse_reply,
+};
+
+/// Interval at which a wait on sockets checks for other events.
+const TICK: Duration = Duration::from_millis(50);
+/// Number of ticks without a byte after which an abort takes effect: bytes that a rank sent before
+/// it exited may still be in transit.
+const IDLE_TICKS_MAX: u32 = 4;
+/// Time limit of one attempt to connect to a peer.
+const CONNECT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest number of accepted connections that are not authenticated yet.
+const HANDSHAKES_MAX: usize = 64;
+/// Time limit for the first message of an accepted connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Address and key that a rank publishes in the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PeerInfo {
+    pub(crate) address: SocketAddr,
+    pub(crate) key: PeerPublicKey,
+    pub(crate) host: String,
+    pub(crate) settings: MeshSettings,
+}
+
+/// Settings of a rank for connections to other nodes. All ranks know all settings and choose the same.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MeshSettings {
+    /// Largest number of streams of a connection.
+    pub(crate) streams: u8,
+    /// Whether rounds overlap.
+    overlaps: bool,
+}
+
+impl MeshSettings {
+    /// Settings from the options; defaults depend on the address: networks and clouds limit the
+    /// bandwidth of one stream, and their latency can be overlapped; loopback has neither property.
+    fn from_options(options: &InitOptions, address: IpAddr) -> Self {
+        let is_near = address.is_loopback();
+        let streams = options.streams.map(NonZero::get);
+        Self {
+            streams: streams.unwrap_or(if is_near { 1 } else { 4 }),
+            overlaps: options.overlap.unwrap_or(!is_near),
+        }
+    }
+}
+
+/// Connections of this rank to ranks of other nodes, and its listener.
+pub(crate) struct Mesh {
+    job: JobId,
+    rank: usize,
+    /// Listener; `None` once the group has failed.
+    listener: Option<MeshListener>,
+    store: SharedStore,
+    peers: Vec<PeerInfo>,
+    /// All streams to every connected peer.
+    connections: BTreeMap<usize, Vec<TcpStream>>,
+    /// Accepted streams of connections that are not complete.
+    accepted: BTreeMap<(usize, u8), TcpStream>,
+    handshakes: Vec<PendingHandshake>,
+    /// Keys in the store for abort records: that of this group first, then those of its parents.
+    abort_keys: Vec<String>,
+}
+
+/// Listener of a rank, with its key.
+pub(crate) struct MeshListener {
+    socket: TcpListener,
+    key: PeerKey,
+    address: SocketAddr,
+}
+
+impl MeshListener {
+    fn open(mut address: SocketAddr) -> Result<Self, ClientError> {
+        address.set_port(0);
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok(Self { socket: listener, key: PeerKey::generate()?, address })
+    }
+
+    /// Address, key and settings of this listener, for the other ranks.
+    pub(crate) fn info(&self, host: &str, settings: MeshSettings) -> PeerInfo {
+        let Self { key, address, .. } = self;
+        PeerInfo { address: *address, key: key.public(), host: host.to_owned(), settings }
+    }
+}
+
+/// Accepted connection whose first message is not complete.
+struct PendingHandshake {
+    stream: TcpStream,
+    received: Vec<u8>,
+    since: Instant,
+}
+
+/// Message to send to a peer.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) peer: usize,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Message of known length to receive from a peer.
+pub(crate) struct Incoming<'a> {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) peer: usize,
+    pub(crate) bytes: &'a mut [u8],
+}
+
+fn backend_error(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
+    move |error| Cause::Backend(format!("cannot {action}: {error}"))
+}
+
+impl Mesh {
+    /// Listens on the local address of the connection to the store, publishes address and key, and
+    /// reads those of all other ranks.
+    pub(crate) fn join(
+        job: JobId,
+        rank: usize,
+        world: usize,
+        host: &str,
+        options: &InitOptions,
+        mut store: Client,
+        deadline: Instant,
+    ) -> Result<Self, ClientError> {
+        let listener = MeshListener::open(store.local_address()?)?;
+        let info = listener.info(host, MeshSettings::from_options(options, listener.address.ip()));
+        let value = postcard::to_allocvec(&info).expect("texts and numbers serialize");
+        store.set(&format!("peer/{rank}"), &value, deadline)?;
+        let mut peers = Vec::with_capacity(world);
+        for start in (0..world).step_by(WAITED_KEYS_MAX) {
+            let end = world.min(start + WAITED_KEYS_MAX);
+            let keys = (start..end).map(|rank| format!("peer/{rank}")).collect();
+            for value in store.wait(keys, deadline)? {
+                peers.push(postcard::from_bytes(&value).map_err(|_| ClientError::UnexpectedReply)?);
+            }
+        }
+        let store = Arc::new(Mutex::new(store));
+        Ok(Self::new(job, rank, listener, store, peers, vec![ABORT_KEY.to_owned()]))
+    }
+
+    fn new(
+        job: JobId,
+        rank: usize,
+        listener: MeshListener,
+        store: SharedStore,
+        peers: Vec<PeerInfo>,
+        abort_keys: Vec<String>,
+    ) -> Self {
+        Self {
+            job,
+            rank,
+            listener: Some(listener),
+            store,
+            peers,
+            connections: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            handshakes: Vec::new(),
+            abort_keys,
+        }
+    }
+
+    /// Opens a listener for a subgroup.
+    pub(crate) fn open_listener(&self) -> Result<MeshListener, ClientError> {
+        let listener =
+            self.listener.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        MeshListener::open(listener.address)
+    }
+
+    /// Creates the mesh of a subgroup, with connections of its own. `abort_key` is the key in the
+    /// store for its abort record.
+    pub(crate) fn subgroup(
+        &self,
+        rank: usize,
+        listener: MeshListener,
+        peers: Vec<PeerInfo>,
+        abort_key: String,
+    ) -> Self {
+        let abort_keys =
+            std::iter::once(abort_key).chain(self.abort_keys.iter().cloned()).collect();
+        Self::new(self.job.clone(), rank, listener, self.store.clone(), peers, abort_keys)
+    }
+
+    pub(crate) fn shared_store(&self) -> SharedStore {
+        self.store.clone()
+    }
+
+    pub(crate) fn store(&self) -> MutexGuard<'_, Client> {
+        lock_store(&self.store)
+    }
+
+    pub(crate) fn peers(&self) -> &[PeerInfo] {
+        &self.peers
+    }
+
+    /// Settings of this rank, which apply to subgroups too.
+    pub(crate) fn settings(&self) -> MeshSettings {
+        self.peers[self.rank].settings
+    }
+
+    /// Whether rounds overlap: if the settings of all ranks allow it.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.peers.iter().all(|peer| peer.settings.overlaps)
+    }
+
+    /// Closes every connection and the listener, so that waiting peers notice it.
+    pub(crate) fn close(&mut self) {
+        self.connections.clear();
+        self.accepted.clear();
+        self.handshakes.clear();
+        self.listener = None;
+    }
+
+    fn listener(&self) -> Result<&MeshListener, Cause> {
+        self.listener.as_ref().ok_or_else(|| Cause::Backend("the group has failed".to_owned()))
+    }
+
+    /// Sends and receives at once, at most one message in each direction with every peer; a message
+    /// of another operation is an error.
+    pub(crate) fn exchange(
+        &mut self,
+        outgoing: &[Outgoing<'_>],
+        incoming: &mut [Incoming<'_>],
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let peers = outgoing.iter().map(|m| m.peer).chain(incoming.iter().map(|m| m.peer));
+        for peer in peers {
+            self.connect(peer, node, deadline)?;
+        }
+        let mut traffic = Traffic::new();
+        for Outgoing { fingerprint, peer, bytes } in outgoing {
+            traffic.post_send(*fingerprint, *peer, *bytes, self);
+        }
+        for Incoming { fingerprint, peer, bytes } in incoming {
+            traffic.post_recv(*fingerprint, *peer, &mut **bytes, self);
+        }
+        self.drive(&mut traffic, Traffic::is_idle, node, deadline)
+    }
+
+    /// Continues the transfers until `is_over` returns true.
+    pub(crate) fn drive<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
+        &self,
+        traffic: &mut Traffic<S, R>,
+        is_over: impl Fn(&Traffic<S, R>) -> bool,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let mut idle = Idle::new(deadline);
+        while !is_over(traffic) {
+            let moved = traffic.pump(self, &node.roster)?;
+            if idle.should_poll_again(moved) {
+                continue;
+            }
+            let timed_out = self.poll(traffic)?;
+            idle.after_poll(timed_out, || node.check(deadline, || traffic.missing_peers()))?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a stream is ready, for at most a tick; returns whether none was.
+    fn poll<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
+        &self,
+        traffic: &Traffic<S, R>,
+    ) -> Result<bool, Cause> {
+        let mut fds = Vec::new();
+        traffic.visit_pending(self, |stream, sends, receives| {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::OUT, sends);
+            flags.set(PollFlags::IN, receives);
+            fds.push(PollFd::new(stream, flags));
+        });
+        poll(&mut fds)
+    }
+
+    /// Connects to a peer, unless it is connected already.
+    pub(crate) fn connect(
+        &mut self,
+        peer: usize,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        if self.connections.contains_key(&peer) {
+            return Ok(());
+        }
+        if peer < self.rank {
+            return self.wait_accepted(peer, node, deadline);
+        }
+        let connect_stream = |stream| self.connect_stream(peer, stream, node, deadline);
+        let streams = (0..self.stream_count(peer)).map(connect_stream).collect::<Result<_, _>>()?;
+        self.connections.insert(peer, streams);
+        Ok(())
+    }
+
+    /// Number of streams to a peer, which is the minimum of both sides and so equal on both.
+    fn stream_count(&self, peer: usize) -> u8 {
+        let streams = [self.rank, peer].map(|rank| self.peers[rank].settings.streams);
+        streams[0].min(streams[1]).clamp(1, STREAMS_MAX as u8)
+    }
+
+    /// Opens one stream to a peer and authenticates both sides.
+    fn connect_stream(
+        &self,
+        peer: usize,
+        stream: u8,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<TcpStream, Cause> {
+        let failed = backend_error("connect to a peer");
+        let info = &self.peers[peer];
+        let lost = || node.roster.peer_lost(peer, Departure::Gone);
+        let role = Role::Peer { from: Rank(self.rank as u32), to: Rank(peer as u32), stream };
+        let preamble = Preamble { job: self.job.clone(), role };
+        let mut stream = connect(peer, info.address, node, deadline)?;
+        let (dialed, flight) = dial_peer(&preamble, &self.listener()?.key, info.key)
+            .map_err(|error| failed(&error))?;
+        stream.write_all(&flight).and_then(|()| set_stream_options(&stream)).map_err(|_| lost())?;
+        let message = wait_reply(&mut stream, peer, node, deadline)?;
+        dialed.finish(&message).map_err(|error| failed(&error))?;
+        Ok(stream)
+    }
+
+    /// Waits until a peer has connected; accepts all ranks meanwhile.
+    fn wait_accepted(
+        &mut self,
+        peer: usize,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let mut idle = Idle::new(deadline);
+        while !self.connections.contains_key(&peer) {
+            let mut fds = vec![PollFd::new(&self.listener()?.socket, PollFlags::IN)];
+            let handshakes = self.handshakes.iter();
+            fds.extend(handshakes.map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
+            let timed_out = poll(&mut fds)?;
+            idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
+            if idle.is_check_due() && self.is_peer_lost(node.roster.job_rank(peer)) {
+                return Err(node.roster.peer_lost(peer, Departure::Gone));
+            }
+            self.accept();
+            self.read_handshakes();
+        }
+        Ok(())
+    }
+
+    /// Whether a rank without a connection to this one is lost: it has left the store, or the group
+    /// has failed.
+    fn is_peer_lost(&self, rank: Rank) -> bool {
+        let gone_key = departed_key(rank);
+        let keys = self.abort_keys.iter().chain([&gone_key]);
+        let deadline = clock::now() + STORE_TIMEOUT;
+        let mut store = self.store();
+        keys.into_iter().any(|key| matches!(store.peek(key, deadline), Ok(Some(_))))
+    }
+
+    /// Keys in the store for abort records: that of this group, then those of its parent groups.
+    pub(crate) fn abort_keys(&self) -> &[String] {
+        &self.abort_keys
+    }
+
+    /// Accepts all waiting connections, and closes those that did not authenticate in time.
+    fn accept(&mut self) {
+        let now = clock::now();
+        self.handshakes.retain(|handshake| now < handshake.since + HANDSHAKE_TIMEOUT);
+        while self.handshakes.len() < HANDSHAKES_MAX {
+            // An error concerns a peer that is not authenticated, so it is ignored.
+            let Some(Ok((stream, _))) =
+                self.listener.as_ref().map(|listener| listener.socket.accept())
+            else {
+                return;
+            };
+            if set_stream_options(&stream).is_ok() {
+                self.handshakes.push(PendingHandshake { stream, received: Vec::new(), since: now });
+            }
+        }
+    }
+
+    /// Reads from all connections that are not authenticated.
+    fn read_handshakes(&mut self) {
+        for mut handshake in std::mem::take(&mut self.handshakes) {
+            match handshake.read() {
+                HandshakeState::Incomplete => self.handshakes.push(handshake),
+                HandshakeState::Complete => self.authenticate(handshake),
+                HandshakeState::Closed => {}
+            }
+        }
+    }
+
+    /// Authenticates a peer and sends the reply; a connection with a different key is closed without a
+    /// reply.
+    fn authenticate(&mut self, handshake: PendingHandshake) {
+        let Ok(Some(flight)) = parse_flight(&handshake.received) else { return };
+        let Role::Peer { from, to, stream: number } = flight.preamble.role else { return };
+        let is_addressed = flight.preamble.job == self.job && to.index() == self.rank;
+        let Some(info) = self.peers.get(from.index()).filter(|_| is_addressed) else { return };
+        let Ok(listener) = self.listener() else { return };
+        let Ok(accepted) = accept_peer(&flight, &listener.key, info.key) else { return };
+        let mut stream = handshake.stream;
+        // A reply of about 50 bytes always fits the buffer of a new socket.
+        if stream.write_all(&accepted.reply).is_ok() {
+            self.accepted.insert((from.index(), number), stream);
+            self.complete_connection(from.index());
+        }
+    }
+
+    /// Completes the connection of a peer, once all of its streams are accepted.
+    fn complete_connection(&mut self, peer: usize) {
+        let streams = 0..self.stream_count(peer);
+        if streams.clone().all(|stream| self.accepted.contains_key(&(peer, stream))) {
+            let streams = streams.filter_map(|stream| self.accepted.remove(&(peer, stream)));
+            let streams = streams.collect();
+            self.connections.insert(peer, streams);
+        }
+    }
+}
+
+impl Streams for Mesh {
+    fn streams(&self, peer: usize) -> &[TcpStream] {
+        &self.connections[&peer]
+    }
+}
+
+/// Connects to a peer. Attempts are short, so that a rank notices an abort while the host of the peer
+/// does not respond.
+fn connect(
+    peer: usize,
+    address: SocketAddr,
+    node: &LocalNode,
+    deadline: Deadline,
+) -> Result<TcpStream, Cause> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    let start = clock::now();
+    loop {
+        let left = deadline.until.saturating_duration_since(clock::now());
+        let error =
+            match TcpStream::connect_timeout(&address, left.clamp(TICK, CONNECT_ATTEMPT_TIMEOUT)) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+        match error.kind() {
+            // The listener is open as long as the rank runs; if the rank exits, the kernel resets the
+            // connections in the listener's queue.
+            ConnectionRefused | ConnectionReset | ConnectionAborted => {
+                return Err(node.roster.peer_lost(peer, Departure::Gone));
+            }
+            _ => {
+                let elapsed = clock::now().saturating_duration_since(start);
+                let pause = pause_before_reconnect(&error, elapsed)
+                    .ok_or_else(|| backend_error("connect to a peer")(&error))?;
+                node.check(deadline, || vec![peer])?;
+                std::thread::sleep(pause);
+            }
+        }
+    }
+}
+
+/// Sets the options of a new stream.
+fn set_stream_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)
+}
+
+/// Waits for events for at most a tick; returns whether there were none.
+fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
+    let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+    match rustix::event::poll(fds, Some(&tick)) {
+        Ok(ready) => Ok(ready == 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(backend_error("poll sockets")(&error)),
+    }
+}
+
+/// Waits for the reply of a peer to the first message of a handshake.
+fn wait_reply(
+    stream: &mut TcpStream,
+    peer: usize,
+    node: &LocalNode,
+    deadline: Deadline,
+) -> Result<Vec<u8>, Cause> {
+    let lost = || node.roster.peer_lost(peer, Departure::Gone);
+    let mut received = Vec::new();
+    let mut idle = Idle::new(deadline);
+    loop {
+        let reply =
+            parse_reply(&received).map_err(|error| backend_error("authenticate a peer")(&error))?;
+        if let Some((message, bytes)) = reply {
+            // The peer sends nothing more until it has received a message from this rank.
+            return if bytes == received.len() {
+                Ok(message)
+            } else {
+                Err(Cause::Backend(format!(
+                    "protocol error: data from rank {peer} after its reply"
+                )))
+            };
+        }
+        // Exactly the reply is read: later bytes belong to the first message.
+        let missing = match received.first_chunk::<2>() {
+            None => 2 - received.len(),
+            Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - received.len(),
+        };
+        let mut bytes = vec![0; missing];
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err(lost()),
+            Ok(count) => received.extend_from_slice(&bytes[..count]),
+            Err(error) if is_temporary(&error) => {
+                let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
+                idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
+            }
+            Err(_) => return Err(lost()),
+        }
+    }
+}
+
+/// State of an accepted connection after a read.
+enum HandshakeState {
+    /// More bytes of the first message are needed.
+    Incomplete,
+    /// The first message is complete.
+    Complete,
+    /// The connection was closed, or the message is invalid.
+    Closed,
+}
+
+impl PendingHandshake {
+    fn read(&mut self) -> HandshakeState {
+        let mut bytes = [0; FIRST_FLIGHT_BYTES_MAX];
+        let free = FIRST_FLIGHT_BYTES_MAX - self.received.len();
+        match self.stream.read(&mut bytes[..free]) {
+            Ok(0) => return HandshakeState::Closed,
+            Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+            Err(error) if is_temporary(&error) => return HandshakeState::Incomplete,
+            Err(_) => return HandshakeState::Closed,
+        }
+        match parse_flight(&self.received) {
+            Ok(None) => HandshakeState::Incomplete,
+            Ok(Some(flight)) if flight.bytes == self.received.len() => HandshakeState::Complete,
+            Ok(Some(_)) | Err(_) => HandshakeState::Closed,
+        }
+    }
+}
+
+/// Idle strategy of a wait: decides when to poll again at once, when to sleep, and when to check
+/// for failures.
+struct Idle {
+    polls: u32,
+    polls_max: u32,
+    quiet_ticks: u32,
+}
+
+impl Idle {
+    fn new(deadline: Deadline) -> Self {
+        Self { polls: 0, polls_max: deadline.spin.yields, quiet_ticks: 0 }
+    }
+
+    /// Whether to poll again at once, after a poll that has `moved` bytes or not.
+    fn should_poll_again(&mut self, moved: bool) -> bool {
+        if moved {
+            self.polls = 0;
+            self.quiet_ticks = 0;
+            return true;
+        }
+        self.polls += 1;
+        if self.polls <= self.polls_max {
+            std::thread::yield_now();
+        }
+        self.polls <= self.polls_max
+    }
+
+    /// Whether it is time to check for failures.
+    fn is_check_due(&self) -> bool {
+        0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(IDLE_TICKS_MAX)
+    }
+
+    /// Counts a poll of the sockets; calls `check` after a tick without an event.
+    fn after_poll(
+        &mut self,
+        timed_out: bool,
+        check: impl FnOnce() -> Result<(), Cause>,
+    ) -> Result<(), Cause> {
+        if !timed_out {
+            self.quiet_ticks = 0;
+            return Ok(());
+        }
+        self.quiet_ticks += 1;
+        match check() {
+            Err(cause @ Cause::Deadline { .. }) => Err(cause),
+            Err(cause) if IDLE_TICKS_MAX <= self.quiet_ticks => Err(cause),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Transfers to and from ranks of other nodes. Messages are divided into stripes, one for each
+//! stream of a connection, and sent and received in the order in which they were posted.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+
+use crate::os::io_errors::is_temporary;
+use crate::runtime::comm::core::error::{Cause, Departure, mismatch};
+use crate::runtime::comm::core::operation::Fingerprint;
+use crate::runtime::comm::core::roster::RankRoster;
+
+/// Smallest size in bytes of a stripe, which costs a header and a system call at both ends.
+const STRIPE_BYTES_MIN: usize = 1 << 16;
+/// Alignment of stripes in bytes: a cache line.
+const STRIPE_UNIT: usize = 64;
+
+/// Length in bytes of the header of a stripe: five words.
+const HEADER_BYTES: usize = 40;
+const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"remudat1");
+
+/// Stripes of a message over at most `streams` streams; as many as are worthwhile, equal on both
+/// sides.
+fn stripes(bytes: usize, streams: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = (bytes / STRIPE_BYTES_MIN).clamp(1, streams);
+    let each = bytes.div_ceil(count).next_multiple_of(STRIPE_UNIT);
+    (0..count).map(move |stripe| (stripe * each).min(bytes)..((stripe + 1) * each).min(bytes))
+}
+
+/// Header of every stripe: magic, length, fingerprint.
+type Header = [u8; HEADER_BYTES];
+
+fn encode_header(fingerprint: Fingerprint, bytes: usize) -> Header {
+    let [kinds, count, seq] = fingerprint.encode();
+    let words = [HEADER_MAGIC, bytes as u64, kinds, count, seq].map(u64::to_le_bytes);
+    let mut header = [0; HEADER_BYTES];
+    header.as_chunks_mut::<8>().0.copy_from_slice(&words);
+    header
+}
+
+/// Part of a message, which is transferred on one stream.
+struct Stripe {
+    range: Range<usize>,
+    header: Header,
+    /// Number of bytes of header and data that have been transferred.
+    transferred: usize,
+}
+
+impl Stripe {
+    fn is_done(&self) -> bool {
+        self.transferred == HEADER_BYTES + self.range.len()
+    }
+
+    /// Range of the message that has not been transferred.
+    fn rest(&self) -> Range<usize> {
+        self.range.start + self.transferred.saturating_sub(HEADER_BYTES)..self.range.end
+    }
+
+    /// Sends as many bytes as possible without blocking.
+    fn send(&mut self, bytes: &[u8], mut stream: &TcpStream) -> io::Result<()> {
+        while !self.is_done() {
+            let header = &self.header[self.transferred.min(HEADER_BYTES)..];
+            match stream.write_vectored(&[IoSlice::new(header), IoSlice::new(&bytes[self.rest()])])
+            {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.transferred += count,
+                Err(error) if is_temporary(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives the available bytes; `check` verifies the header as soon as it is complete, and `lost`
+    /// returns the error for a closed connection.
+    fn receive(
+        &mut self,
+        bytes: &mut [u8],
+        mut stream: &TcpStream,
+        check: impl Fn(&Header) -> Result<(), Cause>,
+        lost: impl Fn() -> Cause,
+    ) -> Result<(), Cause> {
+        while !self.is_done() {
+            let had_header = HEADER_BYTES <= self.transferred;
+            // A short message is received completely in one system call.
+            let (rest, moved) = (self.rest(), self.transferred.min(HEADER_BYTES));
+            let mut targets = [&mut self.header[moved..], &mut bytes[rest]].map(IoSliceMut::new);
+            match stream.read_vectored(&mut targets) {
+                Ok(0) => return Err(lost()),
+                Ok(count) => self.transferred += count,
+                Err(error) if is_temporary(&error) => return Ok(()),
+                Err(_) => return Err(lost()),
+            }
+            if !had_header && HEADER_BYTES <= self.transferred {
+                check(&self.header)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Message in one direction, in borrowed or owned memory.
+struct Message<B> {
+    fingerprint: Fingerprint,
+    bytes: B,
+    /// Stripes, one for each of the first streams.
+    stripes: Vec<Stripe>,
+}
+
+impl<B: AsRef<[u8]>> Message<B> {
+    fn new(fingerprint: Fingerprint, bytes: B, streams: usize) -> Self {
+        let len = bytes.as_ref().len();
+        let header = encode_header(fingerprint, len);
+        let stripe = |range| Stripe { range, header, transferred: 0 };
+        let stripes = stripes(len, streams).map(stripe).collect();
+        Self { fingerprint, bytes, stripes }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stripes.iter().all(Stripe::is_done)
+    }
+}
+
+/// Transfers to and from one peer.
+struct PeerQueue<S, R> {
+    peer: usize,
+    sends: VecDeque<Message<S>>,
+    recvs: VecDeque<Message<R>>,
+}
+
+/// Transfers to and from all peers. `S` and `R` contain the bytes that are sent and received.
+pub(crate) struct Traffic<S, R> {
+    queues: Vec<PeerQueue<S, R>>,
+    sent: Vec<S>,
+    received: Vec<R>,
+}
+
+/// Access to the streams of each peer.
+pub(crate) trait Streams {
+    fn streams(&self, peer: usize) -> &[TcpStream];
+}
+
+impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
+    pub(crate) fn new() -> Self {
+        Self { queues: Vec::new(), sent: Vec::new(), received: Vec::new() }
+    }
+
+    /// Queue of a peer, which is created at its first use.
+    fn queue(&mut self, peer: usize) -> &mut PeerQueue<S, R> {
+        let at = self.queues.iter().position(|queue| queue.peer == peer).unwrap_or_else(|| {
+            self.queues.push(PeerQueue { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
+            self.queues.len() - 1
+        });
+        &mut self.queues[at]
+    }
+
+    pub(crate) fn post_send(&mut self, fp: Fingerprint, peer: usize, bytes: S, net: &impl Streams) {
+        let message = Message::new(fp, bytes, net.streams(peer).len());
+        self.queue(peer).sends.push_back(message);
+    }
+
+    pub(crate) fn post_recv(&mut self, fp: Fingerprint, peer: usize, bytes: R, net: &impl Streams) {
+        let message = Message::new(fp, bytes, net.streams(peer).len());
+        self.queue(peer).recvs.push_back(message);
+    }
+
+    /// Transfers as many bytes as possible without blocking; returns whether any byte was transferred.
+    pub(crate) fn pump(&mut self, net: &impl Streams, roster: &RankRoster) -> Result<bool, Cause> {
+        let mut has_moved = false;
+        for PeerQueue { peer, sends, recvs } in &mut self.queues {
+            let streams = net.streams(*peer);
+            let lost = || roster.peer_lost(*peer, Departure::Gone);
+            has_moved |= pump_queue(sends, streams, |message, at, stream| {
+                let bytes = message.bytes.as_ref();
+                message.stripes[at].send(bytes, stream).map_err(|_| lost())
+            })?;
+            has_moved |= pump_queue(recvs, streams, |message, at, stream| {
+                let Message { fingerprint, bytes, stripes } = message;
+                let bytes = bytes.as_mut();
+                let len = bytes.len();
+                let check =
+                    |theirs: &Header| check_header(theirs, *fingerprint, len, *peer, roster);
+                stripes[at].receive(bytes, stream, check, lost)
+            })?;
+            self.sent.extend(take_done(sends));
+            self.received.extend(take_done(recvs));
+        }
+        Ok(has_moved)
+    }
+
+    /// Takes the messages that have been sent; their memory can be reused.
+    pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = S> {
+        self.sent.drain(..)
+    }
+
+    /// Takes the messages that have been received.
+    pub(crate) fn take_received(&mut self) -> impl Iterator<Item = R> {
+        self.received.drain(..)
+    }
+
+    /// Whether a message was received and not yet taken.
+    pub(crate) fn has_received(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// Whether there are no transfers.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queues.iter().all(|queue| queue.sends.is_empty() && queue.recvs.is_empty())
+    }
+
+    /// Peers whose messages are missing; if there are none, peers that have not received the messages
+    /// of this rank.
+    pub(crate) fn missing_peers(&self) -> Vec<usize> {
+        let peers_with = |has: fn(&PeerQueue<S, R>) -> bool| {
+            self.queues.iter().filter(move |queue| has(queue)).map(|queue| queue.peer)
+        };
+        let missing: Vec<_> = peers_with(|queue| !queue.recvs.is_empty()).collect();
+        if missing.is_empty() {
+            peers_with(|queue| !queue.sends.is_empty()).collect()
+        } else {
+            missing
+        }
+    }
+
+    /// Calls `visit` for every stream with pending transfers: whether to send, whether to receive.
+    pub(crate) fn visit_pending<'n>(
+        &self,
+        net: &'n impl Streams,
+        mut visit: impl FnMut(&'n TcpStream, bool, bool),
+    ) {
+        for queue in &self.queues {
+            for (at, stream) in net.streams(queue.peer).iter().enumerate() {
+                let sends = queue.sends.iter().any(|message| is_pending(&message.stripes, at));
+                let receives = queue.recvs.iter().any(|message| is_pending(&message.stripes, at));
+                if sends || receives {
+                    visit(stream, sends, receives);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a message has an incomplete stripe on a stream.
+fn is_pending(stripes: &[Stripe], at: usize) -> bool {
+    stripes.get(at).is_some_and(|stripe| !stripe.is_done())
+}
+
+/// Transfers the first incomplete stripe on every stream, and then those after it; returns whether
+/// any byte was transferred.
+fn pump_queue<B>(
+    messages: &mut VecDeque<Message<B>>,
+    streams: &[TcpStream],
+    mut pump: impl FnMut(&mut Message<B>, usize, &TcpStream) -> Result<(), Cause>,
+) -> Result<bool, Cause> {
+    let mut has_moved = false;
+    for (at, stream) in streams.iter().enumerate() {
+        for message in messages.iter_mut() {
+            if !is_pending(&message.stripes, at) {
+                continue;
+            }
+            let before = message.stripes[at].transferred;
+            pump(message, at, stream)?;
+            has_moved |= before < message.stripes[at].transferred;
+            if !message.stripes[at].is_done() {
+                break;
+            }
+        }
+    }
+    Ok(has_moved)
+}
+
+/// Removes the complete messages at the front of a queue, and returns their bytes.
+fn take_done<B: AsRef<[u8]>>(messages: &mut VecDeque<Message<B>>) -> impl Iterator<Item = B> {
+    let done = messages.iter().take_while(|message| message.is_done()).count();
+    messages.drain(..done).map(|message| message.bytes)
+}
+
+/// Compares a received header with that of the expected message.
+fn check_header(
+    theirs: &Header,
+    fingerprint: Fingerprint,
+    len: usize,
+    peer: usize,
+    roster: &RankRoster,
+) -> Result<(), Cause> {
+    if *theirs == encode_header(fingerprint, len) {
+        return Ok(());
+    }
+    let mut words = [0; 5];
+    for (word, bytes) in words.iter_mut().zip(theirs.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    Err(mismatch(fingerprint.to_recv(), roster.job_rank(peer), [words[2], words[3], words[4]]))
+}

@@ -1,0 +1,3 @@
+//! Division of a data set among workers.
+
+pub mod sampler;

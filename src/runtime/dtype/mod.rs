@@ -1,0 +1,4 @@
+//! Element types of collectives and their reductions.
+
+pub(crate) mod element;
+pub(crate) mod half;

@@ -1,0 +1,6 @@
+//! Flat buffers of parameters and gradients: layout, buckets, accumulation, norms.
+
+pub(crate) mod accumulate;
+pub(crate) mod buckets;
+pub(crate) mod layout;
+pub(crate) mod norm;

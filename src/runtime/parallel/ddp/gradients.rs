@@ -1,0 +1,113 @@
+//! [`Gradients`]: the gradient of one micro-batch while the backward pass writes it.
+
+use std::ops::Range;
+
+use crate::runtime::dtype::element::GradientElement;
+use crate::runtime::parallel::ddp::reducer::BucketReducer;
+
+/// Flat gradient of one micro-batch: initially zero, written by the backward pass, which calls
+/// [`Self::ready`] for each range that is final.
+///
+/// In the last micro-batch of a step, a bucket is reduced as soon as all of its ranges are ready, while
+/// the backward pass continues. A range that is ready can no longer be accessed.
+pub struct Gradients<'a, T: GradientElement> {
+    target: GradientTarget<'a, T>,
+    len: usize,
+    ready: Vec<Range<usize>>,
+}
+
+/// Memory into which the gradient of a micro-batch is written.
+pub(crate) enum GradientTarget<'a, T: GradientElement> {
+    /// Memory of the rank alone, because more micro-batches follow.
+    Private(&'a mut [T]),
+    /// Memory from which buckets are reduced.
+    Shared(BucketReducer<'a, T>),
+}
+
+impl<'a, T: GradientElement> Gradients<'a, T> {
+    pub(crate) fn new(target: GradientTarget<'a, T>, len: usize) -> Self {
+        Self { target, len, ready: Vec::new() }
+    }
+
+    /// Returns the whole gradient.
+    ///
+    /// # Panics
+    /// If a part of it is already ready.
+    pub fn flat(&mut self) -> &mut [T] {
+        self.range(0..self.len)
+    }
+
+    /// Returns a range of the gradient.
+    ///
+    /// # Panics
+    /// If a part of it is already ready.
+    pub fn range(&mut self, range: Range<usize>) -> &mut [T] {
+        self.assert_not_ready(&range);
+        match &mut self.target {
+            GradientTarget::Private(flat) => &mut flat[range],
+            GradientTarget::Shared(reducer) => reducer.slice_mut(&range),
+        }
+    }
+
+    /// Returns several ranges, which must not overlap.
+    ///
+    /// # Panics
+    /// If ranges overlap or a part of one is already ready.
+    pub fn ranges<const N: usize>(&mut self, ranges: [Range<usize>; N]) -> [&mut [T]; N] {
+        let start = ranges.iter().map(|range| range.start).min().unwrap_or(0);
+        let end = ranges.iter().map(|range| range.end).max().unwrap_or(start);
+        for range in &ranges {
+            self.assert_not_ready(range);
+        }
+        let whole = match &mut self.target {
+            GradientTarget::Private(flat) => &mut flat[start..end],
+            GradientTarget::Shared(reducer) => reducer.slice_mut(&(start..end)),
+        };
+        let inside = ranges.map(|range| range.start - start..range.end - start);
+        whole.get_disjoint_mut(inside).expect("ranges of a gradient do not overlap")
+    }
+
+    /// Marks a range as final.
+    ///
+    /// # Panics
+    /// If a part of it is already ready.
+    pub fn ready(&mut self, range: Range<usize>) {
+        assert!(range.end <= self.len, "elements {range:?} are outside the gradient");
+        self.assert_not_ready(&range);
+        if range.is_empty() {
+            return;
+        }
+        if let GradientTarget::Shared(reducer) = &mut self.target {
+            reducer.on_ready(&range);
+        }
+        self.ready.push(range);
+    }
+
+    /// Returns whether a bucket of this step has already been reduced; for tests of overlap.
+    pub fn is_reduced(&self, bucket: usize) -> bool {
+        match &self.target {
+            GradientTarget::Private(_) => false,
+            GradientTarget::Shared(reducer) => reducer.is_reduced(bucket),
+        }
+    }
+
+    /// Announces all ranges that the backward pass has not announced as ready.
+    pub(crate) fn finish(mut self) {
+        self.ready.sort_by_key(|range| range.start);
+        let mut end = self.len;
+        for range in std::mem::take(&mut self.ready).into_iter().rev() {
+            self.ready(range.end..end);
+            end = range.start;
+        }
+        self.ready(0..end);
+    }
+
+    fn assert_not_ready(&self, range: &Range<usize>) {
+        let touches = |ready: &&Range<usize>| ready.start < range.end && range.start < ready.end;
+        if let Some(ready) = self.ready.iter().find(touches) {
+            panic!(
+                "elements {range:?} of the gradient overlap {ready:?}, which are marked as ready"
+            );
+        }
+    }
+}

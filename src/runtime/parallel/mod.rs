@@ -1,0 +1,3 @@
+//! Training on several ranks, above the collectives.
+
+pub(crate) mod ddp;

@@ -1,0 +1,9 @@
+#[path = "../../../../src/runtime/comm/core/abort.rs"]
+pub(crate) mod abort;
+#[expect(dead_code, reason = "protocols use a part of it")]
+#[path = "../../../../src/runtime/comm/core/spin.rs"]
+pub(crate) mod spin;
+
+pub(crate) mod error {
+    pub(crate) use remuda::runtime::Departure;
+}

@@ -1,0 +1,2 @@
+pub(crate) mod core;
+pub(crate) mod shm;
