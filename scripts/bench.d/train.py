@@ -44,7 +44,7 @@ def load_modules():
 
 
 def torch_gpt(torch, modules):
-    data = (harness.ROOT / "src/train/corpus.txt").read_bytes()
+    data = (harness.ROOT / "src/train/data/corpus.txt").read_bytes()
     vocabulary = {byte: token for token, byte in enumerate(sorted(set(data)))}
     tokens = torch.tensor([vocabulary[byte] for byte in data])
 

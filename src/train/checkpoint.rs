@@ -16,10 +16,10 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
-use super::adamw::Moments;
-use super::identity::ModelId;
-use super::model::{Parameter, ParameterTable};
 use crate::os::input_file::open_regular;
+use crate::train::nn::model::{Parameter, ParameterTable};
+use crate::train::nn::model_id::ModelId;
+use crate::train::optim::adamw::Moments;
 
 /// Format of new files.
 const FORMAT: &str = "remuda-train/2";

@@ -3,51 +3,47 @@
 //!
 //! [`train()`] runs a training as one worker of a group. It uses only the public API of the library, so it
 //! is also an example of a complete worker.
+//!
+//! | file or room | contents |
+//! |---|---|
+//! | `trainer`, `options`, `error` | the loop of steps |
+//! | `nn`, `optim` | models and optimizer |
+//! | `data`, `task` | data, and what a model is trained for |
+//! | `checkpoint`, `resume` | the file format; the state before the first step |
+//! | `report` | metrics, progress, the curve |
+//! | `memory_estimate` | memory that a worker will need |
 
-mod adamw;
-mod attention;
 mod checkpoint;
-mod classification;
-mod corpus;
-mod float;
-mod footprint;
-mod gpt;
-mod identity;
-mod kernels;
-mod language;
-mod linear;
-mod metrics;
-mod mlp;
-mod mmap;
-mod model;
+mod data;
+pub(crate) mod error;
+mod memory_estimate;
+mod nn;
+mod optim;
 mod options;
-mod plot;
-mod progress;
-mod rng;
-mod schedule;
-mod simd;
+mod report;
+pub(crate) mod resume;
 mod task;
-mod threads;
 mod trainer;
 
-pub use adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
 pub use checkpoint::{
     CheckpointError, CheckpointInfo, EXTENSION, SampleRange as SavedSamples, inspect,
     inspect_newest, newest_in,
 };
-pub use corpus::{Corpus, CorpusError, SamplePosition};
-pub use float::ModelFloat;
-pub use footprint::worker_bytes;
-pub use gpt::{Gpt, GptConfig, Sequences};
-pub use identity::ModelId;
-pub use mlp::{Mlp, Samples};
-pub use model::{GradientSink, Model, Parameter, ParameterTable};
+pub use data::corpus::{Corpus, CorpusError, SamplePosition};
+pub use data::rng::RandomStream;
+pub use error::TrainError;
+pub use memory_estimate::worker_bytes;
+pub use nn::cpu::math::ModelFloat;
+pub use nn::cpu::threads::Threads;
+pub use nn::gpt::{Gpt, GptConfig, Sequences};
+pub use nn::mlp::{Mlp, Samples};
+pub use nn::model::{GradientSink, Model, Parameter, ParameterTable};
+pub use nn::model_id::ModelId;
+pub use optim::adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
+pub use optim::lr_schedule::Schedule;
 pub use options::{
     CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, TrainOptions,
 };
-pub use plot::{Curve, show_svg};
-pub use progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps};
-pub use rng::RandomStream;
-pub use schedule::Schedule;
-pub use threads::Threads;
-pub use trainer::{TrainError, TrainOutcome, train};
+pub use report::plot::{Curve, show_svg};
+pub use report::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent, more_steps};
+pub use trainer::{TrainOutcome, train};

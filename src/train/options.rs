@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use super::adamw::AdamWOptions;
-use super::schedule::Schedule;
-use super::threads::Threads;
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::optim::adamw::AdamWOptions;
+use crate::train::optim::lr_schedule::Schedule;
 
 /// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,81 +1,22 @@
 //! Training loop: micro-batches through the model, their mean gradient through the data-parallel
 //! runtime, the optimizer, progress reports, metrics and checkpoints.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::adamw::{AdamW, Moments, clip_factor, gradient_norm};
-use super::checkpoint::{self, CheckpointError, SampleRange};
-use super::classification::Classification;
-use super::corpus::{CorpusError, SamplePosition};
-use super::identity::ModelId;
-use super::language::Language;
-use super::metrics::Metrics;
-use super::model::{Model, ParameterTable};
-use super::options::{CheckpointOptions, ModelOptions, TrainOptions};
-use super::plot::{Curve, show_svg};
-use super::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent};
-use super::task::{Batch, Extent, Task};
-use crate::base::{Status, clock};
-use crate::runtime::{
-    self, Cause, CollectiveError, DdpOptions, DistributedDataParallel, Group, Note, ReduceOp,
-};
-
-/// Error of a run.
-#[derive(Debug, thiserror::Error)]
-pub enum TrainError {
-    /// The training text cannot be used.
-    #[error(transparent)]
-    Corpus(#[from] CorpusError),
-    /// A checkpoint cannot be written or read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// A collective operation failed.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-    /// The group cannot be used.
-    #[error(transparent)]
-    Runtime(#[from] runtime::Error),
-    /// Metrics or plot cannot be written.
-    #[error("cannot write `{}`: {source}", path.display())]
-    Output {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The loss is not a finite number.
-    #[error("the loss of step {step} is {loss}; give a smaller learning rate (--lr)")]
-    Diverged {
-        /// Step, from 1.
-        step: u64,
-        /// Loss of the step.
-        loss: f32,
-    },
-}
-
-impl TrainError {
-    /// Returns the exit status of a worker that ends with this error.
-    pub fn status(&self) -> Status {
-        match self {
-            Self::Corpus(CorpusError::Read { .. }) => Status::NoInput,
-            Self::Corpus(CorpusError::TooShort { .. }) => Status::BadInput,
-            Self::Checkpoint(error) => match error {
-                CheckpointError::Read { .. } | CheckpointError::Missing { .. } => Status::NoInput,
-                CheckpointError::Write { .. } => Status::Io,
-                CheckpointError::Malformed { .. } => Status::BadInput,
-                CheckpointError::Mismatch { .. } => Status::Config,
-            },
-            Self::Collective(CollectiveError { cause: Cause::System(_), .. }) => Status::OsLimit,
-            Self::Runtime(error) if error.is_of_system() => Status::OsLimit,
-            Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
-            Self::Output { .. } => Status::CantCreate,
-            Self::Diverged { .. } => Status::Findings,
-        }
-    }
-}
+use crate::base::clock;
+use crate::runtime::{DdpOptions, DistributedDataParallel, Group, Note, ReduceOp};
+use crate::train::checkpoint;
+use crate::train::data::corpus::SamplePosition;
+use crate::train::error::TrainError;
+use crate::train::nn::model::Model as _;
+use crate::train::optim::adamw::{AdamW, clip_factor, gradient_norm};
+use crate::train::options::{CheckpointOptions, ModelOptions, TrainOptions};
+use crate::train::report::progress::{RunEnd, RunStart, StepReport, Summary, TrainEvent};
+use crate::train::report::rank0::Rank0Reporter;
+use crate::train::resume::{initial_state, samples_of};
+use crate::train::task::classification::Classification;
+use crate::train::task::definition::{Batch, Extent, Task};
+use crate::train::task::language::Language;
 
 /// Runs a training as one worker of `group`. Only rank 0 calls `on_event` and writes files and checkpoints.
 /// Between two steps all workers check whether `stop` is true on any of them; the run is then saved and
@@ -115,15 +56,6 @@ struct Run<'a, T: Task> {
     optimizer: AdamW<f32>,
     ddp: DistributedDataParallel<f32>,
     reporter: Rank0Reporter<'a>,
-}
-
-/// Rank 0's reporter of training progress; inactive on other ranks.
-struct Rank0Reporter<'a> {
-    is_active: bool,
-    on_event: &'a mut dyn FnMut(&TrainEvent),
-    metrics: Option<(PathBuf, Metrics)>,
-    curve: Curve,
-    saved: Option<PathBuf>,
 }
 
 /// Result of one step, equal on all workers.
@@ -339,12 +271,6 @@ fn start(group: &Group, options: &TrainOptions, title: &str, parameters: usize) 
     }
 }
 
-/// Samples that the steps of this run use.
-fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
-    let lanes = group.world_size() * options.accumulate.get();
-    SampleRange { lanes, batch_size: options.batch_size.get(), seed: options.seed }
-}
-
 /// Note about a step for the launcher.
 fn step_note(report: &StepReport) -> Note {
     Note::Step {
@@ -353,124 +279,4 @@ fn step_note(report: &StepReport) -> Note {
         loss: Some(f64::from(report.loss)),
         tokens_per_s: (report.unit == "tokens").then_some(report.items_per_s),
     }
-}
-
-/// Parameters and optimizer before the first step of this run: initial values, or those of a checkpoint,
-/// which rank 0 reads and broadcasts because other ranks may not have the file.
-fn initial_state(
-    group: &Group,
-    options: &TrainOptions,
-    table: &ParameterTable,
-    identity: &ModelId,
-    reporter: &mut Rank0Reporter<'_>,
-) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
-    let fresh = || {
-        let optimizer = AdamW::new(table, options.optimizer, options.threads);
-        (table.init(options.seed), optimizer)
-    };
-    let is_restart = options.start.as_ref().is_some_and(|start| start.is_restart);
-    if options.resume.is_none() && !is_restart {
-        return Ok(fresh());
-    }
-    let zeros = || vec![0.0; table.len()];
-    let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
-    if let (true, Some(paths)) = (reporter.is_active, resume_candidates(options)?) {
-        let load = |path: &Path| checkpoint::load(path, table, identity);
-        let damaged =
-            |error: &CheckpointError| reporter.report(|| TrainEvent::Damaged(error.to_string()));
-        let (path, found) = checkpoint::load_first_valid(paths, load, damaged)?;
-        (params, first, second) = (found.params, found.moments.first, found.moments.second);
-        step = [found.step as i64];
-        let now = samples_of(group, options);
-        let before = found.samples.filter(|before| *before != now);
-        let changed_samples =
-            before.map(|before| format!("steps so far: {before}; following steps: {now}"));
-        reporter.report(|| TrainEvent::Resumed { path, step: found.step, changed_samples });
-    }
-    group.broadcast(&mut step, 0)?;
-    if step[0] == NO_STEP {
-        return Ok(fresh());
-    }
-    for buffer in [&mut params, &mut first, &mut second] {
-        group.broadcast(buffer, 0)?;
-    }
-    let moments = Moments { first, second };
-    let step = step[0] as u64;
-    Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
-}
-
-/// Value that rank 0 broadcasts in place of a step if there is no checkpoint.
-const NO_STEP: i64 = -1;
-
-/// Checkpoints from which this start may resume, the preferred one first: the last one of its own job,
-/// else the ones of `options.resume`. Earlier ones follow in case it is damaged, unless `options.resume`
-/// is a file.
-fn resume_candidates(options: &TrainOptions) -> Result<Option<Vec<PathBuf>>, CheckpointError> {
-    let own = match (&options.start, &options.checkpoint) {
-        (Some(start), Some(saved)) if start.is_restart => {
-            checkpoint::last_of_job(&saved.dir, &start.job)
-        }
-        _ => None,
-    };
-    if let Some(own) = own {
-        return Ok(Some(checkpoint::with_earlier(own)));
-    }
-    let Some(path) = options.resume.as_deref() else { return Ok(None) };
-    if !options.may_start_fresh {
-        return checkpoint::find(path).map(|found| Some(vec![found]));
-    }
-    match checkpoint::find_all(path) {
-        Err(CheckpointError::Missing { .. }) => Ok(None),
-        found => found.map(Some),
-    }
-}
-
-impl<'a> Rank0Reporter<'a> {
-    fn new(is_open: bool, on_event: &'a mut dyn FnMut(&TrainEvent)) -> Self {
-        Self { is_active: is_open, on_event, metrics: None, curve: Curve::default(), saved: None }
-    }
-
-    fn report(&mut self, event: impl FnOnce() -> TrainEvent) {
-        if self.is_active {
-            (self.on_event)(&event());
-        }
-    }
-
-    fn open_metrics(&mut self, path: Option<&Path>, step: u64) -> Result<(), TrainError> {
-        if let (true, Some(path)) = (self.is_active, path) {
-            let (metrics, curve) = Metrics::open(path, step).map_err(output_error(path))?;
-            self.curve = curve;
-            self.metrics = Some((path.to_owned(), metrics));
-        }
-        Ok(())
-    }
-
-    fn on_step(&mut self, report: StepReport) -> Result<(), TrainError> {
-        if let Some((path, metrics)) = &mut self.metrics {
-            metrics.write(&report).map_err(output_error(path))?;
-        }
-        self.curve.push(report.step, f64::from(report.loss), report.val_loss);
-        self.report(|| TrainEvent::Stepped(report));
-        Ok(())
-    }
-
-    fn finish(
-        mut self,
-        summary: &Summary,
-        title: &str,
-        plot: Option<&Path>,
-    ) -> Result<(), TrainError> {
-        if let Some((path, metrics)) = self.metrics.take() {
-            metrics.finish().map_err(output_error(&path))?;
-        }
-        if let (true, Some(path)) = (self.is_active, plot) {
-            fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;
-        }
-        self.report(|| TrainEvent::Finished(summary.clone()));
-        Ok(())
-    }
-}
-
-fn output_error(path: &Path) -> impl FnOnce(io::Error) -> TrainError {
-    move |source| TrainError::Output { path: path.to_owned(), source }
 }

@@ -1,11 +1,11 @@
 //! Interface of a training task: a model with its data.
 
-use super::corpus::SamplePosition;
-use super::identity::ModelId;
-use super::model::Model;
+use crate::train::data::corpus::SamplePosition;
+use crate::train::nn::model::Model;
+use crate::train::nn::model_id::ModelId;
 
 /// A model together with its data.
-pub(super) trait Task {
+pub(crate) trait Task {
     /// Type of the model.
     type Model: Model<f32>;
 
@@ -32,20 +32,20 @@ pub(super) trait Task {
 }
 
 /// Type of the batches of a task's model.
-pub(super) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
+pub(crate) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 
 /// Unit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(crate) struct Unit {
     /// Plural name of the items.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Number of them in a micro-batch.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 /// Part of the held-out data that an evaluation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     /// A part that is large enough to show the trend.
     Sample,
     /// All of it, up to a high bound.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::gpt::Sequences;
-use super::mmap::MappedFile;
-use super::rng::RandomStream;
+use crate::train::data::mmap::MappedFile;
+use crate::train::data::rng::RandomStream;
+use crate::train::nn::gpt::Sequences;
 
 /// Default text: a frozen snapshot of this project's own text.
 static EMBEDDED: &[u8] = include_bytes!("corpus.txt");

@@ -1,8 +1,7 @@
 //! Sizes of a GPT, and the ranges of its parameters in the flat buffer.
 
-use std::ops::Range;
-
-use crate::train::model::{Init, ParameterTable};
+use crate::train::nn::gpt::ranges::{BlockRanges, Ranges};
+use crate::train::nn::model::{Init, ParameterTable};
 
 /// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,26 +16,6 @@ pub struct GptConfig {
     pub heads: usize,
     /// Hidden size: features of a token.
     pub width: usize,
-}
-
-/// Ranges of the parameters of a GPT in the flat buffer.
-#[derive(Clone, Debug)]
-pub(super) struct Ranges {
-    pub(super) token_embedding: Range<usize>,
-    pub(super) position_embedding: Range<usize>,
-    pub(super) blocks: Vec<BlockRanges>,
-    pub(super) final_norm: Range<usize>,
-}
-
-/// Ranges of the parameters of a block, which are adjacent.
-#[derive(Clone, Debug)]
-pub(super) struct BlockRanges {
-    pub(super) attention_norm: Range<usize>,
-    pub(super) qkv: Range<usize>,
-    pub(super) proj: Range<usize>,
-    pub(super) mlp_norm: Range<usize>,
-    pub(super) up: Range<usize>,
-    pub(super) down: Range<usize>,
 }
 
 impl GptConfig {

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::ModelFloat;
-use super::kernels;
-use super::model::ParameterTable;
-use super::simd::versions;
-use super::threads::Threads;
+use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::math::ModelFloat;
+use crate::train::nn::cpu::simd_versions::versions;
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::model::ParameterTable;
 
 /// Number of elements that a thread processes at a time. The norm is summed over these blocks in
 /// order.
@@ -206,7 +206,7 @@ pub fn clip_factor<F: ModelFloat>(norm: f64, norm_max: f64) -> F {
 mod tests {
     use super::*;
     use crate::os::simd::tests::at_every_level;
-    use crate::train::model::Init;
+    use crate::train::nn::model::Init;
     use std::num::NonZeroUsize;
 
     const OPTIONS: AdamWOptions = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };

@@ -1,8 +1,8 @@
 //! Gradients of weight matrices, which are sums over all tiles.
 
-use super::ModelFloat;
-use super::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
-use super::threads::Threads;
+use crate::train::ModelFloat;
+use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply, multiply_add};
+use crate::train::nn::cpu::threads::Threads;
 
 /// Number of elements of a weight gradient that one thread computes at a time, in a block of rows
 /// that depends on the shape alone.
@@ -10,13 +10,13 @@ const BLOCK_LEN: usize = 128 * 128;
 
 /// Gradient of a weight matrix with `inputs` columns: `weight = Σ over tiles of dyᵀ · x`.
 #[derive(Debug)]
-pub(super) struct WeightGradient<'a, F> {
+pub(crate) struct WeightGradient<'a, F> {
     /// The gradient, of shape outputs × inputs, in row-major order.
-    pub(super) weight: &'a mut [F],
+    pub(crate) weight: &'a mut [F],
     /// Number of columns of the weight.
-    pub(super) inputs: usize,
+    pub(crate) inputs: usize,
     /// For each tile, the gradient of the outputs and the inputs, both with one row per token.
-    pub(super) tiles: Vec<(&'a [F], &'a [F])>,
+    pub(crate) tiles: Vec<(&'a [F], &'a [F])>,
 }
 
 /// Block of rows of a weight gradient.
@@ -29,7 +29,7 @@ struct Block<'a, F> {
 }
 
 /// Computes several weight gradients; threads share the rows.
-pub(super) fn weight_gradients<F: ModelFloat>(
+pub(crate) fn weight_gradients<F: ModelFloat>(
     threads: Threads,
     gradients: &mut [WeightGradient<'_, F>],
 ) {

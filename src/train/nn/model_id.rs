@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::gpt::{Gpt, GptConfig};
-use super::mlp::Mlp;
-use super::model::{Model, ParameterTable};
-use super::threads::Threads;
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::gpt::{Gpt, GptConfig};
+use crate::train::nn::mlp::Mlp;
+use crate::train::nn::model::{Model as _, ParameterTable};
 
 /// Kind and sizes of a model; its text form is part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum ModelId {
         block: usize,
         /// Number of different bytes of the text.
         vocabulary: usize,
-        /// Digest of the vocabulary, see [`Corpus::digest`](super::Corpus::digest).
+        /// Digest of the vocabulary, see [`Corpus::digest`](crate::train::Corpus::digest).
         bytes: String,
     },
     /// An MLP classifier of synthetic samples.
@@ -45,7 +45,7 @@ pub enum ModelId {
 impl ModelId {
     /// Parameters of the model. `None` if a model of this size cannot have been saved in `bytes`
     /// bytes, so that the text is not an identity.
-    pub(super) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
+    pub(crate) fn parameters(&self, bytes: u64) -> Option<ParameterTable> {
         let fits = |sizes: &[usize]| {
             let product = sizes.iter().try_fold(1u64, |product, size| {
                 (*size != 0).then(|| product.checked_mul(*size as u64))?

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::plot::Curve;
-use super::progress::StepReport;
+use crate::train::report::plot::Curve;
+use crate::train::report::progress::StepReport;
 
 /// Line of a step; `val_loss` is present only if the held-out part was evaluated.
 #[derive(Serialize, Deserialize)]
@@ -22,7 +22,7 @@ struct Line {
 
 /// Metrics file of a run.
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(crate) struct Metrics {
     file: BufWriter<File>,
 }
 
@@ -30,7 +30,7 @@ impl Metrics {
     /// Opens the file of a run that has completed `step` steps. Lines of these steps are kept and
     /// returned as a curve; lines that an earlier run wrote after its last checkpoint are removed,
     /// because those steps are repeated.
-    pub(super) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
+    pub(crate) fn open(path: &Path, step: u64) -> io::Result<(Self, Curve)> {
         let old = match step {
             0 => String::new(),
             _ => fs::read_to_string(path).or_else(none_if_missing)?,
@@ -46,7 +46,7 @@ impl Metrics {
     }
 
     /// Adds a step. The lines are flushed after each evaluation, so that the file can be followed.
-    pub(super) fn write(&mut self, report: &StepReport) -> io::Result<()> {
+    pub(crate) fn write(&mut self, report: &StepReport) -> io::Result<()> {
         let &StepReport { step, loss, val_loss, items_per_s, ms, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         self.push(&Line {
@@ -68,7 +68,7 @@ impl Metrics {
     }
 
     /// Flushes the remaining lines.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.file.flush()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Numbers are `f64`, so that the product of any sizes is representable.
 
-use super::gpt::{GptConfig, tile_height};
-use super::options::{MlpOptions, ModelOptions, TrainOptions};
+use crate::train::nn::gpt::{GptConfig, tile_height};
+use crate::train::options::{MlpOptions, ModelOptions, TrainOptions};
 
 /// Memory of a worker without a model: its program, libraries, buffers of its streams.
 const WORKER_BYTES: f64 = (8 << 20) as f64;
@@ -39,7 +39,7 @@ fn gpt_parameters(config: &GptConfig) -> f64 {
     (vocabulary + block) * width + layers * per_layer + width
 }
 
-/// Elements of the activations and their gradients in all tiles, see [`Tile`](super::gpt).
+/// Elements of the activations and their gradients in all tiles, see [`Tile`](super::nn::gpt).
 fn gpt_work_len(config: &GptConfig, sequences: usize) -> f64 {
     let [vocabulary, block, layers, heads, width] =
         [config.vocabulary, config.block, config.layers, config.heads, config.width]
@@ -66,10 +66,11 @@ fn mlp_work_len(mlp: &MlpOptions, samples: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::gpt::{Gpt, Sequences};
-    use crate::train::mlp::Mlp;
-    use crate::train::model::Model;
-    use crate::train::threads::Threads;
+    use crate::train::nn::cpu::threads::Threads;
+    use crate::train::nn::gpt::Gpt;
+    use crate::train::nn::gpt::Sequences;
+    use crate::train::nn::mlp::Mlp;
+    use crate::train::nn::model::Model;
 
     #[track_caller]
     fn check_gpt(vocabulary: usize, block: usize, layers: usize, width: usize, sequences: usize) {

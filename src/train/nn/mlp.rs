@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use super::ModelFloat;
-use super::kernels;
-use super::model::{GradientSink, Init, Model, ParameterTable};
-use super::simd::matmul::{Matrix, MatrixMut, multiply};
-use super::threads::Threads;
+use crate::train::ModelFloat;
+use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply};
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::model::{GradientSink, Init, Model, ParameterTable};
 
 /// Number of features processed at a time.
 const BLOCK: usize = 128;

@@ -1,21 +1,21 @@
 //! Causal self-attention of one sequence, forward and backward.
 
-use super::ModelFloat;
-use super::kernels::{causal_softmax, causal_softmax_backward};
-use super::simd::matmul::{Matrix, MatrixMut, multiply};
+use crate::train::ModelFloat;
+use crate::train::nn::cpu::kernels::{causal_softmax, causal_softmax_backward};
+use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply};
 
 /// Number of queries processed together; keys after the last of them are never read.
 const BLOCK: usize = 64;
 
 /// Sizes of one attention layer for one sequence.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attention {
+pub(crate) struct Attention {
     /// Number of tokens of the sequence.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// Number of heads of the layer.
-    pub(super) heads: usize,
+    pub(crate) heads: usize,
     /// Number of features of a token, over all heads.
-    pub(super) width: usize,
+    pub(crate) width: usize,
 }
 
 impl Attention {
@@ -61,7 +61,7 @@ impl Attention {
 
     /// Forward pass. `qkv` has the shape length × 3 · width, `output` the shape length × width;
     /// `probs` receives the attention probabilities, one matrix of length × length per head.
-    pub(super) fn forward<F: ModelFloat>(self, qkv: &[F], probs: &mut [F], output: &mut [F]) {
+    pub(crate) fn forward<F: ModelFloat>(self, qkv: &[F], probs: &mut [F], output: &mut [F]) {
         for (head, probs) in probs.chunks_exact_mut(self.length * self.length).enumerate() {
             for (first, count) in self.blocks() {
                 let visible = (0, first + count);
@@ -79,7 +79,7 @@ impl Attention {
 
     /// Backward pass: computes the gradient of queries, keys and values from that of the
     /// output. `scratch` has room for the matrix of one head; its content is undefined afterwards.
-    pub(super) fn backward<F: ModelFloat>(
+    pub(crate) fn backward<F: ModelFloat>(
         self,
         qkv: &[F],
         probs: &[F],

@@ -183,7 +183,7 @@ pub fn more_steps(done: u64) -> u64 {
 }
 
 /// A number with its noun in singular or plural.
-pub(super) struct Count<N>(pub(super) N, pub(super) &'static str);
+pub(crate) struct Count<N>(pub(crate) N, pub(crate) &'static str);
 
 impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,15 +1,16 @@
 //! Tile of a micro-batch: a few sequences, with their activations and gradients.
 
-use super::BlockParts;
-use super::config::{GptConfig, Ranges};
 use crate::train::ModelFloat;
-use crate::train::attention::Attention;
-use crate::train::kernels;
-use crate::train::simd::matmul::{Matrix, MatrixMut, multiply, multiply_add};
+use crate::train::nn::cpu::attention::Attention;
+use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply, multiply_add};
+use crate::train::nn::gpt::config::GptConfig;
+use crate::train::nn::gpt::ranges::BlockParts;
+use crate::train::nn::gpt::ranges::Ranges;
 
 /// Model as a tile uses it: sizes, threads and parameters.
 #[derive(Debug)]
-pub(super) struct Context<'a, F> {
+pub(crate) struct Context<'a, F> {
     config: &'a GptConfig,
     ranges: &'a Ranges,
     params: &'a [F],
@@ -18,7 +19,7 @@ pub(super) struct Context<'a, F> {
 
 impl<'a, F> Context<'a, F> {
     /// Context of a model with its parameters, and a copy of them with every matrix transposed.
-    pub(super) fn new(
+    pub(crate) fn new(
         config: &'a GptConfig,
         ranges: &'a Ranges,
         params: &'a [F],
@@ -38,21 +39,21 @@ impl<'a, F> Context<'a, F> {
 
 /// Size of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TileShape {
-    pub(super) sequences: usize,
-    pub(super) length: usize,
+pub(crate) struct TileShape {
+    pub(crate) sequences: usize,
+    pub(crate) length: usize,
 }
 
 impl TileShape {
     /// Number of rows of the tile, one per token.
-    pub(super) fn tokens(self) -> usize {
+    pub(crate) fn tokens(self) -> usize {
         self.sequences * self.length
     }
 }
 
 /// Activations and gradients of a few sequences. Buffers have one row per token.
 #[derive(Debug)]
-pub(super) struct Tile<F> {
+pub(crate) struct Tile<F> {
     shape: TileShape,
     attention: Attention,
     /// The residual stream.
@@ -122,7 +123,7 @@ impl<F: ModelFloat> Norm<F> {
 }
 
 impl<F: ModelFloat> Tile<F> {
-    pub(super) fn new(config: &GptConfig, shape: TileShape) -> Self {
+    pub(crate) fn new(config: &GptConfig, shape: TileShape) -> Self {
         let (tokens, width) = (shape.tokens(), config.width);
         let zeros = |len| vec![F::ZERO; len];
         let squares = config.heads * shape.length * shape.length;
@@ -149,7 +150,7 @@ impl<F: ModelFloat> Tile<F> {
 
     /// Number of elements of all buffers together.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let norm = |norm: &Norm<F>| norm.normal.len() + norm.scale.len() + norm.y.len();
         let block = |state: &BlockState<F>| {
             let vectors = [
@@ -167,17 +168,17 @@ impl<F: ModelFloat> Tile<F> {
         own + blocks + norm(&self.final_norm) + self.backward.len()
     }
 
-    pub(super) fn shape(&self) -> TileShape {
+    pub(crate) fn shape(&self) -> TileShape {
         self.shape
     }
 
     /// Logits of the next token, after a forward pass.
-    pub(super) fn logits_mut(&mut self) -> &mut [F] {
+    pub(crate) fn logits_mut(&mut self) -> &mut [F] {
         &mut self.logits
     }
 
     /// Forward pass of the tokens through the model, up to the logits.
-    pub(super) fn forward(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
+    pub(crate) fn forward(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         self.embed(model, inputs);
         for layer in 0..model.config.layers {
@@ -249,7 +250,7 @@ impl<F: ModelFloat> Tile<F> {
 
     /// Computes the losses, and replaces the logits by their gradient; each token has the weight
     /// `share`.
-    pub(super) fn score(&mut self, targets: &[u8], share: F) {
+    pub(crate) fn score(&mut self, targets: &[u8], share: F) {
         let vocabulary = self.logits.len() / self.shape.tokens();
         let rows = self.logits.chunks_exact_mut(vocabulary).zip(&mut self.losses).zip(targets);
         for ((row, loss), &target) in rows {
@@ -258,12 +259,12 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Sum of the losses of the tokens.
-    pub(super) fn loss_sum(&self) -> F {
+    pub(crate) fn loss_sum(&self) -> F {
         kernels::total(&self.losses)
     }
 
     /// Computes the gradient of the residual stream after the last block.
-    pub(super) fn head_backward(&mut self, model: &Context<'_, F>) {
+    pub(crate) fn head_backward(&mut self, model: &Context<'_, F>) {
         let (width, vocabulary) = (model.config.width, model.config.vocabulary);
         let tokens = self.shape.tokens();
         let table = &model.params[model.ranges.token_embedding.clone()];
@@ -280,7 +281,7 @@ impl<F: ModelFloat> Tile<F> {
 
     /// Computes the gradient of a block's input from that of its output, and keeps the values that
     /// its weight gradients need.
-    pub(super) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+    pub(crate) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
         let backward = &mut self.backward;
         std::mem::swap(&mut backward.residual, &mut backward.output);
         self.mlp_backward(model, layer);
@@ -342,43 +343,43 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Gradient of the embedded tokens, after the first block's backward pass.
-    pub(super) fn input_gradient(&self) -> &[F] {
+    pub(crate) fn input_gradient(&self) -> &[F] {
         &self.backward.residual
     }
 
     // Operands of the weight gradients: gradient of a linear layer's output, and its input.
 
-    pub(super) fn head_gradient(&self) -> (&[F], &[F]) {
+    pub(crate) fn head_gradient(&self) -> (&[F], &[F]) {
         (&self.logits, &self.final_norm.y)
     }
 
-    pub(super) fn qkv_gradient(&self, layer: usize) -> (&[F], &[F]) {
+    pub(crate) fn qkv_gradient(&self, layer: usize) -> (&[F], &[F]) {
         (&self.backward.qkv, &self.blocks[layer].attention_norm.y)
     }
 
-    pub(super) fn proj_gradient(&self, layer: usize) -> (&[F], &[F]) {
+    pub(crate) fn proj_gradient(&self, layer: usize) -> (&[F], &[F]) {
         (&self.backward.middle, &self.blocks[layer].attention_output)
     }
 
-    pub(super) fn up_gradient(&self, layer: usize) -> (&[F], &[F]) {
+    pub(crate) fn up_gradient(&self, layer: usize) -> (&[F], &[F]) {
         (&self.backward.hidden, &self.blocks[layer].mlp_norm.y)
     }
 
-    pub(super) fn down_gradient(&self, layer: usize) -> (&[F], &[F]) {
+    pub(crate) fn down_gradient(&self, layer: usize) -> (&[F], &[F]) {
         (&self.backward.output, &self.blocks[layer].activated)
     }
 
     // Part of this tile in the gradients of the norm weights, valid until the next block.
 
-    pub(super) fn attention_norm_gradient(&self) -> &[F] {
+    pub(crate) fn attention_norm_gradient(&self) -> &[F] {
         &self.backward.attention_norm_weight
     }
 
-    pub(super) fn mlp_norm_gradient(&self) -> &[F] {
+    pub(crate) fn mlp_norm_gradient(&self) -> &[F] {
         &self.backward.mlp_norm_weight
     }
 
-    pub(super) fn final_norm_gradient(&self) -> &[F] {
+    pub(crate) fn final_norm_gradient(&self) -> &[F] {
         &self.backward.mlp_norm_weight
     }
 }

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::ModelFloat;
-use super::rng::RandomStream;
 use crate::runtime;
+use crate::train::ModelFloat;
+use crate::train::data::rng::RandomStream;
 
 /// Named tensor in the flat parameter buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ impl Parameter {
 
 /// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Init {
+pub(crate) enum Init {
     /// The same value for all elements.
     Constant(f64),
     /// Normally distributed around 0.
@@ -52,7 +52,7 @@ pub struct ParameterTable {
 
 impl ParameterTable {
     /// Appends a parameter and returns its range.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         name: impl Into<String>,
         shape: &[usize],

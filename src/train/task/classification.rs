@@ -1,12 +1,12 @@
 //! Classification task on synthetic data, for measurements: a classifier learns a random linear map.
 
-use super::corpus::SamplePosition;
-use super::identity::ModelId;
-use super::mlp::{Mlp, Samples};
-use super::options::{MlpOptions, TrainOptions};
-use super::progress::Count;
-use super::rng::RandomStream;
-use super::task::{Extent, Task, Unit};
+use crate::train::data::corpus::SamplePosition;
+use crate::train::data::rng::RandomStream;
+use crate::train::nn::mlp::{Mlp, Samples};
+use crate::train::nn::model_id::ModelId;
+use crate::train::options::{MlpOptions, TrainOptions};
+use crate::train::report::progress::Count;
+use crate::train::task::definition::{Extent, Task, Unit};
 
 /// Random stream of the map, different from that of the samples.
 const TEACHER_STREAM: u64 = 0x7eac;
@@ -19,7 +19,7 @@ const VALIDATION_BATCHES: u64 = 8;
 
 /// The map and the model that learns it.
 #[derive(Debug)]
-pub(super) struct Classification {
+pub(crate) struct Classification {
     sizes: MlpOptions,
     model: Mlp<f32>,
     /// The map, with one row per class.
@@ -30,7 +30,7 @@ pub(super) struct Classification {
 
 impl Classification {
     /// Draws the map and creates the model.
-    pub(super) fn new(sizes: &MlpOptions, options: &TrainOptions) -> Self {
+    pub(crate) fn new(sizes: &MlpOptions, options: &TrainOptions) -> Self {
         let mut features = vec![sizes.inputs];
         features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
         features.push(sizes.classes);

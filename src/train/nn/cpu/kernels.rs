@@ -3,8 +3,8 @@
 //! Each kernel processes whole rows and adds within a row in [`LANES`] fixed lanes, so that its
 //! bits depend neither on the SIMD width nor on the distribution of rows to threads.
 
-use super::ModelFloat;
-use super::simd::versions;
+use crate::train::ModelFloat;
+use crate::train::nn::cpu::simd_versions::versions;
 
 /// Number of partial sums of a reduction: the single-precision lanes of the widest register.
 const LANES: usize = 16;
@@ -100,14 +100,14 @@ fn transpose_square<F: ModelFloat>(
 
 versions! {
     /// Computes `x += y`.
-    pub(super) fn add<F>(x: &mut [F], y: &[F]) {
+    pub(crate) fn add<F>(x: &mut [F], y: &[F]) {
         for (x, &y) in x.iter_mut().zip(y) {
             *x += y;
         }
     }
 
     /// Writes the rows of `matrix`, `cols` long, as the columns of `transposed`.
-    pub(super) fn transpose<F>(matrix: &[F], cols: usize, transposed: &mut [F]) {
+    pub(crate) fn transpose<F>(matrix: &[F], cols: usize, transposed: &mut [F]) {
         let rows = matrix.len() / cols;
         for first in (0..rows).step_by(SQUARE) {
             for left in (0..cols).step_by(SQUARE) {
@@ -123,7 +123,7 @@ versions! {
     }
 
     /// Returns the sum of the squares, in double precision.
-    pub(super) fn sum_of_squares<F>(x: &[F]) -> f64 {
+    pub(crate) fn sum_of_squares<F>(x: &[F]) -> f64 {
         let (chunks, tail) = x.as_chunks::<LANES>();
         let mut lanes = [0.0; LANES];
         for chunk in chunks {
@@ -139,7 +139,7 @@ versions! {
 
     /// Layer norm: writes the result without the weight to `normal`, with it to `y`, and 1/σ of each
     /// row to `scale`.
-    pub(super) fn layer_norm<F>(x: &[F], weight: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
+    pub(crate) fn layer_norm<F>(x: &[F], weight: &[F], normal: &mut [F], scale: &mut [F], y: &mut [F]) {
         let width = weight.len();
         let share = F::ONE / F::from_f64(width as f64);
         let rows = x.chunks_exact(width).zip(normal.chunks_exact_mut(width)).zip(y.chunks_exact_mut(width));
@@ -156,7 +156,7 @@ versions! {
 
     /// Backward pass of [`layer_norm`]: `dx = dskip + ∂(dy)`, where `dskip` is the gradient of the
     /// skip connection, and `dweight += ∂`.
-    pub(super) fn layer_norm_backward<F>(
+    pub(crate) fn layer_norm_backward<F>(
         dy: &[F],
         dskip: &[F],
         weight: &[F],
@@ -186,7 +186,7 @@ versions! {
 
     /// GELU with the exact normal distribution: `y = x·Φ(x)`; `x` is replaced by the derivative
     /// `Φ(x) + x·φ(x)`.
-    pub(super) fn gelu<F>(x: &mut [F], y: &mut [F]) {
+    pub(crate) fn gelu<F>(x: &mut [F], y: &mut [F]) {
         let half = F::from_f64(0.5);
         let root_half = F::from_f64(std::f64::consts::FRAC_1_SQRT_2);
         let density_at_0 = F::from_f64(1.0 / (2.0 * std::f64::consts::PI).sqrt());
@@ -201,42 +201,42 @@ versions! {
     }
 
     /// Computes `dy *= derivative`.
-    pub(super) fn scale_by<F>(dy: &mut [F], derivative: &[F]) {
+    pub(crate) fn scale_by<F>(dy: &mut [F], derivative: &[F]) {
         for (dy, &derivative) in dy.iter_mut().zip(derivative) {
             *dy *= derivative;
         }
     }
 
     /// Adds `bias` to a row.
-    pub(super) fn bias<F>(row: &mut [F], bias: F) {
+    pub(crate) fn bias<F>(row: &mut [F], bias: F) {
         for x in row {
             *x += bias;
         }
     }
 
     /// Adds `bias` to a row and applies ReLU.
-    pub(super) fn bias_relu<F>(row: &mut [F], bias: F) {
+    pub(crate) fn bias_relu<F>(row: &mut [F], bias: F) {
         for x in row {
             *x = (*x + bias).max(F::ZERO);
         }
     }
 
     /// Backward pass of ReLU: the gradient is 0 where the output is 0.
-    pub(super) fn relu_backward<F>(dy: &mut [F], y: &[F]) {
+    pub(crate) fn relu_backward<F>(dy: &mut [F], y: &[F]) {
         for (dy, &y) in dy.iter_mut().zip(y) {
             *dy = if F::ZERO < y { *dy } else { F::ZERO };
         }
     }
 
     /// Returns the sum of a slice, in the fixed order of the lanes.
-    pub(super) fn total<F>(row: &[F]) -> F {
+    pub(crate) fn total<F>(row: &[F]) -> F {
         sum(row, |x| x)
     }
 
     /// Softmax of `scale · scores` over the keys that are visible to a query: row `i` of `scores`
     /// is query `first + i`, to which the keys `0..=first + i` are visible; others have probability
     /// 0.
-    pub(super) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
+    pub(crate) fn causal_softmax<F>(scores: &mut [F], cols: usize, first: usize, scale: F) {
         for (i, row) in scores.chunks_exact_mut(cols).enumerate() {
             let visible = first + i + 1;
             // Whole vectors instead of a scalar tail; the masked lanes become exact zeros below.
@@ -256,7 +256,7 @@ versions! {
 
     /// Backward pass of [`causal_softmax`] in place: replaces the gradient of the probabilities by
     /// that of the unscaled scores.
-    pub(super) fn causal_softmax_backward<F>(gradient: &mut [F], probs: &[F], cols: usize, scale: F) {
+    pub(crate) fn causal_softmax_backward<F>(gradient: &mut [F], probs: &[F], cols: usize, scale: F) {
         for (gradient, probs) in gradient.chunks_exact_mut(cols).zip(probs.chunks_exact(cols)) {
             let mean = dot(gradient, probs);
             for (gradient, &prob) in gradient.iter_mut().zip(probs) {
@@ -267,7 +267,7 @@ versions! {
 
     /// Cross entropy `-ln softmax(row)[target]`; the row is replaced by its gradient times
     /// `weight`.
-    pub(super) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
+    pub(crate) fn cross_entropy<F>(row: &mut [F], target: usize, weight: F) -> F {
         let top = largest(row);
         let target_score = row[target] - top;
         for x in row.iter_mut() {
@@ -287,7 +287,7 @@ versions! {
 mod tests {
     use super::*;
     use crate::os::simd::tests::at_every_level;
-    use crate::train::rng::RandomStream;
+    use crate::train::data::rng::RandomStream;
 
     fn draw<F: ModelFloat>(len: usize, name: u64) -> Vec<F> {
         let mut stream = RandomStream::new(&[name]);

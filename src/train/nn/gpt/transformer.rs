@@ -5,31 +5,16 @@
 //! whole model; the backward pass runs all tiles through one block, sums its weight gradients,
 //! reports them, and continues with the previous block.
 
-mod config;
-mod tile;
+use crate::train::ModelFloat;
+use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::linear::{WeightGradient, weight_gradients};
+use crate::train::nn::cpu::threads::Threads;
+use crate::train::nn::gpt::batch::Sequences;
+use crate::train::nn::gpt::ranges::Ranges;
+use crate::train::nn::gpt::tile::{Context, Tile, TileShape};
+use crate::train::nn::model::{GradientSink, Model, ParameterTable};
 
-pub use config::GptConfig;
-
-use std::ops::Range;
-
-use super::ModelFloat;
-use super::kernels;
-use super::linear::{WeightGradient, weight_gradients};
-use super::model::{GradientSink, Model, ParameterTable};
-use super::threads::Threads;
-use config::{BlockRanges, Ranges};
-use tile::{Context, Tile, TileShape};
-
-/// Sequences of equal length: input tokens and the target after each token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sequences {
-    /// Number of tokens of each sequence.
-    pub length: usize,
-    /// Input tokens, one sequence after the other.
-    pub inputs: Vec<u8>,
-    /// Target of every input token: its successor.
-    pub targets: Vec<u8>,
-}
+use crate::train::nn::gpt::config::GptConfig;
 
 /// GPT model with its work space.
 #[derive(Debug)]
@@ -82,7 +67,7 @@ impl<F: ModelFloat> Gpt<F> {
 
     /// Number of elements of the work space that the last batch allocated.
     #[cfg(test)]
-    pub(super) fn work_len(&self) -> usize {
+    pub(crate) fn work_len(&self) -> usize {
         self.tiles.iter().map(Tile::len).sum()
     }
 
@@ -217,7 +202,7 @@ type Operands<F> = fn(&Tile<F>, usize) -> (&[F], &[F]);
 
 /// Number of sequences in a tile: enough rows for an efficient matrix product, few enough for the
 /// cache of a core, and at least two tiles if there are two sequences.
-pub(super) fn tile_height(length: usize, sequences: usize) -> usize {
+pub(crate) fn tile_height(length: usize, sequences: usize) -> usize {
     const ROWS: usize = 192;
     (ROWS / length).clamp(1, sequences.div_ceil(2).max(1))
 }
@@ -239,44 +224,4 @@ fn with_tokens<'a, F: ModelFloat>(
 fn sum_tiles<'a, F: ModelFloat>(sum: &mut [F], parts: impl Iterator<Item = &'a [F]>) {
     sum.fill(F::ZERO);
     parts.for_each(|part| kernels::add(sum, part));
-}
-
-/// Parameters of a block, or their gradients.
-#[derive(Debug)]
-struct BlockParts<T> {
-    attention_norm: T,
-    qkv: T,
-    proj: T,
-    mlp_norm: T,
-    up: T,
-    down: T,
-}
-
-impl BlockRanges {
-    /// The range of all parameters of the block.
-    fn whole(&self) -> Range<usize> {
-        self.attention_norm.start..self.down.end
-    }
-
-    /// The parameters of the block in the flat buffer.
-    fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
-        BlockParts {
-            attention_norm: &params[self.attention_norm.clone()],
-            qkv: &params[self.qkv.clone()],
-            proj: &params[self.proj.clone()],
-            mlp_norm: &params[self.mlp_norm.clone()],
-            up: &params[self.up.clone()],
-            down: &params[self.down.clone()],
-        }
-    }
-
-    /// Divides the slice of [`BlockRanges::whole`] into the parameters of the block.
-    fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
-        let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
-        let (qkv, rest) = rest.split_at_mut(self.qkv.len());
-        let (proj, rest) = rest.split_at_mut(self.proj.len());
-        let (mlp_norm, rest) = rest.split_at_mut(self.mlp_norm.len());
-        let (up, down) = rest.split_at_mut(self.up.len());
-        BlockParts { attention_norm, qkv, proj, mlp_norm, up, down }
-    }
 }

@@ -1,13 +1,14 @@
 //! Language task: a GPT learns to continue a text.
 
-use super::corpus::{Corpus, CorpusError, SamplePosition};
-use super::gpt::{Gpt, GptConfig, Sequences};
-use super::identity::ModelId;
-use super::kernels;
-use super::options::{GptOptions, TrainOptions};
-use super::progress::Count;
-use super::rng::RandomStream;
-use super::task::{Extent, Task, Unit};
+use crate::train::data::corpus::{Corpus, CorpusError, SamplePosition};
+use crate::train::data::rng::RandomStream;
+use crate::train::nn::cpu::kernels;
+use crate::train::nn::gpt::Sequences;
+use crate::train::nn::gpt::{Gpt, GptConfig};
+use crate::train::nn::model_id::ModelId;
+use crate::train::options::{GptOptions, TrainOptions};
+use crate::train::report::progress::Count;
+use crate::train::task::definition::{Extent, Task, Unit};
 
 /// Number of held-out sequences that are evaluated during the run.
 const WINDOWS_SAMPLE: usize = 480;
@@ -22,7 +23,7 @@ const SAMPLE_STREAM: u64 = 0x5a3b;
 
 /// A text and the model that learns it.
 #[derive(Debug)]
-pub(super) struct Language {
+pub(crate) struct Language {
     corpus: Corpus,
     model: Gpt<f32>,
     batch_size: usize,
@@ -30,7 +31,7 @@ pub(super) struct Language {
 
 impl Language {
     /// Opens the text and creates a model for it.
-    pub(super) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
+    pub(crate) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
         let &GptOptions { block, layers, heads, width, ref data } = gpt;
         let corpus = Corpus::open(data)?;
         corpus.check_block(block)?;

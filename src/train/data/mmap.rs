@@ -8,11 +8,11 @@ use crate::os::input_file::open_regular;
 
 /// Content of a file, which must not be shortened while it is mapped.
 #[derive(Debug)]
-pub(super) struct MappedFile(memmap2::Mmap);
+pub(crate) struct MappedFile(memmap2::Mmap);
 
 impl MappedFile {
     /// Maps a file.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = open_regular(path)?;
         // SAFETY: the mapping is private and read-only, and the file is a training text that does
         // not change during the run. If it is modified, other bytes are read; if it is truncated,

@@ -1,0 +1,5 @@
+//! Training data: the corpus, mapped files, random numbers.
+
+pub(crate) mod corpus;
+pub(crate) mod mmap;
+pub(crate) mod rng;

@@ -1,0 +1,12 @@
+//! Batches of the model.
+
+/// Sequences of equal length: input tokens and the target after each token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequences {
+    /// Number of tokens of each sequence.
+    pub length: usize,
+    /// Input tokens, one sequence after the other.
+    pub inputs: Vec<u8>,
+    /// Target of every input token: its successor.
+    pub targets: Vec<u8>,
+}

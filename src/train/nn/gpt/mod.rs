@@ -1,0 +1,18 @@
+//! The GPT model.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `config`, `ranges` | sizes, and the ranges of the parameters |
+//! | `batch` | batches |
+//! | `transformer`, `tile` | the model; the work of one thread |
+
+mod batch;
+pub(crate) mod config;
+mod ranges;
+mod tile;
+mod transformer;
+
+pub use batch::Sequences;
+pub use config::GptConfig;
+pub use transformer::Gpt;
+pub(crate) use transformer::tile_height;

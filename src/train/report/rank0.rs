@@ -1,0 +1,68 @@
+//! What rank 0 reports and writes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::train::error::{TrainError, output_error};
+use crate::train::report::metrics::Metrics;
+use crate::train::report::plot::{Curve, show_svg};
+use crate::train::report::progress::{StepReport, Summary, TrainEvent};
+
+/// Rank 0's reporter of training progress; inactive on other ranks.
+pub(crate) struct Rank0Reporter<'a> {
+    pub(in crate::train) is_active: bool,
+    on_event: &'a mut dyn FnMut(&TrainEvent),
+    metrics: Option<(PathBuf, Metrics)>,
+    curve: Curve,
+    pub(in crate::train) saved: Option<PathBuf>,
+}
+
+impl<'a> Rank0Reporter<'a> {
+    pub(in crate::train) fn new(is_open: bool, on_event: &'a mut dyn FnMut(&TrainEvent)) -> Self {
+        Self { is_active: is_open, on_event, metrics: None, curve: Curve::default(), saved: None }
+    }
+
+    pub(in crate::train) fn report(&mut self, event: impl FnOnce() -> TrainEvent) {
+        if self.is_active {
+            (self.on_event)(&event());
+        }
+    }
+
+    pub(in crate::train) fn open_metrics(
+        &mut self,
+        path: Option<&Path>,
+        step: u64,
+    ) -> Result<(), TrainError> {
+        if let (true, Some(path)) = (self.is_active, path) {
+            let (metrics, curve) = Metrics::open(path, step).map_err(output_error(path))?;
+            self.curve = curve;
+            self.metrics = Some((path.to_owned(), metrics));
+        }
+        Ok(())
+    }
+
+    pub(in crate::train) fn on_step(&mut self, report: StepReport) -> Result<(), TrainError> {
+        if let Some((path, metrics)) = &mut self.metrics {
+            metrics.write(&report).map_err(output_error(path))?;
+        }
+        self.curve.push(report.step, f64::from(report.loss), report.val_loss);
+        self.report(|| TrainEvent::Stepped(report));
+        Ok(())
+    }
+
+    pub(in crate::train) fn finish(
+        mut self,
+        summary: &Summary,
+        title: &str,
+        plot: Option<&Path>,
+    ) -> Result<(), TrainError> {
+        if let Some((path, metrics)) = self.metrics.take() {
+            metrics.finish().map_err(output_error(&path))?;
+        }
+        if let (true, Some(path)) = (self.is_active, plot) {
+            fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;
+        }
+        self.report(|| TrainEvent::Finished(summary.clone()));
+        Ok(())
+    }
+}
