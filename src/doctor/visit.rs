@@ -18,7 +18,7 @@ use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
 use crate::report::summary::{show_count, show_duration, show_step};
 use crate::transport::ssh::{self, Ssh, SshOptions};
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo, connect_local};
+use crate::transport::{AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, connect_local};
 use crate::wire::{
     self, ClockOffset, Decoder, Depth, Examination, Examine, FromAgent, LauncherHello,
     ListenerOwner, PortRequest, ProbeListener, ProbeResult, ToAgent, Token,
@@ -409,7 +409,7 @@ enum NoReport {
 struct NodeContext {
     reader: LinkReader,
     writer: LinkWriter,
-    agent: AgentProcess,
+    agent: Box<dyn AgentHandle>,
     decoder: Decoder,
 }
 

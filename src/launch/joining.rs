@@ -27,7 +27,7 @@ use crate::report::diagnostic::Paint;
 use crate::report::summary::{Failure, show_count, show_duration, show_failure, show_step};
 use crate::report::{escape_control, print_message};
 use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, MemberEvent};
-use crate::transport::{AgentProcess, Link, connect_local};
+use crate::transport::{AgentHandle, Link, connect_local};
 use crate::wire::Problem;
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
@@ -297,7 +297,7 @@ impl MemberLoop<'_> {
     async fn run_attached(
         &mut self,
         attached: &mut AttachedMember,
-        agent: &mut Option<AgentProcess>,
+        agent: &mut Option<Box<dyn AgentHandle>>,
     ) -> MemberEnd {
         let mut deadline: Option<Instant> = None;
         let mut reap_at = grave::is_process_1().then(|| clock::now() + REAP_INTERVAL);
@@ -342,7 +342,7 @@ impl MemberLoop<'_> {
                 }
                 MemberLoopEvent::ReapOrphans => {
                     reap_at = Some(clock::now() + REAP_INTERVAL);
-                    let agent_pid = agent.as_ref().and_then(AgentProcess::pid);
+                    let agent_pid = agent.as_ref().and_then(|agent| agent.pid());
                     let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
                     family::reap_except(known, |_, _| {});
                 }
@@ -401,7 +401,7 @@ impl MemberLoop<'_> {
         true
     }
 
-    async fn reap_agent(&mut self, agent: AgentProcess) -> Option<WorkerExit> {
+    async fn reap_agent(&mut self, agent: Box<dyn AgentHandle>) -> Option<WorkerExit> {
         let end = agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await;
         // The shim of a killed agent becomes a child of this process: the shim is ended with its
         // workers, and so is everything else that is left.
@@ -422,7 +422,7 @@ impl MemberLoop<'_> {
 
     /// Waits for the agent, which stops its workers by itself once its link has ended; a third
     /// signal ends the wait.
-    async fn wait_for_agent_exit(&mut self, agent: AgentProcess, has_left: bool) {
+    async fn wait_for_agent_exit(&mut self, agent: Box<dyn AgentHandle>, has_left: bool) {
         if has_left {
             return;
         }

@@ -22,7 +22,9 @@ use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::summary::MessageLevel;
 use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
+use crate::transport::{
+    AgentEnd, AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, WaitForEnd,
+};
 use crate::wire::{
     self, AgentHello, Decoder, FromAgent, Listen, MasterEndpoint, PreparedNode, Problem, Start,
     Stream, ToAgent,
@@ -107,6 +109,15 @@ struct SimulatedAgent {
     reader: LinkReader,
     writer: LinkWriter,
     part: AgentScript,
+}
+
+/// Handle of a simulated agent, which is not a process.
+struct NoProcess;
+
+impl AgentHandle for NoProcess {
+    fn wait_for_exit(self: Box<Self>, _limit: Duration) -> WaitForEnd {
+        Box::pin(std::future::ready(AgentEnd::default()))
+    }
 }
 
 /// Behaviour and state of a simulated agent.
@@ -325,7 +336,7 @@ fn make_links(
         let (launcher_end, agent_end) = fds::stream_pair().expect("descriptors");
         let (reader, writer) = ends(launcher_end);
         let (early, arrival) = (Vec::new(), SessionInfo::default());
-        let agent = AgentProcess::Fake;
+        let agent = Box::new(NoProcess);
         links.push(Some(Link { reader, writer, agent, early, session: arrival }));
         let story = (node == at).then(|| scenario.clone());
         // Some workers have exited with 0 before anything fails.

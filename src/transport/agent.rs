@@ -1,15 +1,11 @@
 //! A link to an agent, and the facts that the transport has about the agent.
 
-use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::Pid;
-use tokio::sync::oneshot;
 
-use super::ssh::SshAgent;
-use super::{LinkReader, LinkWriter};
-use crate::base::{WorkerExit, clock};
-use crate::os::family;
+use super::link::{LinkReader, LinkWriter};
+use crate::base::WorkerExit;
 
 /// A byte stream to an agent, and a handle of the agent's process.
 pub struct Link {
@@ -18,7 +14,7 @@ pub struct Link {
     /// Sends to the agent.
     pub writer: LinkWriter,
     /// The agent's process.
-    pub agent: AgentProcess,
+    pub agent: Box<dyn AgentHandle>,
     /// Bytes of the link that have already been read.
     pub early: Vec<u8>,
     /// Facts about the connection.
@@ -40,19 +36,6 @@ pub struct SessionInfo {
     pub server: Option<String>,
 }
 
-/// The process of an agent that the launcher started; it ends when its link ends.
-pub enum AgentProcess {
-    /// A child of this process.
-    Local(Child),
-    /// A command over an ssh connection.
-    Ssh(Box<SshAgent>),
-    /// A child of a process that dialled in and reports the child's exit.
-    Dialled(oneshot::Receiver<Option<WorkerExit>>),
-    /// A task of a test that plays an agent.
-    #[cfg(test)]
-    Fake,
-}
-
 /// The end of an agent after its link has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentEnd {
@@ -62,45 +45,17 @@ pub struct AgentEnd {
     pub output: Option<String>,
 }
 
-impl AgentProcess {
+/// The future of an agent's end.
+pub type WaitForEnd = std::pin::Pin<Box<dyn Future<Output = AgentEnd> + Send>>;
+
+/// Handle of an agent that this process started or accepted; the agent ends when its link ends.
+/// Each way to start agents implements it.
+pub trait AgentHandle: Send + Sync {
     /// Pid of the agent, if it is a process of this machine.
-    pub fn pid(&self) -> Option<Pid> {
-        match self {
-            Self::Local(child) => Some(Pid::from_child(child)),
-            Self::Ssh(_) | Self::Dialled(_) => None,
-            #[cfg(test)]
-            Self::Fake => None,
-        }
+    fn pid(&self) -> Option<Pid> {
+        None
     }
 
     /// Waits until the agent has ended, at most `limit`, and releases its connection.
-    pub async fn wait_for_exit(self, limit: Duration) -> AgentEnd {
-        match self {
-            Self::Local(child) => {
-                AgentEnd { exit: wait_for_child(&child, limit).await, output: None }
-            }
-            Self::Ssh(agent) => {
-                let (exit, words) = agent.wait_for_exit(limit).await;
-                AgentEnd { exit, output: words }
-            }
-            Self::Dialled(end) => {
-                let received = tokio::time::timeout(limit, end).await;
-                AgentEnd { exit: received.ok().and_then(Result::ok).flatten(), output: None }
-            }
-            #[cfg(test)]
-            Self::Fake => AgentEnd::default(),
-        }
-    }
-}
-
-async fn wait_for_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
-    const PAUSE: Duration = Duration::from_micros(200);
-    let deadline = clock::now() + limit;
-    loop {
-        let exit = family::reap_one(Pid::from_child(child));
-        if exit.is_some() || deadline < clock::now() {
-            return exit;
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+    fn wait_for_exit(self: Box<Self>, limit: Duration) -> WaitForEnd;
 }

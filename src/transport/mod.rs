@@ -9,7 +9,7 @@ mod link;
 mod local;
 pub mod ssh;
 
-pub use agent::{AgentEnd, AgentProcess, Link, SessionInfo};
+pub use agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
 pub use fault::{Fault, FaultKind, ManualCommands};
 pub use link::{LinkReader, LinkWriter};
 pub use local::{adopt_stdio, connect_local};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{PortRequest, Problem};
+use super::prepare::{PortRequest, Problem};
 use crate::base::NodeRank;
 
 /// Version of an [`Examination`].

@@ -4,6 +4,7 @@ mod exam;
 mod frame;
 mod message;
 mod offset;
+mod prepare;
 mod roster;
 
 use std::time::Duration;
@@ -17,12 +18,14 @@ pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
 pub use message::{
-    AgentHello, CoreRequest, ERROR_FILE_BYTES_MAX, FailedStart, FileState, FromAgent,
-    GpuLockRequest, LauncherHello, Leftover, Listen, MasterEndpoint, PortRequest, Prepare,
-    PreparedNode, Problem, ProblemScope, RequiredFile, Start, Stream, ToAgent, VERSION, WorkerNote,
-    WorkerStart, WorkerStartStep,
+    AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, LauncherHello, Leftover, Start,
+    Stream, ToAgent, VERSION, WorkerNote, WorkerStart, WorkerStartStep,
 };
 pub use offset::ClockOffset;
+pub use prepare::{
+    CoreRequest, FileState, GpuLockRequest, Listen, MasterEndpoint, PortRequest, Prepare,
+    PreparedNode, Problem, ProblemScope, RequiredFile,
+};
 pub use roster::{NodeRoster, RosterError};
 
 /// Heartbeat interval of both ends for a lease: a tenth of it, between 10 ms and 3 s, so that

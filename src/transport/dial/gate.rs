@@ -11,17 +11,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
+use super::agent::DialledAgent;
 use super::bind::BoundListener;
 use super::handshake::{Joiner, Rejection, UnfitNode, receive};
 use super::line::{SecureReader, SecureWriter};
 use super::pump::{LocalLink, RelayEvent, relay};
+use super::rules::Rules;
 use super::strangers::{AuthFailures, WrongKeys};
 use super::words::{Control, JobOver, JoinRefusal};
-use crate::base::{Epoch, JobId, NodeRank, Status, WorkerExit, clock};
+use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::fds;
 use crate::os::tasks::Tasks;
-use crate::secure::JobKey;
-use crate::transport::{AgentProcess, Fault, Link, LinkReader, LinkWriter, SessionInfo};
+use crate::transport::{Fault, Link, LinkReader, LinkWriter, SessionInfo};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
 /// closed.
@@ -32,27 +33,6 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKE_CROWDED: Duration = Duration::from_millis(500);
 /// Pause after a failure of `accept`, for example for lack of file descriptors.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
-
-/// Conditions that a joining node must meet.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// Id of the job.
-    pub job: JobId,
-    /// Key of the job.
-    pub key: JobKey,
-    /// File from which the key was read.
-    pub key_file: String,
-    /// Time without data after which a link counts as lost.
-    pub lease: Duration,
-    /// Build of this binary.
-    pub build: &'static str,
-    /// Digest of the plan that all nodes must have.
-    pub digest: [u8; 32],
-    /// The plan in lines.
-    pub outline: Vec<String>,
-    /// Names of all nodes, for messages.
-    pub hosts: Vec<String>,
-}
 
 /// A node that has joined.
 pub struct Joined {
@@ -366,7 +346,7 @@ impl Service {
         let link = Link {
             reader: LinkReader::new(near.try_clone()?)?,
             writer: LinkWriter::new(near)?,
-            agent: AgentProcess::Dialled(exit),
+            agent: Box::new(DialledAgent(exit)),
             early: Vec::new(),
             session: SessionInfo::default(),
         };

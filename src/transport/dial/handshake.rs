@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::Rules;
 use super::line::{self, Received, SecureReader, SecureWriter};
+use super::rules::Rules;
 use super::words::{Control, Join, JoinRefusal};
 use crate::base::{Epoch, NodeRank, Status};
 use crate::plan;

@@ -11,6 +11,7 @@
 //! messages of remuda travel beside them (`words`): which node joins, with which plan, and how the
 //! job ended.
 
+mod agent;
 mod bind;
 mod dialer;
 mod gate;
@@ -19,6 +20,7 @@ mod line;
 mod member;
 mod notices;
 mod pump;
+mod rules;
 mod strangers;
 mod words;
 
@@ -26,8 +28,9 @@ use std::time::Duration;
 
 pub use bind::{BindError, BoundListener};
 pub use dialer::{Dialer, JoinFault};
-pub use gate::{Acceptor, HANDSHAKES_MAX, Joined, Rules};
+pub use gate::{Acceptor, HANDSHAKES_MAX, Joined};
 pub use member::{AttachedMember, MemberConnection, MemberEvent};
+pub use rules::Rules;
 pub use words::{JobOver, JoinRefusal};
 
 /// Pause between two attempts: an eighth of the time waited so far, within bounds.

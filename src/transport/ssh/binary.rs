@@ -1,29 +1,15 @@
 //! The running executable, to compare and to send.
 
-use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
-
 use super::bootstrap;
+use super::digest::{Digest, is_digest};
 
 /// Opens the running executable, even if its name was removed.
 const SELF_EXE: &str = "/proc/self/exe";
-/// Bytes that are read, hashed or sent at a time.
-pub(super) const CHUNK_BYTES: usize = 256 * 1024;
-
-/// SHA-256 of an executable, printed as hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Digest([u8; 32]);
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// The running executable.
 #[derive(Clone, Debug)]
@@ -42,7 +28,7 @@ impl Binary {
         let mut file = File::open(SELF_EXE)?;
         let metadata = file.metadata()?;
         Ok(Self {
-            digest: digest(&mut file)?,
+            digest: Digest::of(&mut file)?,
             bytes: metadata.len(),
             identity: identity(&metadata),
             path: trusted_path(),
@@ -56,17 +42,6 @@ impl Binary {
             return Ok(file);
         }
         Err(io::Error::other("the executable of remuda has changed since it was started"))
-    }
-}
-
-fn digest(file: &mut File) -> io::Result<Digest> {
-    let mut hash = Sha256::new();
-    let mut piece = vec![0; CHUNK_BYTES];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(Digest(hash.finalize().into())),
-            length => hash.update(&piece[..length]),
-        }
     }
 }
 
@@ -95,7 +70,7 @@ fn is_write_protected(path: &Path) -> bool {
 pub fn has_digest(digest_text: &str, identity_text: &str) -> io::Result<bool> {
     let mut file = File::open(SELF_EXE)?;
     Ok(identity(&file.metadata()?) == identity_text
-        || digest(&mut file)?.to_string() == digest_text)
+        || Digest::of(&mut file)?.to_string() == digest_text)
 }
 
 /// Number of builds that a cache keeps regardless of their age.
@@ -122,10 +97,6 @@ pub fn prune_cache(now: std::time::Duration) {
 fn cache_of(own: &Path) -> Option<PathBuf> {
     let build = own.parent()?;
     is_digest(build.file_name()?.to_str()?).then(|| build.parent().map(Path::to_owned))?
-}
-
-fn is_digest(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn builds_in(cache: &Path) -> Vec<(i64, PathBuf)> {

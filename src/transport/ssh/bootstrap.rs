@@ -7,7 +7,7 @@
 //! after any output of a start-up file. The agent prints the last of these lines, and after it the
 //! stream is the link.
 
-use super::binary::Digest;
+use super::digest::Digest;
 
 /// Prefix of every reply line. The command spells it in two parts, because a shell may print the
 /// command.

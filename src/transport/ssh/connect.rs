@@ -10,14 +10,14 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::binary::Binary;
 use super::bootstrap::{self, AgentFile, BootstrapReply, BootstrapRequest};
-use super::call::{BootstrapSession, NoReply, StderrCapture};
-use super::channel::{CommandChannel, CommandEnd};
 use super::control_dir::ControlDir;
 use super::fault::{Fault, FaultKind};
 use super::master::{Destination, SshMaster};
 use super::options::{SshConfig, SshOptions, without_brackets};
+use super::session::{BootstrapSession, NoReply};
+use super::stderr::LineCallback;
 use super::{config, known_key, settings, sockets};
-use crate::base::{HostName, JobId, NodeRank, WorkerExit, clock};
+use crate::base::{HostName, JobId, NodeRank, clock};
 use crate::transport::{Link, SessionInfo};
 
 /// If a launch has more hosts than this, remuda prints a hint about faster connections.
@@ -54,9 +54,6 @@ pub struct Ssh {
 
 /// Name of the symbolic link to the user's configuration.
 const USER_LINK: &str = "user";
-
-/// Callback for the lines that a node prints beside the link, and for the reasons of a wait.
-pub type LineCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Ssh {
     /// Prepares ssh for these hosts. Makes the private directory and forks its janitor, so no
@@ -392,55 +389,6 @@ fn jitter(tries: u32) -> Duration {
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     let spread = u64::from(u16::from_ne_bytes(random)) % 600;
     Duration::from_millis(200 + spread * u64::from(tries))
-}
-
-/// An agent at the far end of an ssh connection.
-pub struct SshAgent {
-    master: SshMaster,
-    channel: CommandChannel,
-    stderr: StderrCapture,
-}
-
-impl SshAgent {
-    pub(super) fn new(master: SshMaster, channel: CommandChannel, stderr: StderrCapture) -> Self {
-        Self { master, channel, stderr }
-    }
-
-    /// How the agent ended, if that can be known, and the output of ssh about it. Ends the
-    /// connection.
-    pub(in crate::transport) async fn wait_for_exit(
-        self,
-        limit: Duration,
-    ) -> (Option<WorkerExit>, Option<String>) {
-        let Self { mut master, channel, mut stderr } = self;
-        let end = tokio::time::timeout(limit, channel.wait()).await.unwrap_or(CommandEnd::Unknown);
-        // The agent's last output may still be in transit.
-        stderr.finish(limit).await;
-        let (exit, words) = match end {
-            CommandEnd::Command(exit) => (Some(exit), None),
-            CommandEnd::Client(exit) => {
-                (None, Some(format!("the ssh process of its channel {exit}")))
-            }
-            CommandEnd::Unknown => (None, Some(why_lost(&mut master).await)),
-        };
-        master.terminate().await;
-        (exit, words.filter(|words| !words.is_empty()))
-    }
-}
-
-/// Report about an agent that exited without a code over a connection that is open. The
-/// multiplexing protocol does not report which signal it was.
-pub const AGENT_KILLED: &str = "the ssh connection is open, but the agent was killed by a signal";
-
-async fn why_lost(master: &mut SshMaster) -> String {
-    const LIMIT: Duration = Duration::from_millis(100);
-    match tokio::time::timeout(LIMIT, master.wait()).await {
-        Ok(exit) => match (master.final_output().await.trim(), exit) {
-            ("", Some(exit)) => format!("the ssh process of its connection {exit}"),
-            (words, _) => words.to_owned(),
-        },
-        Err(_) => AGENT_KILLED.to_owned(),
-    }
 }
 
 /// Called on the node: prints the line after which every byte belongs to the link.

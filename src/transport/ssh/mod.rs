@@ -10,22 +10,27 @@
 //! `openssh`, or a second process of OpenSSH. The command is a constant. The agent is taken from
 //! the node's cache, or the launcher sends it through the same channel.
 
+mod agent;
 mod binary;
 mod bootstrap;
-mod call;
 mod channel;
 mod config;
 mod connect;
 mod control_dir;
+mod digest;
 mod fault;
 mod known_key;
 mod master;
 mod options;
 mod process;
+mod session;
 mod settings;
 mod sockets;
+mod stderr;
 
+pub use agent::AGENT_KILLED;
 pub use binary::{has_digest, prune_cache};
-pub use connect::{AGENT_KILLED, LineCallback, Ssh, SshAgent, announce_ready, can_send_path};
+pub use connect::{Ssh, announce_ready, can_send_path};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
 pub use process::end_processes;
+pub use stderr::LineCallback;

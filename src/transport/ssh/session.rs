@@ -2,23 +2,21 @@
 
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::LineCallback;
-use super::binary::{Binary, CHUNK_BYTES};
+use super::agent::SshAgent;
+use super::binary::Binary;
 use super::bootstrap::{BootstrapReply, Scanner, TooMuchNoise};
 use super::channel::{CommandChannel, Pipes};
-use super::connect::SshAgent;
+use super::digest::CHUNK_BYTES;
 use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
+use super::stderr::{LineCallback, StderrCapture};
 use crate::base::clock;
-use crate::transport::{AgentProcess, Link, LinkReader, LinkWriter, SessionInfo};
+use crate::transport::{Link, LinkReader, LinkWriter, SessionInfo};
 
 const READ_BYTES: usize = 4096;
-/// Most bytes of a node's standard error that are kept to explain a failure.
-const WORDS_BYTES_MAX: usize = 16 * 1024;
 
 /// A bootstrap session with a host.
 pub(super) struct BootstrapSession {
@@ -149,81 +147,7 @@ impl BootstrapSession {
     pub(super) fn into_link(self, session: SessionInfo) -> Link {
         let Self { master, channel, writer, reader, scanner, mut stderr, .. } = self;
         stderr.forward_lines();
-        let agent = AgentProcess::Ssh(Box::new(SshAgent::new(master, channel, stderr)));
+        let agent = Box::new(SshAgent::new(master, channel, stderr));
         Link { reader, writer, agent, early: scanner.into_rest(), session }
-    }
-}
-
-/// Standard error of a node: kept while the agent is starting, then passed on line by line.
-pub(super) struct StderrCapture {
-    state: Arc<Mutex<StderrState>>,
-    reader: tokio::task::JoinHandle<()>,
-}
-
-struct StderrState {
-    bytes: Vec<u8>,
-    /// Callback for the lines; `None` until the agent is up.
-    on_line: Option<LineCallback>,
-    pending_callback: Option<LineCallback>,
-}
-
-impl StderrCapture {
-    fn collect(pipe: LinkReader, on_line: LineCallback) -> Self {
-        let state =
-            StderrState { bytes: Vec::new(), on_line: None, pending_callback: Some(on_line) };
-        let state = Arc::new(Mutex::new(state));
-        let shared = Arc::clone(&state);
-        let reader = tokio::spawn(async move {
-            let mut buffer = Vec::with_capacity(READ_BYTES);
-            while let Ok(1..) = pipe.read(&mut buffer).await {
-                shared.lock().expect("no thread panics while it holds the lock").push(&buffer);
-                buffer.clear();
-            }
-        });
-        Self { state, reader }
-    }
-
-    /// Waits at most `limit` until all output has been passed on.
-    pub(super) async fn finish(&mut self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, &mut self.reader).await;
-    }
-
-    /// All output so far. Waits for a short time, because a node prints the reason just before it
-    /// ends.
-    async fn output_so_far(&mut self) -> String {
-        const LIMIT: Duration = Duration::from_millis(500);
-        self.finish(LIMIT).await;
-        let state = self.state.lock().expect("no thread panics while it holds the lock");
-        String::from_utf8_lossy(&state.bytes).into_owned()
-    }
-
-    /// Discards the output of start-up files; the output that follows is the agent's.
-    fn forward_lines(&mut self) {
-        let mut state = self.state.lock().expect("no thread panics while it holds the lock");
-        state.bytes.clear();
-        state.on_line = state.pending_callback.take();
-    }
-}
-
-impl StderrState {
-    fn push(&mut self, bytes: &[u8]) {
-        let room = WORDS_BYTES_MAX.saturating_sub(self.bytes.len()).min(bytes.len());
-        self.bytes.extend_from_slice(&bytes[..room]);
-        let Some(on_line) = &self.on_line else {
-            return;
-        };
-        while let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.bytes.drain(..=end).collect();
-            on_line(String::from_utf8_lossy(&line).trim_end());
-        }
-        if WORDS_BYTES_MAX <= self.bytes.len() {
-            self.bytes.clear();
-        }
-    }
-}
-
-impl Drop for StderrCapture {
-    fn drop(&mut self) {
-        self.reader.abort();
     }
 }
