@@ -25,7 +25,7 @@
 //! | … `test_add_export_with_special_characters` | differs on purpose: nothing is quoted, because no shell parses it | `test_add_export_with_special_characters` |
 //! | … `test_add_export_no_special_characters` | a path stays a path | `tests/environment.rs::workers_of_all_simulated_nodes_get_the_variables` |
 //! | `test_ds_arguments.py` `test_no_ds_arguments`, `test_no_ds_enable_argument`, `test_no_ds_config_argument`, `test_core_deepscale_arguments`, `test_no_ds_parser`, `test_no_ds_arguments_no_ds_parser` | the script's own parser; a launcher has to leave it these flags | `test_core_deepscale_arguments` |
-//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/values.rs::lists_of_cores_are_ascending` |
+//! | … `test_core_binding_arguments` | a list of cores, and three bad ones | `test_core_binding_arguments`, `src/cli/args/values.rs::lists_of_cores_are_ascending` |
 //! | … `test_numactl_cmd_fallback` | on purpose otherwise: there is no numactl | `tests/environment.rs::workers_are_bound_to_core_list_by_rank` |
 //! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::impossible_core_binding_stops_the_launch` |
 //! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::unknown_options_are_refused` |

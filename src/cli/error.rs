@@ -1,8 +1,10 @@
 //! Errors that prevent a command from starting, and how they are printed.
 
 use super::line::RefusedLine;
-use super::machine_codes::CANNOT_PRINT;
 use crate::base::{Findings, Status};
+use crate::cli::codes::machine::{CANNOT_PRINT, INVALID_FOR_WORKERS};
+use crate::launch::LaunchError;
+use crate::plan::PlanError;
 use crate::report::diagnostic::{Paint, show_problems};
 use crate::report::summary::paint_message;
 
@@ -89,5 +91,21 @@ impl CliError {
 impl From<RefusedLine> for CliError {
     fn from(refused: RefusedLine) -> Self {
         Self::refused(Status::Usage, refused)
+    }
+}
+
+impl From<PlanError> for CliError {
+    fn from(error: PlanError) -> Self {
+        Self::new(error.status(), INVALID_FOR_WORKERS, error.to_string())
+    }
+}
+
+impl From<LaunchError> for CliError {
+    fn from(error: LaunchError) -> Self {
+        let refused = Self::new(error.status(), error.code(), error.to_string());
+        match error.help() {
+            Some(help) => refused.help(help),
+            None => refused,
+        }
     }
 }

@@ -8,6 +8,7 @@ use clap::{Arg, Command};
 use super::layout::{paragraphs, shell_line};
 use super::topics::{self, SHORT_HELP, TOPICS, Topic};
 use crate::base::env_vars;
+use crate::cli::command::entry::CommandEntry;
 
 /// Width of a page that is not printed on a terminal, in columns, unless COLUMNS is set.
 const WIDTH_OFF_TERMINAL: usize = 100;
@@ -123,20 +124,35 @@ pub(in crate::cli) fn examples_of(command: &Command) -> Option<String> {
     topic(command).map(|topic| examples(topic, name, usize::MAX))
 }
 
+/// Returns the names and the summary of every command that users type.
+fn summaries(commands: &[CommandEntry]) -> Vec<(String, &'static str)> {
+    let mut lines: Vec<(String, &str)> = Vec::new();
+    for entry in commands {
+        let Some(help) = entry.help else { continue };
+        match lines.last_mut() {
+            Some((names, summary)) if *summary == help.summary => {
+                *names = format!("{names}, {}", entry.name);
+            }
+            _ => lines.push((entry.name.to_owned(), help.summary)),
+        }
+    }
+    lines
+}
+
 /// Returns the first page: every command, and how to begin.
-pub(in crate::cli) fn front_page(width: usize) -> String {
-    let (commands, examples) = (topics::COMMANDS, topics::FRONT);
+pub(in crate::cli) fn front_page(commands: &[CommandEntry], width: usize) -> String {
+    let commands = summaries(commands);
     let names = commands.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let mut text = paragraphs(topics::ABOUT, width);
     text += "\n\nUsage: remuda COMMAND [OPTIONS]\n\nCommands:\n";
-    for (name, about) in commands {
+    for (name, about) in &commands {
         let lines = paragraphs(about, width - names - 4);
         for (number, line) in lines.lines().enumerate() {
-            let name = if number == 0 { name } else { "" };
+            let name = if number == 0 { name.as_str() } else { "" };
             let _ = writeln!(text, "  {name:names$}  {line}");
         }
     }
-    let examples = self::examples(&examples, "remuda", width);
+    let examples = examples(&topics::FRONT, "remuda", width);
     format!("{text}\n{examples}\n\n{}\n", paragraphs(topics::FRONT_END, width))
 }
 
@@ -145,13 +161,14 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::cli::definitions;
+    use crate::cli::command::entry::full_definition;
     use crate::cli::help::fit;
     use crate::cli::line::{CommandLine, Parsed, RefusedLine};
+    use crate::cli::registry::COMMANDS;
 
     /// Returns every command that has a page, with its arguments.
     fn commands() -> Vec<Command> {
-        let mut whole = definitions::full_definition();
+        let mut whole = full_definition(COMMANDS);
         whole.build();
         let mut found = Vec::new();
         for command in whole.get_subcommands() {
@@ -184,16 +201,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "train")]
-    fn front_page_lists_every_command() {
-        let names: Vec<_> =
-            topics::COMMANDS.iter().flat_map(|(name, _)| name.split(", ")).collect();
-        let whole = definitions::full_definition();
-        let defined: Vec<_> = whole.get_subcommands().map(Command::get_name).collect();
-        assert_eq!(names, defined);
-    }
-
-    #[test]
     fn short_page_is_one_screen() {
         let mut long = Vec::new();
         for command in commands() {
@@ -205,7 +212,7 @@ mod tests {
             }
         }
         assert!(long.is_empty(), "{}", long.join("\n"));
-        assert!(front_page(80).lines().count() <= 30);
+        assert!(front_page(COMMANDS, 80).lines().count() <= 30);
     }
 
     #[test]
@@ -221,7 +228,7 @@ mod tests {
                     assert!(widest.chars().count() <= width, "{name:?} at {width}: {widest}");
                 }
             }
-            let front = fit(&front_page(width), width);
+            let front = fit(&front_page(COMMANDS, width), width);
             assert!(front.lines().all(|line| line.chars().count() <= width), "{front}");
         }
     }
@@ -229,16 +236,16 @@ mod tests {
     /// Parses an example in the same way as its command, without running it.
     fn read(words: Vec<OsString>) -> Result<(), RefusedLine> {
         let (command, rest) = (words[1].to_string_lossy().into_owned(), words[2..].to_vec());
-        let mut whole = definitions::full_definition();
+        let mut whole = full_definition(COMMANDS);
         whole.build();
         let found = match &*command {
             "run" => {
-                return crate::cli::run::parse("remuda run", rest).map(|parsed| {
+                return crate::cli::command::run::parse("remuda run", rest).map(|parsed| {
                     assert!(matches!(parsed, Parsed::Run(..)));
                 });
             }
-            "pod" => return crate::cli::pod::parse(rest).map(drop),
-            "launch" => return crate::cli::launch::parse(rest).map(drop),
+            "pod" => return crate::cli::command::pod::parse(rest).map(drop),
+            "launch" => return crate::cli::command::launch::parse(rest).map(drop),
             _ => whole.try_get_matches_from(words.clone()),
         };
         found.map(drop).map_err(|error| {

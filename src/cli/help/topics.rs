@@ -20,21 +20,6 @@ pub(super) const ABOUT: &str =
 pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a command, \
                                     `remuda COMMAND --help` lists every option.";
 
-/// Every command with its description, in the order of the first page.
-pub(super) const COMMANDS: [(&str, &str); 11] = [
-    ("run", "Run a program on every slot of every host"),
-    ("pod", "Join a job as the node that this pod is, without ssh"),
-    ("k8s", "Print manifests and a Containerfile for jobs on Kubernetes"),
-    ("launch", "Start the workers of one node, as DeepSpeed's launcher of a node does"),
-    ("train", "Train a small GPT or MLP with the bundled data-parallel runtime"),
-    ("bench", "Measure collectives between all ranks, as nccl-tests does"),
-    ("ssh", "Run a command once on every host and gather the output"),
-    ("hostfile", "Check, format, convert, show and compare hostfiles"),
-    ("doctor", "Check every host before a job"),
-    ("explain", "Explain an error code such as `H003`"),
-    ("completion, man", "Print shell completions, or a manual page"),
-];
-
 /// The examples of the first page.
 pub(super) const FRONT: Topic = Topic {
     command: "",

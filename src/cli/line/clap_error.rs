@@ -7,11 +7,11 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::codes;
-use super::elsewhere::{suggestion, total};
 use super::flags::{Flags, OptionOwner, underscored};
 use super::number::BadValue;
 use super::typed::{ArgvSpan, CommandLine, RefusedLine};
 use crate::base::Diagnostic;
+use crate::cli::line::equivalents::{suggestion, total};
 use crate::pool::nearest;
 
 /// Reason why clap returned no result.

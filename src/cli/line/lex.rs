@@ -8,11 +8,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::codes;
-use super::elsewhere::suggestion;
 use super::flags::{Flags, OptionOwner, Takes, underscored};
 use super::typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 use crate::base::Diagnostic;
 use crate::cli::help::Length;
+use crate::cli::line::equivalents::suggestion;
 
 /// Options that DeepSpeed had until 0.19.7.
 const REMOVED: [&str; 4] =

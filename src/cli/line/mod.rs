@@ -6,8 +6,10 @@
 
 mod clap_error;
 pub mod codes;
-mod elsewhere;
+mod conflicts;
+mod equivalents;
 mod flags;
+mod host_list;
 mod lex;
 mod number;
 mod other_launcher;
@@ -21,8 +23,10 @@ pub use parse::Parsed;
 pub use typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 
 pub(super) use clap_error::{NotParsed, explain, refuse_value, refuse_words_after_h};
-pub(super) use elsewhere::setting_as_option;
+pub(super) use conflicts::{cannot_combine, needs_other};
+pub(super) use equivalents::setting_as_option;
 pub(super) use flags::Flags;
+pub(super) use host_list::as_host_list;
 pub(super) use number::{parse_whole, python_int};
 pub(super) use other_launcher::{is_launcher, is_python, python_line, translated};
 pub(super) use parse::parse;

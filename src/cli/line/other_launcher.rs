@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::elsewhere::{Equivalent, is_automatic, meaning};
 use super::flags::underscored;
+use crate::cli::line::equivalents::{Equivalent, is_automatic, meaning};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.

@@ -9,7 +9,8 @@ use super::clap_error::{NotParsed, explain};
 use super::flags::Flags;
 use super::lex::{Lexed, lex};
 use super::typed::{CommandLine, RefusedLine};
-use crate::cli::{color, help};
+use crate::cli::args::color;
+use crate::cli::help;
 
 const VERSION: &str = concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n");
 

@@ -1,0 +1,24 @@
+//! Options that several commands have: structs of clap, the values that they parse, and checks of
+//! options against each other.
+
+pub(super) mod check;
+mod cluster;
+pub(super) mod color;
+mod first_word;
+mod node;
+pub(super) mod pdsh;
+mod pod;
+mod run;
+mod ssh;
+mod supervision;
+pub mod values;
+mod watch;
+mod workers;
+
+pub use cluster::{ClusterArgs, DeviceArgs, TransportArgs};
+pub use node::{NodeArgs, NodeWorkerArgs};
+pub use pod::PodNodeArgs;
+pub use run::RunArgs;
+pub use ssh::{KexArg, MuxArg, SshArgs};
+pub use watch::WatchArgs;
+pub use workers::{ProgramArgs, WorkerArgs};

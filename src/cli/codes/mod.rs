@@ -1,0 +1,4 @@
+//! The codes of errors that only the command line has.
+
+pub(super) mod machine;
+pub(super) mod pod;

@@ -1,0 +1,12 @@
+//! `remuda bench`: collectives between all ranks of a job, timed and checked.
+
+mod args;
+mod check;
+mod codes;
+mod job;
+mod worker;
+
+pub(in crate::cli) use args::possible_values;
+pub(in crate::cli) use codes::EXPLANATIONS;
+pub(in crate::cli) use job::{definition, main};
+pub(in crate::cli) use worker::{WORKER_COMMAND, worker_main};

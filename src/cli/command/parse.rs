@@ -1,0 +1,91 @@
+//! Parses the arguments of the commands that are not DeepSpeed's, and prints requested texts.
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use clap::builder::StyledStr;
+use clap::error::ErrorKind;
+
+use crate::base::Status;
+use crate::cli::args::color;
+use crate::cli::error::CliError;
+use crate::cli::help::{self, Length};
+use crate::cli::line::{self, CommandLine, Flags, NotParsed};
+use crate::report::diagnostic::Paint;
+use crate::report::{Terminal, print};
+
+/// Parses the arguments of a command. Help and version are printed, and exit with 0.
+pub(in crate::cli) fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, CommandLine), CliError> {
+    parse_with_definition(P::command(), words)
+}
+
+/// Parses with a definition that differs a little from that of the type. If an option of one value
+/// is given with several values, it is refused: these commands are not DeepSpeed's.
+pub(in crate::cli) fn parse_with_definition<P: Parser>(
+    command: clap::Command,
+    words: Vec<OsString>,
+) -> Result<(P, CommandLine), CliError> {
+    let mut command = color::with_option(command).args_override_self(true).mut_args(|arg| {
+        let takes = arg.get_action().takes_values();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
+    let flags = Flags::of_line(&mut command, &words);
+    let name = command.get_bin_name().unwrap_or("remuda").to_owned();
+    let mut typed = CommandLine::new(&name, words);
+    line::scan_options(&mut typed, &flags);
+    line::refuse_words_after_h(&typed, &flags)?;
+    typed.find_replaced(&flags);
+    let line = std::iter::once(OsString::from(name)).chain(line::in_clap_spelling(&typed));
+    let parsed = command.try_get_matches_from_mut(line).and_then(|found| {
+        color::choose(&found);
+        P::from_arg_matches(&found)
+    });
+    if parsed.is_err() {
+        color::choose_typed(&typed);
+    }
+    match parsed {
+        Ok(parsed) => {
+            typed.refuse_replaced()?;
+            Ok((parsed, typed))
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            Err(print_requested(&requested_help(&command, &typed)))
+        }
+        Err(error) => Err(match line::explain(&error, &flags, &typed) {
+            NotParsed::Text(text) => print_requested(&text),
+            NotParsed::Refused(refused) => refused.into(),
+        }),
+    }
+}
+
+/// Returns the requested help page: of the command, or of its subcommand.
+fn requested_help(command: &clap::Command, typed: &CommandLine) -> StyledStr {
+    let words = typed.words.iter().filter_map(|word| word.to_str());
+    let is_long = words.clone().any(|word| matches!(word, "--help" | "help"));
+    let length = if is_long { Length::Long } else { Length::Short };
+    let inner = words.fold(command, |command, word| match command.find_subcommand(word) {
+        Some(inner) if word != "help" => inner,
+        _ => command,
+    });
+    help::page(inner, length, help::width())
+}
+
+/// Returns the parsed options, unless the line requests only a text.
+pub(in crate::cli) fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), CliError> {
+    match parsed {
+        line::Parsed::Run(args, typed) => Ok((*args, typed)),
+        line::Parsed::Text(text) => Err(print_requested(&text)),
+    }
+}
+
+/// Prints a requested text; the error makes the program exit with 0.
+pub(in crate::cli) fn print_requested(text: &StyledStr) -> CliError {
+    let shown = match Terminal::detect().stdout_paint {
+        Paint::Colour => text.ansi().to_string(),
+        Paint::Plain => text.to_string(),
+    };
+    match print(&help::fit(&shown, help::width())) {
+        Ok(()) => CliError::Screen { status: Status::Success, text: String::new() },
+        Err(error) => CliError::output(error),
+    }
+}

@@ -1,0 +1,58 @@
+//! `remuda run`: a program on every slot of every host.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+
+use crate::base::Status;
+use crate::cli::args::check;
+use crate::cli::command::parse::into_args;
+use crate::cli::error::CliError;
+use crate::cli::line::{self, CommandLine, RefusedLine};
+use crate::cli::resolve;
+use crate::cli::start::{print_replacements, start_program};
+use crate::report::{Terminal, print_message};
+
+pub use crate::cli::args::RunArgs;
+
+/// Description of remuda if it was started by one of DeepSpeed's names.
+const ABOUT_DEEPSPEED: &str = "\
+Run a program on every slot of every host. This is remuda, which reads the command line of \
+DeepSpeed's launcher, version 0.19.8; COMPAT.md lists the differences.";
+
+/// Result of parsing a command line of `remuda run`.
+pub type ParsedRun = line::Parsed<RunArgs>;
+
+/// Parses the arguments of `program` (`remuda run`, `deepspeed`) with the rules of DeepSpeed's
+/// launcher. Nothing outside the line is read.
+pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, RefusedLine> {
+    let mut command = RunArgs::command().name(program).bin_name(program);
+    if program != "remuda run" {
+        command = command.about(ABOUT_DEEPSPEED);
+    }
+    line::parse(command, CommandLine::new(program, words))
+}
+
+/// Returns the definition of the command.
+pub(in crate::cli) fn definition() -> clap::Command {
+    RunArgs::command()
+}
+
+/// Parses the command line, and runs the job.
+pub(in crate::cli) fn main(
+    program: &'static str,
+    words: Vec<OsString>,
+) -> Result<Status, CliError> {
+    let (args, typed) = into_args(parse(program, words)?)?;
+    check::run(&args, &typed)?;
+    let terminal = Terminal::detect();
+    print_replacements(&args.watch, &typed, terminal);
+    let cluster = resolve::resolve_cluster(&args.cluster, &typed, terminal)?;
+    check::stdin(&args.watch, cluster.workers(), &typed)?;
+    if let Some(note) = resolve::unused_variables(&args.cluster.transport, &cluster)
+        && args.watch.prints_progress()
+    {
+        print_message(&note, terminal.paint);
+    }
+    start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
+}

@@ -1,0 +1,216 @@
+//! `remuda ssh`: runs a command on every host and gathers the output.
+
+use std::ffi::OsString;
+
+use clap::{Command, CommandFactory, Parser};
+
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, HostName, Slot, Status};
+use crate::cli::args::{ClusterArgs, WatchArgs, WorkerArgs, check};
+use crate::cli::command::parse::parse_with_definition;
+use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
+use crate::cli::line::codes::UNEXPECTED_WORD;
+use crate::cli::resolve;
+use crate::cli::resolve::environment::{self, JobScope};
+use crate::cli::start::{self, PrintedRanks, check_size};
+use crate::launch::{self, Framing, Transport};
+use crate::plan::{self, JobSpec, Program};
+use crate::pool::SlotCount;
+use crate::report::{RunClass, Terminal, print_error};
+
+/// Run a command once on every host, and show equal output of several hosts once.
+///
+/// A host that fails, or is unreachable, does not stop the others. Exit status: 0 if the command
+/// returned 0 on every host, else the greatest status of a host, or 69 for an unreachable host; the
+/// hosts that failed are listed with their statuses.
+///
+/// Several words are a program and its arguments, without a shell: `-- ls -l /data`. A single word with
+/// blanks or other characters of a shell is a line for `sh`: `-- 'cd /data && du -sh *'`.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda ssh", bin_name = "remuda ssh", version, args_override_self = true)]
+struct SshCli {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+    /// Show lines immediately, each with its host, and do not gather equal output
+    #[arg(short = 'b', long = "no_gather")]
+    no_gather: bool,
+    /// Command, then its own arguments
+    #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Options of jobs that have no effect on a command on every host: they are hidden, and refused.
+const NOT_FOR_SSH: [&str; 15] = [
+    "num_gpus",
+    "oversubscribe",
+    "share",
+    "master_addr",
+    "master_port",
+    "node_rank",
+    "no_ssh",
+    "key_file",
+    "job_id",
+    "join_timeout",
+    "local_addr",
+    "launcher_args",
+    "max_restarts",
+    "pre_term_signal",
+    "preflight",
+];
+
+/// Refuses `remuda ssh n1 uptime` and `remuda ssh n1`, the syntax of ssh: a name of a host in the
+/// place of the command.
+fn refuse_host_as_command(command: &[OsString], typed: &CommandLine) -> Result<(), CliError> {
+    let Some(name) = command[0].to_str().filter(|name| !SHELL_BUILTINS.contains(name)) else {
+        return Ok(());
+    };
+    if HostName::parse(name).is_err() || resolve::search_path(name).is_some() {
+        return Ok(());
+    }
+    let place = typed.word_span(typed.words.len() - command.len());
+    let rest = match &command[1..] {
+        [] => "COMMAND".to_owned(),
+        rest => rest.iter().map(quoted).collect::<Vec<_>>().join(" "),
+    };
+    Err(typed
+        .refuse(&[place], |spans| {
+            Diagnostic::error(
+                UNEXPECTED_WORD,
+                spans[0],
+                format!("there is no program `{name}` here"),
+            )
+            .label("read as the command")
+            .help(format!("hosts are named with `-H`: `remuda ssh -H {name} -- {rest}`"))
+        })
+        .into())
+}
+
+/// Builtins of shells, which are not programs.
+const SHELL_BUILTINS: [&str; 16] = [
+    ".", ":", "alias", "cd", "command", "eval", "exec", "exit", "export", "hash", "set", "source",
+    "type", "ulimit", "umask", "unset",
+];
+
+/// Returns the command for a shell where `ssh` and `pdsh` would use one: a single word in shell
+/// syntax, or a builtin. Several words are a program and its arguments, and are not interpreted.
+fn shell_command(command: &[OsString]) -> Option<Vec<OsString>> {
+    let first = command.first()?.to_str()?;
+    let words: Vec<OsString> = if command.len() == 1 && has_shell_syntax(first) {
+        vec![first.into()]
+    } else if SHELL_BUILTINS.contains(&first) {
+        // The shell runs the words as a command without interpreting them.
+        let mut words: Vec<OsString> = vec![r#""$@""#.into(), "sh".into()];
+        words.extend_from_slice(command);
+        words
+    } else {
+        return None;
+    };
+    Some(["sh".into(), "-c".into()].into_iter().chain(words).collect())
+}
+
+/// Whether a word has shell syntax, which names of programs do not contain in practice.
+fn has_shell_syntax(word: &str) -> bool {
+    word.starts_with('~')
+        || word.contains([' ', '\t', '\n', '|', '&', ';', '<', '>', '(', ')', '$', '`', '*', '?'])
+}
+
+/// Returns the definition of the command: options of jobs are hidden, and `-f` is the hostfile, as
+/// in `ds_ssh`.
+pub(in crate::cli) fn definition() -> Command {
+    SshCli::command().mut_args(|arg| match arg.get_id().as_str() {
+        "hostfile" => arg.visible_short_alias('f'),
+        id if NOT_FOR_SSH.contains(&id) => arg.hide(true),
+        _ => arg,
+    })
+}
+
+/// Parses the command line, and runs the command.
+pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let (mut cli, typed) = parse_with_definition::<SshCli>(definition(), words)?;
+    check::only_for_jobs(
+        &typed,
+        &NOT_FOR_SSH,
+        "leave it out: the command runs once on every host",
+    )?;
+    check::cluster(&cli.cluster, &typed)?;
+    check::watch(&cli.watch, &typed)?;
+    let terminal = Terminal::detect();
+    // The devices and slots of a host do not matter for a command.
+    cli.cluster.devices.oversubscribe = true;
+    let names_hosts = cli.cluster.hostfile.is_some();
+    let one_slot = SlotCount::new(1).filter(|_| names_hosts);
+    cli.cluster.slots = cli.cluster.slots.or(one_slot);
+    cli.cluster.slots_of_list = one_slot;
+    cli.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
+    let cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    check::stdin(&cli.watch, cluster.nodes.len(), &typed)?;
+    if cluster.transport == Transport::Local && !names_hosts {
+        refuse_host_as_command(&cli.command, &typed)?;
+    }
+    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
+    if cli.watch.prints_warnings() {
+        print_error(&cluster.warnings);
+        print_error(&files.warnings);
+    }
+    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    let exports = environment::exports(&cli.watch.env, files, reach, cluster.accelerator)?;
+    let command = shell_command(&cli.command).unwrap_or(cli.command);
+    let (program, args) = command.split_first().expect("clap requires a command");
+    let hosts = cluster.nodes.iter();
+    let spec = JobSpec {
+        nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
+        accelerator: cluster.accelerator,
+        device_names: Vec::new(),
+        program: Program::Exec { program: program.clone(), local_rank: false },
+        args: args.to_vec(),
+        master_addr: cluster.master_addr,
+        master_port: cluster.master_port,
+        restarts_max: 0,
+        exports,
+    };
+    let plan = plan::plan(&spec)?;
+    check_size(&plan)?;
+    let (workers, speaker) = (WorkerArgs::default(), PrintedRanks::All);
+    let (mut options, note) = start::options(
+        &cli.watch,
+        &workers,
+        &spec,
+        cluster.transport,
+        speaker,
+        terminal,
+        RunClass::Tool,
+    )?;
+    print_error(&note);
+    options.lets_others_run = true;
+    options.style.gather = !cli.no_gather;
+    options.continue_with = cluster.continue_with;
+    options.shows_progress = false;
+    options.framing = Framing::None;
+    Ok(launch::run(&plan, &options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &[&str], expect: Option<&[&str]>) {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(shell_command(&words(command)), expect.map(words), "{command:?}");
+    }
+
+    #[test]
+    fn shell_syntax_is_run_by_sh() {
+        check(&["exit 4"], Some(&["sh", "-c", "exit 4"]));
+        check(&["cd /x && ls | wc -l"], Some(&["sh", "-c", "cd /x && ls | wc -l"]));
+        check(&["~/bin/tool"], Some(&["sh", "-c", "~/bin/tool"]));
+        check(&["exit", "4"], Some(&["sh", "-c", "\"$@\"", "sh", "exit", "4"]));
+        check(&["ulimit"], Some(&["sh", "-c", "\"$@\"", "sh", "ulimit"]));
+        check(&["uptime"], None);
+        check(&["ls", "a b", "$HOME"], None);
+        check(&["/opt/bin/tool", "exit"], None);
+    }
+}

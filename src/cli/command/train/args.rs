@@ -1,0 +1,327 @@
+//! Options of the bundled trainer: parsing, conversion to the options of the trainer, and the
+//! equivalent command line of a worker.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use crate::base::env_vars;
+use crate::cli::args::values::parse_positive_int;
+use crate::train::{
+    AdamWOptions, CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Schedule,
+    Threads, TrainOptions,
+};
+
+/// Options of model, data and training; hosts and slots are launch options.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Training", rename_all = "snake_case")]
+pub(super) struct TrainArgs {
+    /// Model: a GPT on a text, or an MLP on synthetic samples [default: that of `--resume`, else gpt]
+    #[arg(long, value_name = "MODEL", value_enum)]
+    pub(super) model: Option<ModelArg>,
+    /// Training text: any files [default: a snapshot of the text of this project]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(super) data: Vec<PathBuf>,
+    /// Steps of the whole run, including those before `--resume`
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse_positive_int)]
+    pub(super) steps: u64,
+    /// Samples in a micro-batch of a worker [default: that of `--resume`, else 12 for gpt, 64 for mlp]
+    #[arg(long, value_name = "N")]
+    pub(super) batch_size: Option<NonZeroUsize>,
+    /// Micro-batches of a worker in a step [default: as many as keep the batch of `--resume`, else 1]
+    #[arg(long, value_name = "N")]
+    pub(super) accumulate: Option<NonZeroUsize>,
+    /// Context length in tokens, for gpt [default: 64]
+    #[arg(long, value_name = "N")]
+    pub(super) block: Option<NonZeroUsize>,
+    /// Number of transformer blocks or of hidden layers [default: 4 for gpt, 2 for mlp]
+    #[arg(long, value_name = "N")]
+    pub(super) layers: Option<NonZeroUsize>,
+    /// Number of attention heads, for gpt [default: 4]
+    #[arg(long, value_name = "N")]
+    pub(super) heads: Option<NonZeroUsize>,
+    /// Hidden size [default: 128 for gpt, 1024 for mlp]
+    #[arg(long, value_name = "N")]
+    pub(super) width: Option<NonZeroUsize>,
+    /// Peak learning rate
+    #[arg(long, value_name = "RATE", default_value = "1e-3", value_parser = parse_positive)]
+    pub(super) lr: f64,
+    /// Final learning rate [default: a tenth of --lr]
+    #[arg(long, value_name = "RATE", value_parser = parse_amount)]
+    pub(super) min_lr: Option<f64>,
+    /// Warm-up steps until the peak learning rate
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(super) warmup: u64,
+    /// AdamW beta1, from 0 to below 1
+    #[arg(long, value_name = "BETA", default_value = "0.9", value_parser = parse_fraction)]
+    pub(super) beta1: f64,
+    /// AdamW beta2, from 0 to below 1
+    #[arg(long, value_name = "BETA", default_value = "0.99", value_parser = parse_fraction)]
+    pub(super) beta2: f64,
+    /// Weight decay
+    #[arg(long, value_name = "RATE", default_value = "0.1", value_parser = parse_amount)]
+    pub(super) weight_decay: f64,
+    /// Maximum norm of the gradient; 0: no clipping
+    #[arg(long, value_name = "NORM", default_value = "1", value_parser = parse_amount)]
+    pub(super) clip: f64,
+    /// Seed of initial weights, batches and the generated sample [default: that of `--resume`, else 1337]
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+    /// Steps between evaluations on held-out data; 0: no evaluation
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(super) eval_every: u64,
+    /// Threads of each worker [default: OMP_NUM_THREADS, else 1]
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<NonZeroUsize>,
+    /// Directory for checkpoints, written at the end and on ^C; a directory with checkpoints needs
+    /// `--resume`
+    #[arg(long, value_name = "DIR")]
+    pub(super) checkpoint_dir: Option<PathBuf>,
+    /// With --checkpoint_dir: write a checkpoint every N steps
+    #[arg(long, value_name = "N", value_parser = parse_positive_int)]
+    pub(super) save_every: Option<u64>,
+    /// With --checkpoint_dir: keep the newest N checkpoints [default: all]
+    #[arg(long, value_name = "N")]
+    pub(super) keep: Option<NonZeroUsize>,
+    /// Continue from a checkpoint, or from the newest one of a directory; sizes, batches and seed are
+    /// those of the checkpoint, learning rates those of this line. `auto`: continue from the newest of
+    /// `--checkpoint_dir`, or begin if there is none: the same line for the first start and for restarts
+    #[arg(long, value_name = "PATH|auto")]
+    pub(super) resume: Option<PathBuf>,
+    /// Write a JSON object for each step to this file
+    #[arg(long, value_name = "FILE")]
+    pub(super) metrics: Option<PathBuf>,
+    /// Write a chart of the loss to this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+}
+
+/// Model to train (`--model`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ModelArg {
+    /// A character-level GPT.
+    Gpt,
+    /// A multi-layer perceptron, ten classes.
+    Mlp,
+}
+
+impl fmt::Display for ModelArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpt => "gpt",
+            Self::Mlp => "mlp",
+        })
+    }
+}
+
+impl TrainArgs {
+    /// Returns the model to train.
+    pub(super) fn model(&self) -> ModelArg {
+        self.model.unwrap_or(ModelArg::Gpt)
+    }
+
+    /// Converts the options to those of the trainer; the options have been checked.
+    pub(super) fn resolve(&self) -> TrainOptions {
+        let default = |gpt, mlp| match self.model() {
+            ModelArg::Gpt => gpt,
+            ModelArg::Mlp => mlp,
+        };
+        let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
+        let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
+        let kept = |dir| CheckpointOptions { dir, every: self.save_every, keep: self.keep };
+        TrainOptions {
+            model: self.resolve_model(),
+            batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
+            accumulate: self.accumulate.unwrap_or(NonZeroUsize::MIN),
+            schedule: Schedule { rate: self.lr, rate_min, warmup: self.warmup, steps: self.steps },
+            optimizer: AdamWOptions {
+                beta1: self.beta1,
+                beta2: self.beta2,
+                weight_decay: self.weight_decay,
+            },
+            clip: (0.0 < self.clip).then_some(self.clip),
+            seed: self.seed.unwrap_or(1337),
+            threads: Threads::new(self.threads.unwrap_or_else(threads_of_environment)),
+            eval_every: (0 < self.eval_every).then_some(self.eval_every),
+            checkpoint: self.checkpoint_dir.clone().map(kept),
+            resume: if self.is_auto() { self.checkpoint_dir.clone() } else { self.resume.clone() },
+            may_start_fresh: self.is_auto(),
+            start: job_start(),
+            metrics: self.metrics.clone(),
+            plot: self.plot.clone(),
+            bucket_bytes: None,
+        }
+    }
+
+    /// Whether the run continues from a checkpoint if there is one, and else begins: `--resume
+    /// auto`.
+    pub(super) fn is_auto(&self) -> bool {
+        self.resume.as_deref() == Some(Path::new("auto"))
+    }
+
+    fn resolve_model(&self) -> ModelOptions {
+        let size = |given: Option<NonZeroUsize>, default| given.map_or(default, NonZeroUsize::get);
+        match self.model() {
+            ModelArg::Gpt => ModelOptions::Gpt(GptOptions {
+                block: size(self.block, 64),
+                layers: size(self.layers, 4),
+                heads: size(self.heads, 4),
+                width: size(self.width, 128),
+                data: self.data.clone(),
+            }),
+            ModelArg::Mlp => ModelOptions::Mlp(MlpOptions {
+                inputs: 784,
+                layers: size(self.layers, 2),
+                width: size(self.width, 1024),
+                classes: 10,
+            }),
+        }
+    }
+
+    /// Returns the equivalent command line, with which a worker is started.
+    pub(super) fn worker_args(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        let mut push = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                words.extend([format!("--{name}").into(), value]);
+            }
+        };
+        let number = |n: &dyn ToString| Some(n.to_string().into());
+        let count = |n: Option<NonZeroUsize>| n.map(|n| n.to_string().into());
+        let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
+        push("model", self.model.and_then(|model| number(&model)));
+        for file in &self.data {
+            push("data", Some(file.into()));
+        }
+        push("steps", number(&self.steps));
+        push("batch_size", count(self.batch_size));
+        push("accumulate", count(self.accumulate));
+        push("block", count(self.block));
+        push("layers", count(self.layers));
+        push("heads", count(self.heads));
+        push("width", count(self.width));
+        push("lr", number(&self.lr));
+        push("min_lr", self.min_lr.and_then(|rate| number(&rate)));
+        push("warmup", number(&self.warmup));
+        push("beta1", number(&self.beta1));
+        push("beta2", number(&self.beta2));
+        push("weight_decay", number(&self.weight_decay));
+        push("clip", number(&self.clip));
+        push("seed", self.seed.and_then(|seed| number(&seed)));
+        push("eval_every", number(&self.eval_every));
+        push("threads", count(self.threads));
+        push("checkpoint_dir", path(&self.checkpoint_dir));
+        push("save_every", self.save_every.and_then(|n| number(&n)));
+        push("keep", count(self.keep));
+        push("resume", path(&self.resume));
+        push("metrics", path(&self.metrics));
+        push("plot", path(&self.plot));
+        words
+    }
+}
+
+/// Returns the number of threads from OMP_NUM_THREADS, which the launcher sets for every worker.
+fn threads_of_environment() -> NonZeroUsize {
+    let value = env_vars::get_text(env_vars::OMP_NUM_THREADS);
+    value.and_then(|text| text.parse().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Parses a finite number above 0.
+fn parse_positive(text: &str) -> Result<f64, String> {
+    parse_checked(text, "a number above 0", |x| 0.0 < x)
+}
+
+/// Parses a finite number, 0 or more.
+fn parse_amount(text: &str) -> Result<f64, String> {
+    parse_checked(text, "a number, 0 or more", |x| 0.0 <= x)
+}
+
+/// Parses a number from 0 to below 1.
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    parse_checked(text, "a number from 0 to below 1", |x| (0.0..1.0).contains(&x))
+}
+
+fn parse_checked(text: &str, wanted: &str, fits: fn(f64) -> bool) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|&x: &f64| x.is_finite() && fits(x));
+    number.ok_or_else(|| format!("expected {wanted}"))
+}
+
+/// Returns the job, and whether this is a restart of it; `None` if the job has no restarts.
+fn job_start() -> Option<JobStart> {
+    let number = |name| env_vars::get_text(name)?.parse::<u32>().ok();
+    let restarts_max = number(env_vars::TORCHELASTIC_MAX_RESTARTS)?;
+    let restarts = number(env_vars::TORCHELASTIC_RESTART_COUNT)?;
+    let job = env_vars::get_text(env_vars::REMUDA_JOB)?;
+    (0 < restarts_max).then_some(JobStart { job, is_restart: 0 < restarts })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    #[command(no_binary_name = true)]
+    struct Line {
+        #[command(flatten)]
+        train: TrainArgs,
+    }
+
+    fn parse(line: &str) -> Result<TrainArgs, String> {
+        let parsed = Line::try_parse_from(line.split_whitespace());
+        parsed.map(|line| line.train).map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn check_words(line: &str) {
+        let args = parse(line).expect("the line is fine");
+        let again = Line::try_parse_from(args.worker_args()).expect("words are a line again");
+        assert_eq!(again.train, args);
+    }
+
+    #[test]
+    fn worker_line_has_the_same_options() {
+        check_words("");
+        check_words("--model mlp --layers 3 --width 96 --batch_size 5 --threads 2 --lr 0.3");
+        check_words(
+            "--data a b --data c --min_lr 0 --clip 0 --eval_every 0 --seed 18446744073709551615",
+        );
+        check_words(
+            "--checkpoint_dir d --save_every 7 --keep 2 --resume r --metrics m --plot p --lr 1e-30",
+        );
+    }
+
+    #[track_caller]
+    fn check_refused(line: &str, part: &str) {
+        let message = parse(line).expect_err("the line makes no sense");
+        assert!(message.contains(part), "{message}");
+    }
+
+    #[test]
+    fn invalid_values_are_refused() {
+        check_refused("--lr 0", "expected a number above 0");
+        check_refused("--beta2 1", "expected a number from 0 to below 1");
+        check_refused("--clip NaN", "expected a number, 0 or more");
+        check_refused("--steps 0", "--steps");
+        check_refused("--batch_size 0", "invalid value '0'");
+        check_refused("--step 3", "unexpected argument '--step'");
+    }
+
+    #[test]
+    fn defaults_depend_on_the_model() {
+        let gpt = parse("").expect("no options").resolve();
+        assert_eq!(gpt.batch_size.get(), 12);
+        assert!(
+            matches!(&gpt.model, ModelOptions::Gpt(gpt) if (gpt.layers, gpt.width) == (4, 128))
+        );
+        let mlp = parse("--model mlp").expect("one option").resolve();
+        assert_eq!(mlp.batch_size.get(), 64);
+        assert!(
+            matches!(&mlp.model, ModelOptions::Mlp(mlp) if (mlp.layers, mlp.width) == (2, 1024))
+        );
+    }
+}

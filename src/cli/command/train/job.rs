@@ -1,0 +1,89 @@
+//! `remuda train`: starts this executable as the workers of a job.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+
+use super::check;
+use super::worker::{WORKER_COMMAND, worker_main};
+use crate::base::Status;
+use crate::cli::args::{self, ClusterArgs, WatchArgs, WorkerArgs};
+use crate::cli::command::parse::parse;
+use crate::cli::command::train::args::TrainArgs;
+use crate::cli::command::train::check::Workers;
+use crate::cli::error::CliError;
+use crate::cli::resolve;
+use crate::cli::start::{self, PrintedRanks, WorkerProgram, start};
+use crate::launch::{CauseRule, Transport};
+use crate::report::{Terminal, print_message};
+use crate::train::more_steps;
+
+/// Train a small GPT or MLP on every slot with the bundled data-parallel runtime.
+///
+/// The same seed gives the same model, bit for bit, whether W workers accumulate A micro-batches
+/// each or one worker accumulates W × A.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda train", bin_name = "remuda train", version, args_override_self = true)]
+struct TrainCli {
+    #[command(flatten)]
+    train: TrainArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+/// Returns the definition of the command.
+pub(in crate::cli) fn definition() -> clap::Command {
+    TrainCli::command()
+}
+
+/// Parses the command line, and starts this executable as the worker of every slot.
+pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
+    if start::is_worker() {
+        return worker_main(words);
+    }
+    let (mut cli, typed) = parse::<TrainCli>(words)?;
+    args::check::cluster(&cli.cluster, &typed)?;
+    args::check::connected(&cli.cluster, &typed)?;
+    args::check::watch(&cli.watch, &typed)?;
+    let terminal = Terminal::detect();
+    let note = "remuda train has no GPU kernels yet";
+    start::use_cpu_slots(&mut cli.cluster, note, terminal);
+    let cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    args::check::stdin(&cli.watch, cluster.workers(), &typed)?;
+    // Errors are reported once here, and not by every worker.
+    let workers = match cluster.transport {
+        Transport::Local => Workers::Local(cluster.workers()),
+        Transport::Ssh(_) | Transport::Dial(_) => Workers::Remote(cluster.workers()),
+    };
+    if let Some(saved) = check::run(&mut cli.train, &typed, workers)?
+        && cli.train.steps <= saved.step
+    {
+        let (path, step) = (saved.path.display(), saved.step);
+        let text = format!(
+            "note: nothing to do: `{path}` is already at step {step}\n\
+             help: to continue, type `--steps {}`\n",
+            more_steps(step)
+        );
+        print_message(&text, terminal.paint);
+        return Ok(Status::Success);
+    }
+    if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
+        print_message(&check::restart_warning(&cli.train), terminal.paint);
+    }
+    let files = match workers {
+        Workers::Local(_) => Vec::new(),
+        Workers::Remote(_) => check::remote_files(&cli.train),
+    };
+    let kept = cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());
+    let program = start::this_executable(&cluster.transport)?;
+    let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.worker_args()).collect();
+    let speaker = PrintedRanks::Rank0(CauseRule::ExitCodes);
+    let worker_program = WorkerProgram {
+        files,
+        checkpoint_dir: kept,
+        ..WorkerProgram::new(program, words, speaker)
+    };
+    start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
+}

@@ -1,0 +1,11 @@
+//! `remuda train`: the bundled trainer as a job.
+
+mod args;
+mod check;
+mod codes;
+mod job;
+mod worker;
+
+pub(in crate::cli) use codes::EXPLANATIONS;
+pub(in crate::cli) use job::{definition, main};
+pub(in crate::cli) use worker::{WORKER_COMMAND, worker_main};

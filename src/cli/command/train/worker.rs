@@ -1,0 +1,140 @@
+//! The worker of `remuda train`.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::base::{Status, clock, env_vars};
+use crate::cli::command::train::args::TrainArgs;
+use crate::cli::command::train::check::{bad_output, other_run_in_dir};
+use crate::cli::command::train::codes::IN_USE;
+use crate::cli::error::CliError;
+use crate::cli::line::codes::BAD_VALUE;
+use crate::cli::start::join_group;
+use crate::os::signals;
+use crate::report::{print, print_error};
+use crate::runtime::{Group, InitOptions};
+use crate::train::{TrainEvent, train};
+
+/// Name of the command that makes this executable a worker.
+pub(in crate::cli) const WORKER_COMMAND: &str = "train-worker";
+
+/// Maximum time without a line about a step. Notes report every step, so between evaluations a line
+/// is printed only if there was none for this long.
+const LINE_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
+/// The hidden form of the command that every worker is started with; alone, it is a group of one.
+#[derive(Parser, Debug)]
+#[command(name = "remuda train-worker", no_binary_name = true)]
+struct WorkerLine {
+    #[command(flatten)]
+    train: TrainArgs,
+}
+
+/// Runs a worker of the job. The first signal makes it stop after the current step; the training
+/// loop agrees with the other workers on the number of that step.
+pub(in crate::cli) fn worker_main(words: Vec<OsString>) -> Result<Status, CliError> {
+    let line = WorkerLine::try_parse_from(words)
+        .map_err(|error| CliError::usage(BAD_VALUE, error.to_string()))?;
+    let stop = signals::stop_signal(&[libc::SIGINT, libc::SIGTERM]);
+    // If the launcher has checked this machine, the check finds nothing new; other machines are
+    // checked here first. The disk is checked in a forked process, so this precedes the group,
+    // which has threads.
+    let is_zero = |name| env_vars::get_text(name).is_none_or(|number| number == "0");
+    let mut claim = None;
+    if is_zero(env_vars::RANK) {
+        match claim_files(&line.train, is_zero(env_vars::TORCHELASTIC_RESTART_COUNT)) {
+            Ok(claimed) => claim = claimed,
+            Err((status, why)) => {
+                print_error(&format!("remuda train: rank 0: {why}\n"));
+                return Ok(status);
+            }
+        }
+    }
+    let group = join_group(&InitOptions::default())?;
+    let status = run_training(&line.train, &group, &|| stop.load(Ordering::Relaxed) != 0);
+    drop(claim);
+    // A worker that a signal stopped does not exit with success, even if its state was saved; the
+    // launcher reports which worker that was.
+    Ok(match stop.load(Ordering::Relaxed) {
+        signal if signal != 0 && status == Status::Success => Status::Interrupted(signal),
+        _ => status,
+    })
+}
+
+/// Checks the files of rank 0, and locks its checkpoint directory for this process. After a
+/// restart, existing checkpoints belong to the same job.
+fn claim_files(args: &TrainArgs, is_first: bool) -> Result<Option<File>, (Status, String)> {
+    if let Some(bad) = bad_output(args) {
+        return Err((Status::CantCreate, bad.to_string()));
+    }
+    let in_use =
+        |message, help| (Status::Config, format!("error[{IN_USE}]: {message}\nhelp: {help}"));
+    if let Some((_, message)) = other_run_in_dir(args).filter(|_| is_first) {
+        let help = "to continue that run, now and after restarts: `--resume auto`; otherwise use another \
+                    `--checkpoint_dir`";
+        return Err(in_use(message, help));
+    }
+    let Some(dir) = &args.checkpoint_dir else { return Ok(None) };
+    claim_dir(dir).map_err(|_| {
+        let message = format!("another run is saving its checkpoints in `{}`", dir.display());
+        in_use(message, "wait until it exits, or use another `--checkpoint_dir`")
+    })
+}
+
+/// The directory is locked by another process.
+struct DirLocked;
+
+/// Locks a directory for this process, as long as the result lives. If the file system has no
+/// locks, several processes can use it.
+fn claim_dir(dir: &Path) -> Result<Option<File>, DirLocked> {
+    let Ok(opened) = File::open(dir) else { return Ok(None) };
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(DirLocked),
+        _ => Ok(Some(opened)),
+    }
+}
+
+/// Trains as one worker of `group`, and prints the progress of rank 0. `stop` is checked between
+/// steps.
+fn run_training(args: &TrainArgs, group: &Group, stop: &dyn Fn() -> bool) -> Status {
+    let options = args.resolve();
+    let shown = Cell::new(None);
+    let watch = &mut |progress: &TrainEvent| show(progress, &shown);
+    match train(group, &options, stop, watch) {
+        Ok(_) => Status::Success,
+        Err(error) => {
+            let mut text = format!("remuda train: rank {}: ", group.rank());
+            writeln!(text, "{error}").expect("writing to a String cannot fail");
+            print_error(&text);
+            error.status()
+        }
+    }
+}
+
+/// Prints progress. If it cannot be printed, the training continues; the metrics are in their file.
+fn print_progress(text: &str) {
+    let _ = print(text);
+}
+
+/// Prints a line for the first step, the last, those with an evaluation, and one every
+/// [`LINE_INTERVAL_MAX`].
+fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
+    if let TrainEvent::Stepped(report) = progress {
+        let now = clock::now();
+        let is_due = shown.get().is_none_or(|last| LINE_INTERVAL_MAX <= now - last);
+        if report.val_loss.is_none() && report.step < report.steps && !is_due {
+            return;
+        }
+        shown.set(Some(now));
+    }
+    print_progress(&format!("{progress}\n"));
+}

@@ -1,0 +1,125 @@
+//! Dispatch: selects the command by the name of the program and the first word.
+//!
+//! Each command has its own parser. Only this file checks the word that selects the command, so that
+//! a script called `hostfile` is never read as a command.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::command::parse::print_requested;
+use super::command::run;
+use super::error::CliError;
+use super::help;
+use super::line::{CommandLine, codes};
+use super::registry::COMMANDS;
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, Status, show_typed};
+use crate::os::fds;
+use crate::pool::nearest;
+use crate::report::{self, Terminal, print, print_error};
+
+/// The program name by which remuda was started. It has no subcommands here, so that a script
+/// called `train` is a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InvokedAs {
+    /// Commands.
+    Remuda,
+    /// The launcher of DeepSpeed, by one of its names.
+    DeepSpeed(&'static str),
+}
+
+impl InvokedAs {
+    fn of(program: &OsStr) -> Self {
+        const DEEPSPEED: [&str; 3] = ["deepspeed", "ds", "deepspeed.pt"];
+        let name = Path::new(program).file_name().unwrap_or_default();
+        DEEPSPEED.into_iter().find(|known| name == *known).map_or(Self::Remuda, Self::DeepSpeed)
+    }
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    // A file that is opened as descriptor 0, 1 or 2 would be used as a standard stream.
+    if fds::fill_stdio().is_err() {
+        return Status::OsLimit.into();
+    }
+    report::start_log();
+    report::install_panic_hook("remuda");
+    let mut words = std::env::args_os();
+    let invoked_as = InvokedAs::of(&words.next().unwrap_or_default());
+    let words = words.collect();
+    let dispatched = std::panic::catch_unwind(|| match invoked_as {
+        InvokedAs::Remuda => dispatch(words),
+        InvokedAs::DeepSpeed(name) => run::main(name, words),
+    });
+    match dispatched {
+        Ok(Ok(status)) => status.into(),
+        Ok(Err(error)) => {
+            print_error(&error.screen(Terminal::detect().paint));
+            error.status().into()
+        }
+        // The panic hook has reported the place and the cause.
+        Err(_) => Status::Bug.into(),
+    }
+}
+
+fn dispatch(words: Vec<OsString>) -> Result<Status, CliError> {
+    let Some((command, rest)) = words.split_first() else { return Err(no_command_given()) };
+    let rest = rest.to_vec();
+    let named = command.to_str();
+    if let Some(entry) = COMMANDS.iter().find(|entry| named == Some(entry.name)) {
+        return (entry.main)(rest, COMMANDS);
+    }
+    match named {
+        Some("help") if !rest.is_empty() => {
+            dispatch(rest.into_iter().chain([OsString::from("--help")]).collect())
+        }
+        Some("help" | "--help" | "-h") => {
+            Err(print_requested(&help::front_page(COMMANDS, help::width()).into()))
+        }
+        Some("--version" | "-V") => {
+            print(concat!("remuda ", env!("CARGO_PKG_VERSION"), "\n")).map_err(CliError::output)?;
+            Ok(Status::Success)
+        }
+        _ => Err(unknown_command(words)),
+    }
+}
+
+fn no_command_given() -> CliError {
+    let typed = CommandLine::new("remuda", Vec::new());
+    let refused = typed.refuse(&[typed.end_span()], |spans| {
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], "a command is missing")
+            .label("expected here")
+            .help("`remuda --help` lists the commands; `remuda run SCRIPT` runs a script")
+    });
+    refused.into()
+}
+
+fn unknown_command(words: Vec<OsString>) -> CliError {
+    let typed = CommandLine::new("remuda", words);
+    let word = typed.words[0].to_string_lossy();
+    let names = COMMANDS.iter().filter(|entry| entry.help.is_some()).map(|entry| entry.name);
+    let help = match nearest(&word, names) {
+        _ if is_line_of_run(&word, &typed.words) => {
+            let line: Vec<String> = typed.words.iter().map(quoted).collect();
+            format!("did you mean `remuda run {}`?", line.join(" "))
+        }
+        Some(near) => format!("did you mean `remuda {near}`?"),
+        None => "`remuda --help` lists the commands; `remuda run SCRIPT` runs a script".to_owned(),
+    };
+    let refused = typed.refuse(&[typed.word_span(0)], |spans| {
+        let message = format!("there is no command `{}`", show_typed(&word));
+        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
+    });
+    refused.into()
+}
+
+/// Whether `run` was left out: `remuda -n 2 train.py`, `remuda train.py`.
+fn is_line_of_run(first: &str, words: &[OsString]) -> bool {
+    let is_script = || {
+        Path::new(first).extension().is_some_and(|found| found == "py")
+            || Path::new(first).is_file()
+    };
+    let parses = || matches!(run::parse("remuda run", words.to_vec()), Ok(run::ParsedRun::Run(..)));
+    (first.starts_with('-') || is_script()) && parses()
+}

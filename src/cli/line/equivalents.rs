@@ -1,0 +1,558 @@
+//! Options of other launchers and trainers, and the equivalent options of remuda: torchrun,
+//! accelerate, mpirun, srun, Lightning, Horovod, and the options that users of DeepSpeed give to
+//! their scripts. Pure.
+
+use Equivalent::{Devices, Options, Same, Script, ScriptSwitch, Total, Unneeded, UnneededValue};
+
+use crate::base::HostName;
+use crate::base::shell::quoted;
+use crate::cli::line::flags::{Flags, OptionOwner, underscored};
+use crate::cli::line::typed::{CommandLine, GivenOption};
+use crate::pool::{nearest, python_int};
+
+/// Equivalent in remuda of an option of another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Equivalent {
+    /// An option with the same value: `--nproc_per_node 4` is `--num_gpus 4`.
+    Same(&'static str),
+    /// A number of all workers, where `--num_gpus` is the number on each host.
+    Total,
+    /// A number of devices, or a list of devices.
+    Devices,
+    /// Other options; the value replaces `{}`.
+    Options(&'static str),
+    /// An option of the script, with a value.
+    Script,
+    /// An option of the script, without a value.
+    ScriptSwitch,
+    /// No equivalent is needed, for this reason; the option has no value.
+    Unneeded(&'static str),
+    /// No equivalent is needed, for this reason; the option has a value.
+    UnneededValue(&'static str),
+}
+
+const NO_RENDEZVOUS: &str = "remuda connects the nodes without a rendezvous backend";
+const EVERY_GPU: &str = "every GPU of this machine is used";
+const MPI: &str = "remuda does not use MPI";
+const RANKS: &str = "ranks follow the order of hosts and slots; `--include` selects slots";
+const DIRECTORY: &str =
+    "workers start in the working directory of `remuda run`, so `cd` to it first";
+const CONFIG_FILE: &str = "remuda does not read configuration files of accelerate; an option of \
+                           the script is placed after the script";
+const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
+const SCHEDULER: &str =
+    "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
+
+/// Names with `_` between words, and their meaning; the first of the names is the usual one.
+const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
+    // torchrun, accelerate, Horovod, mpirun, srun: number and place of workers.
+    (
+        &[
+            "nproc_per_node",
+            "nproc",
+            "ntasks_per_node",
+            "tasks_per_node",
+            "gpus_per_node",
+            "num_gpus_per_node",
+            "gpus_per_task",
+            "npernode",
+            "ppn",
+            "perhost",
+            "n_gpus",
+            "n_gpu",
+            "ngpus",
+            "ngpu",
+            "gpu_count",
+            "num_devices",
+            "n_devices",
+        ],
+        Same("num_gpus"),
+    ),
+    (
+        &[
+            "np",
+            "ntasks",
+            "num_processes",
+            "nprocs",
+            "num_procs",
+            "num_proc",
+            "n_procs",
+            "processes",
+            "world_size",
+        ],
+        Total,
+    ),
+    (
+        &[
+            "gpus",
+            "devices",
+            "gpu",
+            "device",
+            "gpu_ids",
+            "gpu_id",
+            "device_ids",
+            "cuda_visible_devices",
+            "visible_devices",
+        ],
+        Devices,
+    ),
+    (
+        &["nnodes", "num_machines", "n_nodes", "nr_nodes", "node_count", "nodes", "num_hosts"],
+        Same("num_nodes"),
+    ),
+    (&["machine_rank", "group_rank", "node_id"], Same("node_rank")),
+    (&["main_process_ip", "master", "master_ip", "master_address"], Same("master_addr")),
+    (&["main_process_port", "port"], Same("master_port")),
+    (
+        &[
+            "hosts",
+            "host",
+            "machinefile",
+            "machine_file",
+            "nodelist",
+            "nodefile",
+            "hostlist",
+            "host_list",
+            "hosts_file",
+            "host_file",
+            "default_hostfile",
+        ],
+        Same("hostfile"),
+    ),
+    (&["rdzv_endpoint"], Options("--master_addr HOST --master_port PORT")),
+    (&["rdzv_id"], Same("job_id")),
+    (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], UnneededValue(NO_RENDEZVOUS)),
+    (&["standalone", "multi_gpu", "same_network"], Unneeded(ONE_MACHINE)),
+    (&["monitor_interval", "role", "start_method"], UnneededValue("it has no effect in remuda")),
+    (&["redirects", "tee", "output_filename", "output"], Options("--log_dir DIR")),
+    (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
+    (&["verbose", "debug"], Options("--log_level debug")),
+    (&["interpreter", "python_exec", "python_path"], Same("python")),
+    // accelerate launch: variables that its library reads.
+    (&["mixed_precision"], Options("--env ACCELERATE_MIXED_PRECISION={}")),
+    (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
+    (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
+    (&["cpu", "use_cpu"], Options("--accelerator cpu")),
+    (&["config_file"], UnneededValue(CONFIG_FILE)),
+    // mpirun and srun: other options.
+    (&["genv", "export"], Same("env")),
+    (
+        &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
+        Options("--env OMP_NUM_THREADS={}"),
+    ),
+    (&["bind_to", "cpu_bind", "bind_to_core"], Options("--bind_cores_to_rank")),
+    (&["mca", "map_by", "rank_by"], UnneededValue(MPI)),
+    (&["rankfile"], UnneededValue(RANKS)),
+    (&["wdir", "wd", "chdir"], UnneededValue(DIRECTORY)),
+    (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
+    (
+        &["partition", "account", "qos", "constraint", "gres", "reservation"],
+        UnneededValue(SCHEDULER),
+    ),
+    // DeepSpeed: options that the script reads.
+    (&["deepspeed_config", "ds_config", "config", "conf", "zero_stage", "stage"], Script),
+    (&["deepspeed", "deepscale", "deepspeed_mpi", "zero", "fp16", "bf16"], ScriptSwitch),
+    // Options of trainers.
+    (
+        &["checkpoint_every", "checkpoint_interval", "save_interval", "save_steps"],
+        Same("save_every"),
+    ),
+    (&["save_total_limit"], Same("keep")),
+];
+
+/// An option of a line that its command does not have.
+#[derive(Clone, Copy, Debug)]
+struct UnknownOption<'a> {
+    /// Its name as typed, with its dashes.
+    typed_name: &'a str,
+    /// The text after its `=`.
+    attached_value: Option<&'a str>,
+    /// The words after the option.
+    words_after: &'a [String],
+    /// The name of the command: `remuda run`.
+    program: &'a str,
+    /// The options of the line.
+    given: &'a [GivenOption],
+}
+
+/// Returns the meaning of a name with `_` between its words.
+pub(super) fn meaning(name: &str) -> Option<Equivalent> {
+    EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meant)| *meant)
+}
+
+/// Returns help about the probable meaning of the unknown option at this word, or `None` if no
+/// option is similar.
+pub(super) fn suggestion(
+    typed: &CommandLine,
+    at: usize,
+    program: &str,
+    flags: &Flags,
+) -> Option<String> {
+    with_option(typed, at, program, |option| match option.typed_name {
+        name if name.starts_with("--") => guess(option, flags),
+        name if name.chars().count() <= 2 => guess_letter(option, flags),
+        _ => guess_one_dash(option, flags),
+    })
+}
+
+/// Returns help about a number of all workers at this word.
+pub(super) fn total(typed: &CommandLine, at: usize, flags: &Flags) -> String {
+    with_option(typed, at, &typed.program, |option| Some(option.total(flags))).unwrap_or_default()
+}
+
+fn with_option(
+    typed: &CommandLine,
+    at: usize,
+    program: &str,
+    help: impl Fn(UnknownOption<'_>) -> Option<String>,
+) -> Option<String> {
+    let word = typed.words.get(at)?.to_string_lossy();
+    let words_after = typed.words[at + 1..].iter();
+    let words_after: Vec<String> =
+        words_after.map(|word| word.to_string_lossy().into_owned()).collect();
+    let (typed_name, attached_value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (&*word, None),
+    };
+    let given = &typed.options;
+    help(UnknownOption { typed_name, attached_value, words_after: &words_after, program, given })
+}
+
+fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let typed_name = option.name();
+    let name = underscored(typed_name);
+    let known = meaning(&name);
+    if let Some(help) = known.and_then(|meant| option.explain(meant, flags)) {
+        return Some(help);
+    }
+    let selector = typed_name.split_once(':').filter(|(host, slots)| {
+        let is_slots = slots.bytes().all(|byte| byte.is_ascii_digit() || b",-".contains(&byte));
+        is_slots && !slots.is_empty() && HostName::parse(host).is_ok()
+    });
+    if selector.is_some() && flags.has("include") {
+        return Some(format!("did you mean `--include {typed_name}`?"));
+    }
+    if known.is_some() {
+        return None;
+    }
+    nearest_option(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
+}
+
+/// Returns the same help for a long name after one dash: `-hostfile` of mpirun, `-module`.
+fn guess_one_dash(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let name = underscored(option.name());
+    let is_hostfile = name == "hostfile" || meaning(&name) == Some(Same("hostfile"));
+    if is_hostfile && flags.has("hostfile") {
+        let value = option.value().map_or_else(|| "HOSTS".to_owned(), quoted);
+        return Some(format!("did you mean `-H {value}`?"));
+    }
+    if flags.exact(&name, OptionOwner::All).is_some() {
+        return Some(format!("did you mean `--{}`?", option.name()));
+    }
+    guess(option, flags)
+}
+
+/// Returns the same help for an option of one letter: `-N` of srun, `-x NAME=VALUE` of mpirun.
+fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
+    let is_variable = |value: &str| {
+        let name = value.split('=').next().unwrap_or_default();
+        !name.is_empty()
+            && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_')
+    };
+    let meant = match option.name() {
+        "N" => Same("num_nodes"),
+        "G" => Devices,
+        "f" => Same("hostfile"),
+        "v" => Options("--log_level debug"),
+        "x" if option.value().is_some_and(is_variable) => Same("env"),
+        // nccl-tests: GPUs of a thread.
+        "g" if flags.has("minbytes") => Same("num_gpus"),
+        _ => return None,
+    };
+    option.explain(meant, flags)
+}
+
+/// Returns the option that was probably mistyped: one letter of a short name differs, two of a
+/// longer one, three at most.
+pub(super) fn nearest_option<'a>(
+    typed: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let letters = typed.chars().count();
+    let budget = match letters {
+        0..=2 => return None,
+        3..=5 => 1,
+        6..=11 => 2,
+        _ => 3,
+    };
+    let found = nearest(typed, names)?;
+    (strsim::osa_distance(typed, &underscored(found)) <= budget).then_some(found)
+}
+
+impl UnknownOption<'_> {
+    /// Returns the name without dashes.
+    fn name(&self) -> &str {
+        self.typed_name.trim_start_matches('-')
+    }
+
+    /// Returns the value if the option takes one.
+    fn value(&self) -> Option<&str> {
+        let next =
+            || self.words_after.first().map(String::as_str).filter(|word| !word.starts_with('-'));
+        self.attached_value.or_else(next)
+    }
+
+    fn explain(&self, meant: Equivalent, flags: &Flags) -> Option<String> {
+        let needless = |why: &str| format!("leave `{}` out: {why}", self.typed_name);
+        Some(match meant {
+            Same("num_gpus") if flags.has("num_gpus") && self.value().is_some_and(is_automatic) => {
+                needless(EVERY_GPU)
+            }
+            Same(own) if flags.has(own) => match self.value() {
+                Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
+                None => format!("did you mean `--{own}`?"),
+            },
+            Total if flags.has("num_gpus") => self.total(flags),
+            Devices if flags.has("num_gpus") => self.devices(),
+            Options("--log_dir DIR") if self.given.iter().any(|one| one.flag == "log_dir") => {
+                needless("`--log_dir` keeps the output of every rank, which is also printed")
+            }
+            Options(words) => {
+                let first = words.trim_start_matches('-').split([' ', '=']).next()?;
+                let value = self.value().map_or_else(|| "N".to_owned(), quoted);
+                let is_there = flags.has(first);
+                is_there.then(|| format!("did you mean `{}`?", words.replace("{}", &value)))?
+            }
+            Script | ScriptSwitch if flags.has("no_local_rank") => self.script_hint(meant),
+            Unneeded(why) | UnneededValue(why) if flags.has("num_nodes") => needless(why),
+            _ => return None,
+        })
+    }
+
+    /// Returns the equivalent of a number of all workers, `-np 8`: with hosts, the number follows
+    /// from their slots.
+    fn total(&self, flags: &Flags) -> String {
+        const HOSTS: [&str; 6] =
+            ["-H", "--hostfile", "-hostfile", "-host", "--host", "--machinefile"];
+        let name_of = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        let has_hosts = self.given.iter().any(|one| one.flag == "hostfile")
+            || self.words_after.iter().any(|word| HOSTS.contains(&&*name_of(word)));
+        let is_short = flags
+            .short(b'n', OptionOwner::All)
+            .is_some_and(|flag| Some(flag) == flags.exact("num_gpus", OptionOwner::All));
+        let own = if is_short { "-n" } else { "--num_gpus" };
+        if has_hosts {
+            return format!(
+                "leave `{}` out: all slots of the hosts are used; `{own} N` is per host",
+                self.typed_name
+            );
+        }
+        let number = self.value().filter(|value| python_int(value).is_some()).unwrap_or("N");
+        format!("did you mean `{own} {number}`?")
+    }
+
+    /// Returns the equivalent of `--gpus 2`, `--gpus 0,2`, `--gpus all`.
+    fn devices(&self) -> String {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let is_list = |text: &str| text.contains(',') && text.split(',').all(is_number);
+        // The option takes the names of devices and not their number.
+        let name = self.name();
+        let is_id = name.contains("id") || name.contains("visible");
+        let names_one = 1 < name.len() && (is_id || !name.ends_with('s'));
+        match self.value() {
+            Some(list) if is_list(list) || names_one && is_number(list) => {
+                format!("did you mean `--include localhost:{list}`?")
+            }
+            Some(number) if is_number(number) => format!("did you mean `--num_gpus {number}`?"),
+            Some(word) if is_automatic(word) => {
+                format!("leave `{}` out: {EVERY_GPU}", self.typed_name)
+            }
+            _ => {
+                "`--num_gpus N` uses the first N devices, `--include localhost:0,2` selects devices"
+                    .to_owned()
+            }
+        }
+    }
+
+    fn script_hint(&self, meant: Equivalent) -> String {
+        let takes_value = meant == Script;
+        let option = match self.attached_value {
+            Some(value) => format!("{}={}", self.typed_name, quoted(value)),
+            None => match self.value().filter(|_| takes_value) {
+                Some(value) => format!("{} {}", self.typed_name, quoted(value)),
+                None => self.typed_name.to_owned(),
+            },
+        };
+        let skipped = usize::from(takes_value && self.attached_value.is_none());
+        let script = self.words_after.get(skipped).filter(|word| !word.starts_with('-'));
+        let script = script.map_or_else(|| "SCRIPT".to_owned(), quoted);
+        format!(
+            "`{}` is an option of the script: `{} {script} {option}`",
+            self.typed_name, self.program
+        )
+    }
+}
+
+/// Whether the number of devices is left to the launcher.
+pub(super) fn is_automatic(value: &str) -> bool {
+    matches!(value, "all" | "auto" | "gpu" | "cuda")
+}
+
+/// Returns the option for `gpus=8` in the place of a script: the dashes are missing.
+pub(in crate::cli) fn setting_as_option(word: &str) -> Option<String> {
+    let (key, value) = word.split_once('=')?;
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let key = underscored(&key.to_lowercase());
+    let counts =
+        EQUIVALENTS.iter().filter(|(_, meant)| matches!(meant, Same("num_gpus") | Devices));
+    let mut names =
+        counts.flat_map(|(names, _)| *names).copied().chain(["num_gpus", "slots", "np"]);
+    (is_number && names.any(|name| name == key)).then(|| format!("--num_gpus {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::args::RunArgs;
+
+    /// Checks the guess for the first word of a line of `remuda run`.
+    #[track_caller]
+    fn check(line: &str, expect: Option<&str>) {
+        let flags = Flags::of(&mut RunArgs::command());
+        let typed = CommandLine::new("remuda run", line.split(' ').map(Into::into).collect());
+        let found = suggestion(&typed, 0, "remuda run", &flags);
+        assert_eq!(found.as_deref(), expect, "for `{line}`");
+    }
+
+    #[test]
+    fn options_of_other_launchers_have_equivalents() {
+        check("--nproc_per_node 4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--nproc-per-node=4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("--np 4 x.py", Some("did you mean `-n 4`?"));
+        check("--gpus 2 x.py", Some("did you mean `--num_gpus 2`?"));
+        check("--gpus 0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
+        check("--gpu 3 x.py", Some("did you mean `--include localhost:3`?"));
+        check("--gpus all x.py", Some("leave `--gpus` out: every GPU of this machine is used"));
+        check("--devices=2 x.py", Some("did you mean `--num_gpus 2`?"));
+        check("--nnodes 2 x.py", Some("did you mean `--num_nodes 2`?"));
+        check("--main_process_port 1 x.py", Some("did you mean `--master_port 1`?"));
+        check("--machinefile hosts x.py", Some("did you mean `--hostfile hosts`?"));
+        check(
+            "--standalone x.py",
+            Some("leave `--standalone` out: without `-H` the job runs on this machine"),
+        );
+        check(
+            "--rdzv_backend c10d x.py",
+            Some(
+                "leave `--rdzv_backend` out: remuda connects the nodes without a rendezvous backend",
+            ),
+        );
+        check(
+            "--mixed_precision bf16 x.py",
+            Some("did you mean `--env ACCELERATE_MIXED_PRECISION=bf16`?"),
+        );
+        check("--cpus-per-task 8 x.py", Some("did you mean `--env OMP_NUM_THREADS=8`?"));
+        check("--verbose x.py", Some("did you mean `--log_level debug`?"));
+        check("--localhost:0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
+        check("--worker-1:0 x.py", Some("did you mean `--include worker-1:0`?"));
+    }
+
+    #[test]
+    fn letters_of_other_launchers_have_equivalents() {
+        check("-N 2", Some("did you mean `--num_nodes 2`?"));
+        check("-G 2", Some("did you mean `--num_gpus 2`?"));
+        check("-G 0,1", Some("did you mean `--include localhost:0,1`?"));
+        check("-f hosts", Some("did you mean `--hostfile hosts`?"));
+        check("-x NCCL_DEBUG=INFO", Some("did you mean `--env NCCL_DEBUG=INFO`?"));
+        check("-x train.py", None);
+        check("-z 1", None);
+        check("-g 2", None);
+    }
+
+    #[test]
+    fn names_after_one_dash_have_equivalents() {
+        check("-hostfile hosts x.py", Some("did you mean `-H hosts`?"));
+        check("-hosts n1,n2 x.py", Some("did you mean `-H n1,n2`?"));
+        check("-host n1:2 x.py", Some("did you mean `-H n1:2`?"));
+        check("-machinefile hosts x.py", Some("did you mean `-H hosts`?"));
+        check("-ppn 4 x.py", Some("did you mean `--num_gpus 4`?"));
+        check("-module pkg", Some("did you mean `--module`?"));
+        let directory =
+            "workers start in the working directory of `remuda run`, so `cd` to it first";
+        check("-wdir /x x.py", Some(&format!("leave `-wdir` out: {directory}")));
+        check("--wdir=/x x.py", Some(&format!("leave `--wdir` out: {directory}")));
+        let order = "ranks follow the order of hosts and slots; `--include` selects slots";
+        check("--rankfile f x.py", Some(&format!("leave `--rankfile` out: {order}")));
+    }
+
+    #[test]
+    fn number_of_all_workers_follows_from_hosts() {
+        let out = "out: all slots of the hosts are used; `-n N` is per host";
+        check("--np 6 -H hosts x.py", Some(&format!("leave `--np` {out}")));
+        check(
+            "--num_processes=6 --hostfile=hosts x.py",
+            Some(&format!("leave `--num_processes` {out}")),
+        );
+        check("--num_processes 6 x.py", Some("did you mean `-n 6`?"));
+        check(
+            "--nproc_per_node auto x.py",
+            Some("leave `--nproc_per_node` out: every GPU of this machine is used"),
+        );
+        check(
+            "--nproc_per_node=gpu x.py",
+            Some("leave `--nproc_per_node` out: every GPU of this machine is used"),
+        );
+    }
+
+    #[test]
+    fn options_of_the_script_are_shown_after_it() {
+        check(
+            "--deepspeed_config ds.json train.py",
+            Some(
+                "`--deepspeed_config` is an option of the script: `remuda run train.py --deepspeed_config ds.json`",
+            ),
+        );
+        check(
+            "--deepspeed train.py",
+            Some("`--deepspeed` is an option of the script: `remuda run train.py --deepspeed`"),
+        );
+        check("--zero", Some("`--zero` is an option of the script: `remuda run SCRIPT --zero`"));
+        check(
+            "--config=a.yaml train.py",
+            Some("`--config` is an option of the script: `remuda run train.py --config=a.yaml`"),
+        );
+    }
+
+    #[test]
+    fn only_similar_words_are_guessed() {
+        check("--num_gpuz 2", Some("did you mean `--num_gpus`?"));
+        check("--timeou 5", Some("did you mean `--timeout`?"));
+        check("--dryrun", Some("did you mean `--dry-run`?"));
+        check("--enable_each_rnak_logs d", Some("did you mean `--enable_each_rank_log`?"));
+        for far in ["--lr 1", "--bogus", "--epochs 3", "--zerro", "--x", "--seed 1", "--model gpt2"]
+        {
+            check(far, None);
+        }
+    }
+
+    #[test]
+    fn option_of_another_command_is_not_guessed() {
+        let mut command = clap::Command::new("c").arg(clap::Arg::new("json").long("json"));
+        let flags = Flags::of(&mut command);
+        for name in ["nproc_per_node", "gpus", "deepspeed_config", "standalone", "verbose", "np"] {
+            let typed = CommandLine::new("remuda explain", vec![format!("--{name}").into()]);
+            assert_eq!(suggestion(&typed, 0, "remuda explain", &flags), None, "for `{name}`");
+        }
+    }
+
+    #[test]
+    fn settings_become_options_with_dashes() {
+        assert_eq!(setting_as_option("gpus=8").as_deref(), Some("--num_gpus 8"));
+        assert_eq!(setting_as_option("nproc-per-node=2").as_deref(), Some("--num_gpus 2"));
+        assert_eq!(setting_as_option("lr=8"), None);
+        assert_eq!(setting_as_option("gpus=all"), None);
+        assert_eq!(setting_as_option("train.py"), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! The registry of commands: one list, from which dispatch, help pages, completions and manual pages
+//! are made.
+
+use super::command::entry::{CommandEntry, CommandHelp};
+use super::command::{
+    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, pod, run, ssh,
+};
+
+#[cfg(feature = "train")]
+use super::command::train;
+
+/// Every command, in the order of `remuda --help`; then those that remuda itself starts.
+pub(super) const COMMANDS: &[CommandEntry] = &[
+    CommandEntry {
+        name: "run",
+        help: Some(CommandHelp {
+            summary: "Run a program on every slot of every host",
+            definition: run::definition,
+        }),
+        main: |words, _| run::main("remuda run", words),
+    },
+    CommandEntry {
+        name: "pod",
+        help: Some(CommandHelp {
+            summary: "Join a job as the node that this pod is, without ssh",
+            definition: pod::definition,
+        }),
+        main: |words, _| pod::main(words),
+    },
+    CommandEntry {
+        name: "k8s",
+        help: Some(CommandHelp {
+            summary: "Print manifests and a Containerfile for jobs on Kubernetes",
+            definition: k8s::definition,
+        }),
+        main: |words, _| k8s::main(words),
+    },
+    CommandEntry {
+        name: "launch",
+        help: Some(CommandHelp {
+            summary: "Start the workers of one node, as DeepSpeed's launcher of a node does",
+            definition: launch::definition,
+        }),
+        main: |words, _| launch::main(words),
+    },
+    #[cfg(feature = "train")]
+    CommandEntry {
+        name: "train",
+        help: Some(CommandHelp {
+            summary: "Train a small GPT or MLP with the bundled data-parallel runtime",
+            definition: train::definition,
+        }),
+        main: |words, _| train::main(words),
+    },
+    CommandEntry {
+        name: "bench",
+        help: Some(CommandHelp {
+            summary: "Measure collectives between all ranks, as nccl-tests does",
+            definition: bench::definition,
+        }),
+        main: |words, _| bench::main(words),
+    },
+    CommandEntry {
+        name: "ssh",
+        help: Some(CommandHelp {
+            summary: "Run a command once on every host and gather the output",
+            definition: ssh::definition,
+        }),
+        main: |words, _| ssh::main(words),
+    },
+    CommandEntry {
+        name: "hostfile",
+        help: Some(CommandHelp {
+            summary: "Check, format, convert, show and compare hostfiles",
+            definition: hostfile::definition,
+        }),
+        main: |words, _| hostfile::main(words),
+    },
+    CommandEntry {
+        name: "doctor",
+        help: Some(CommandHelp {
+            summary: "Check every host before a job",
+            definition: doctor::definition,
+        }),
+        main: |words, _| doctor::main(words),
+    },
+    CommandEntry {
+        name: "explain",
+        help: Some(CommandHelp {
+            summary: "Explain an error code such as `H003`",
+            definition: explain::definition,
+        }),
+        main: |words, _| explain::main(words),
+    },
+    CommandEntry {
+        name: "completion",
+        help: Some(CommandHelp {
+            summary: TEXTS_OF_ALL_COMMANDS,
+            definition: completion::definition,
+        }),
+        main: completion::main,
+    },
+    CommandEntry {
+        name: "man",
+        help: Some(CommandHelp { summary: TEXTS_OF_ALL_COMMANDS, definition: man::definition }),
+        main: man::main,
+    },
+    CommandEntry { name: "agent", help: None, main: |words, _| agent::main(&words) },
+    #[cfg(feature = "train")]
+    CommandEntry {
+        name: train::WORKER_COMMAND,
+        help: None,
+        main: |words, _| train::worker_main(words),
+    },
+    CommandEntry {
+        name: bench::WORKER_COMMAND,
+        help: None,
+        main: |words, _| bench::worker_main(words),
+    },
+];
+
+/// Summary of two commands, which have one line on the first page.
+const TEXTS_OF_ALL_COMMANDS: &str = "Print shell completions, or a manual page";

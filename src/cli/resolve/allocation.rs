@@ -1,0 +1,118 @@
+//! The nodes that a scheduler allocated to the job of which this process is a part.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::base::env_vars;
+use crate::cli::resolve::hostfile::{self, LoadError};
+use crate::cli::resolve::trust::Trust;
+use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
+
+/// The nodes of an allocation, and the scheduler.
+pub(in crate::cli) struct SchedulerAllocation {
+    pub(in crate::cli) reading: Reading,
+    /// Name of the allocation: `Slurm job 17`.
+    pub(in crate::cli) origin: String,
+}
+
+/// Result of the search for an allocation in the environment.
+pub(in crate::cli) enum AllocationSource {
+    /// No scheduler was found.
+    NotFound,
+    /// The nodes of the allocation.
+    Nodes(Box<SchedulerAllocation>),
+    /// The scheduler starts remuda once on every node, so each process starts a job of its own; the
+    /// text is the note about it.
+    OneTaskOfMany(String),
+}
+
+/// Variables of Slurm about nodes and the number of workers on each.
+const SLURM: [&str; 6] = [
+    env_vars::SLURM_STEP_NODELIST,
+    env_vars::SLURM_JOB_NODELIST,
+    env_vars::SLURM_GPUS_PER_NODE,
+    env_vars::SLURM_GPUS_ON_NODE,
+    env_vars::SLURM_STEP_TASKS_PER_NODE,
+    env_vars::SLURM_TASKS_PER_NODE,
+];
+
+/// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
+/// get `slots`.
+pub(in crate::cli) fn find(
+    trust: Trust,
+    slots: Option<SlotCount>,
+) -> Result<AllocationSource, LoadError> {
+    let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
+    if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
+        return slurm(options(Dialect::Slurm));
+    }
+    if let Some(file) = file(env_vars::PBS_NODEFILE) {
+        return from_file(&file, trust, options(Dialect::Pbs));
+    }
+    // This variable is preferred to the file: it has no line for each slot, and LSF sets it for
+    // jobs of any size.
+    if let Some(hosts) = text(env_vars::LSB_MCPU_HOSTS) {
+        let text = format!("{}={hosts}\n", env_vars::LSB_MCPU_HOSTS);
+        return from_text(&text, options(Dialect::Lsf));
+    }
+    if let Some(file) = file(env_vars::LSB_DJOB_HOSTFILE) {
+        return from_file(&file, trust, options(Dialect::Lsf));
+    }
+    if let Some(file) = file(env_vars::PE_HOSTFILE) {
+        return from_file(&file, trust, options(Dialect::Sge));
+    }
+    Ok(AllocationSource::NotFound)
+}
+
+fn text(name: &str) -> Option<String> {
+    env_vars::get_text(name).filter(|text| !text.is_empty())
+}
+
+fn file(name: &str) -> Option<PathBuf> {
+    env_vars::get(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
+    let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
+    if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
+        return Ok(AllocationSource::OneTaskOfMany(format!(
+            "this process is one of {tasks} tasks of a Slurm step and uses this machine only; to use \
+             all nodes, start remuda without srun or with `srun -n 1`"
+        )));
+    }
+    let mut assignments = String::new();
+    for name in SLURM {
+        if let Some(value) = text(name) {
+            writeln!(assignments, "{name}={value}").expect("writing to a String cannot fail");
+        }
+    }
+    from_text(&assignments, options)
+}
+
+fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {
+    let reading = read_any("environment", text.as_bytes(), options);
+    if reading.findings.has_errors() {
+        return Err(LoadError::Malformed(reading.findings));
+    }
+    Ok(nodes(reading))
+}
+
+fn from_file(
+    path: &Path,
+    trust: Trust,
+    options: ReadOptions,
+) -> Result<AllocationSource, LoadError> {
+    hostfile::load(path, trust, options).map(nodes)
+}
+
+fn nodes(reading: Reading) -> AllocationSource {
+    let origin = origin(reading.dialect);
+    AllocationSource::Nodes(Box::new(SchedulerAllocation { reading, origin }))
+}
+
+fn origin(dialect: Dialect) -> String {
+    match text(env_vars::SLURM_JOB_ID).filter(|_| dialect == Dialect::Slurm) {
+        Some(job) => format!("allocation of Slurm job {job}"),
+        None => format!("allocation of {dialect}"),
+    }
+}

@@ -1,0 +1,239 @@
+//! `--no_ssh` with a key: nodes are started separately and connect to each other as one job.
+
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::{Diagnostic, JobId, Status};
+use crate::cli::codes::pod as codes;
+use crate::cli::error::CliError;
+use crate::cli::line::{self, CommandLine};
+use crate::cli::resolve::trust::is_foreign;
+use crate::launch::DialOptions;
+use crate::os::input_file::{InputReader, open};
+use crate::os::{fds, interfaces};
+use crate::report::summary::show_io_error;
+use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
+
+/// Default time limit for all nodes to join: some nodes may still be pulling an image, be
+/// unscheduled, or be booting.
+pub(in crate::cli) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Offset of the port for agents from the port of rank 0.
+const AGENT_PORT_OFFSET: u16 = 1;
+/// Offset of the port of the store from the port of rank 0.
+const STORE_PORT_OFFSET: u16 = 2;
+
+/// Options about the connection of the nodes.
+pub(in crate::cli) struct DialArgs<'a> {
+    pub(in crate::cli) key_file: &'a Path,
+    pub(in crate::cli) job_id: Option<&'a str>,
+    pub(in crate::cli) join_timeout: Option<Duration>,
+    /// An address of this node, or an interface with an address.
+    pub(in crate::cli) local_addr: Option<&'a str>,
+    /// Address of node 0.
+    pub(in crate::cli) address: &'a str,
+    /// Port of rank 0.
+    pub(in crate::cli) master_port: u16,
+    pub(in crate::cli) peer_exit: Option<u8>,
+    pub(in crate::cli) key_location: KeyLocation,
+}
+
+/// Location of a key file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum KeyLocation {
+    /// A file on a machine that may have other users.
+    File,
+    /// A Secret that is mounted in a pod: it belongs to root, and all users in the pod can read it.
+    Mounted,
+}
+
+/// Returns the options of the transport, and warnings.
+pub(in crate::cli) fn dial(
+    meeting: &DialArgs<'_>,
+    typed: &CommandLine,
+) -> Result<(DialOptions, String), CliError> {
+    let master_port = meeting.master_port;
+    let Some(store_port) = master_port.checked_add(STORE_PORT_OFFSET) else {
+        let place = typed.value_span("master_port").unwrap_or_else(|| typed.end_span());
+        let refused = typed.refuse(&[place], |spans| {
+            let message = format!("there are no two ports after {master_port}");
+            Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
+                .label(format!(
+                    "expected at most {} with `--key_file`",
+                    u16::MAX - STORE_PORT_OFFSET
+                ))
+                .help("remuda uses the next port for agents and the one after it for the store")
+        });
+        return Err(refused.into());
+    };
+    let (key, warning) = read_key(meeting.key_file, meeting.key_location)?;
+    let job = meeting.job_id.map(|name| JobId(name.to_owned()));
+    let options = DialOptions {
+        job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
+        key,
+        key_file: meeting.key_file.display().to_string(),
+        address: meeting.address.to_owned(),
+        port: master_port + AGENT_PORT_OFFSET,
+        store_port,
+        local_addr: meeting.local_addr.map(own_address).transpose()?,
+        join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
+        peer_exit: meeting.peer_exit,
+    };
+    Ok((options, warning))
+}
+
+/// Parses an address of this machine, or the name of an interface.
+fn own_address(text: &str) -> Result<IpAddr, CliError> {
+    let all = interfaces::addresses().unwrap_or_default();
+    find_address(text, &all).ok_or_else(|| {
+        let message = format!("`{text}` is neither an address nor an interface of this node");
+        let known = all.iter().filter(|(_, address)| !address.is_loopback());
+        let known = known.map(|(name, address)| format!("{name} {address}"));
+        CliError::new(Status::Config, codes::BAD_LOCAL_ADDR, message)
+            .help(format!("this node has {}", known.collect::<Vec<_>>().join(", ")))
+    })
+}
+
+/// Returns the address itself, or an address of the interface: the first IPv4 address, else the
+/// first IPv6 address that other nodes can reach.
+fn find_address(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        // All of 127.0.0.0/8 belongs to this machine, but is not in the list.
+        let is_own = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
+        return is_own.then_some(address);
+    }
+    let of_it = || all.iter().filter(|(name, _)| name == text).map(|(_, address)| *address);
+    let is_far = |address: &IpAddr| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    };
+    of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(is_far))
+}
+
+/// Returns the key, and a warning if other users can read it. If others can write the file, it is
+/// refused. Others can read a mounted Secret, too, but it is mounted for one pod only, so there is
+/// no warning.
+fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliError> {
+    let shown = path.display();
+    let unreadable = |error: &std::io::Error| {
+        let message = format!("cannot read the key file `{shown}`: {}", show_io_error(error));
+        let help = unreadable_help(error, key_is);
+        CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
+    };
+    let file = match descriptor_of_path(path) {
+        // The descriptor is for this process, and workers must not inherit it.
+        Some(number) => fds::close_on_exec(number).and_then(|()| open(path)),
+        None => open(path),
+    };
+    let file = file.map_err(|error| unreadable(&error))?;
+    let found = file.metadata().map_err(|error| unreadable(&error))?;
+    let own = rustix::process::geteuid().as_raw();
+    let refused = |code: &'static str, why: String, help: &str| {
+        let message = format!("the key file `{shown}` {why}");
+        Err(CliError::new(Status::Permission, code, message).help(help))
+    };
+    if found.mode() & 0o022 != 0 && !found.file_type().is_dir() {
+        return refused(
+            codes::KEY_WRITABLE,
+            "is writable by other users".to_owned(),
+            match key_is {
+                KeyLocation::File => "`chmod go-w` it, or create a new one",
+                KeyLocation::Mounted => {
+                    "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
+                     than root"
+                }
+            },
+        );
+    }
+    if is_foreign(found.uid(), own) {
+        let why = format!("belongs to another user (uid {})", found.uid());
+        return refused(
+            codes::KEY_OF_OTHER_USER,
+            why,
+            "its owner can start workers under your account: copy it to a file of your own",
+        );
+    }
+    let mut text = Vec::new();
+    let read = InputReader::new(file)
+        .and_then(|file| file.take(KEY_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));
+    read.map_err(|error| unreadable(&error))?;
+    let key = JobKey::from_text(&text).map_err(|error| {
+        let message = format!("the key file `{shown}`: {error}");
+        CliError::new(Status::BadInput, codes::NO_KEY, message).help(MAKE_KEY_HELP)
+    })?;
+    let is_secret = key_is == KeyLocation::Mounted && found.uid() == 0;
+    let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
+        let code = codes::KEY_READABLE;
+        format!("warning[{code}]: other users can read the key file `{shown}`; `chmod 600` it\n")
+    } else {
+        String::new()
+    };
+    Ok((key, warning))
+}
+
+/// Returns help for a key file that cannot be read. In a pod the file belongs to root, and the user
+/// of the pod may be another.
+fn unreadable_help(error: &std::io::Error, key_is: KeyLocation) -> &'static str {
+    let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
+    match (key_is, is_refused) {
+        (KeyLocation::File, false) => MAKE_KEY_HELP,
+        (KeyLocation::File, true) => "it must belong to you: `chown` it, and `chmod 600` it",
+        (KeyLocation::Mounted, false) => {
+            "mount the same Secret in every pod, and give the path of its entry"
+        }
+        (KeyLocation::Mounted, true) => {
+            "a Secret's volume with `defaultMode: 0400` is readable by root only: for another user \
+             set `defaultMode: 0444`, or 0440 and an `fsGroup`"
+        }
+    }
+}
+
+const MAKE_KEY_HELP: &str = "create one key and copy it to every node: \
+                        `(umask 077; head -c 32 /dev/urandom > key)`";
+
+/// Returns the number of a descriptor that the parent process passed: `/dev/fd/3`.
+fn descriptor_of_path(path: &Path) -> Option<i32> {
+    let text = path.to_str()?;
+    let number =
+        ["/dev/fd/", "/proc/self/fd/"].into_iter().find_map(|head| text.strip_prefix(head))?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_found_by_ip_or_interface() {
+        let all = [
+            ("lo", "127.0.0.1"),
+            ("eth0", "fe80::1"),
+            ("eth0", "fd00::4"),
+            ("eth0", "10.0.0.4"),
+            ("net1", "fe80::2"),
+            ("net1", "fd01::4"),
+            ("net2", "fe80::3"),
+        ];
+        let all = all.map(|(name, ip)| (name.to_owned(), ip.parse().expect("an address")));
+        let shown = |text: &str| {
+            find_address(text, &all).map_or_else(String::new, |address| address.to_string())
+        };
+        assert_eq!(shown("10.0.0.4"), "10.0.0.4");
+        assert_eq!(shown("127.0.0.3"), "127.0.0.3");
+        assert_eq!(shown("eth0"), "10.0.0.4");
+        assert_eq!(shown("net1"), "fd01::4");
+        for nothing in ["10.0.0.5", "net2", "net3", "", "::"] {
+            assert_eq!(shown(nothing), "", "{nothing}");
+        }
+    }
+
+    #[test]
+    fn descriptor_is_parsed_from_path() {
+        assert_eq!(descriptor_of_path(Path::new("/dev/fd/3")), Some(3));
+        assert_eq!(descriptor_of_path(Path::new("/proc/self/fd/12")), Some(12));
+        assert_eq!(descriptor_of_path(Path::new("/etc/key")), None);
+        assert_eq!(descriptor_of_path(Path::new("/dev/fd/key")), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Reads hostfiles, for every command that takes one.
+
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::shell::quoted;
+use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
+use crate::cli::line::as_host_list;
+use crate::cli::resolve::trust::{Trust, is_foreign};
+use crate::os::input_file::{InputReader, irregular_kind, is_pipe, open};
+use crate::pool::nodeset::is_pattern;
+use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
+use crate::report::diagnostic::{Paint, show_findings};
+
+/// Maximum size of a hostfile, in bytes; [`pool::HOSTS_MAX`] hosts with long names and comments
+/// fit.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Name in messages of a list that was typed as an argument.
+pub(in crate::cli) const LIST_NAME: &str = "list";
+
+/// Error while a hostfile is loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file does not exist, and a job needs it.
+    #[error("hostfile `{}` does not exist", .0.display())]
+    Missing(PathBuf),
+    /// The file does not exist, and the command starts no job.
+    #[error("hostfile `{}` does not exist", .0.display())]
+    MissingInput(PathBuf),
+    /// The path is a directory, a pipe or a device.
+    #[error("hostfile `{}` is not a regular file: it is {kind}", .path.display())]
+    NotAFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// The kind of the file.
+        kind: &'static str,
+    },
+    /// The file could not be read.
+    #[error("cannot read hostfile `{}`", .path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// Every user can write the file, and so choose the hosts of the job.
+    #[error("hostfile `{}` is writable by all users", .0.display())]
+    WritableByAll(PathBuf),
+    /// The file is larger than the limit.
+    #[error("hostfile `{}` is larger than 64 MiB", .0.display())]
+    TooLarge(PathBuf),
+    /// The file could not be changed.
+    #[error("cannot write hostfile `{}`", .path.display())]
+    NotWritten {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The file has errors.
+    #[error("hostfile `{}` has errors", .0.source.name)]
+    Malformed(Findings),
+}
+
+impl LoadError {
+    /// Returns the exit status of a launch that fails with this error.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Missing(_)
+            | Self::MissingInput(_)
+            | Self::NotAFile { .. }
+            | Self::Unreadable { .. } => Status::NoInput,
+            Self::WritableByAll(_) => Status::Permission,
+            Self::TooLarge(_) | Self::Malformed(_) => Status::BadInput,
+            Self::NotWritten { .. } => Status::Io,
+        }
+    }
+
+    /// Returns the exit status of `hostfile check`: 2 if the file could not be checked.
+    pub(in crate::cli) fn check_status(&self) -> Status {
+        match self {
+            Self::WritableByAll(_) | Self::TooLarge(_) | Self::Malformed(_) => Status::Findings,
+            Self::Missing(_)
+            | Self::MissingInput(_)
+            | Self::NotAFile { .. }
+            | Self::Unreadable { .. }
+            | Self::NotWritten { .. } => Status::Usage,
+        }
+    }
+
+    /// Returns the text that the user sees.
+    pub fn screen(&self, paint: Paint) -> String {
+        match self {
+            Self::Malformed(findings) => show_findings(findings, paint),
+            _ => show_findings(&self.as_findings(), paint),
+        }
+    }
+
+    pub(in crate::cli) fn as_findings(&self) -> Findings {
+        if let Self::Missing(path) | Self::MissingInput(path) = self
+            && let Some(list) = path.to_str().and_then(as_host_list)
+        {
+            return missing(self, path, &format!("did you mean `{list}`?"));
+        }
+        let (code, path, help) = match self {
+            Self::Malformed(findings) => return findings.clone(),
+            // A path that looks like names of hosts may be a list of hosts.
+            Self::Missing(path) if all_host_names(&path.to_string_lossy()) => (
+                codes::FILE_MISSING,
+                path,
+                "correct the path, or add slots to a host name: `-H HOST:4`; without -H the job runs on this \
+                 machine",
+            ),
+            Self::Missing(path) => (
+                codes::FILE_MISSING,
+                path,
+                "correct the path, or leave -H out to run on this machine",
+            ),
+            Self::MissingInput(path) => {
+                (codes::FILE_MISSING, path, "correct the path; `-` is standard input")
+            }
+            // Users of DeepSpeed give this path if there is no hostfile.
+            Self::NotAFile { path, .. } if path == Path::new("/dev/null") => {
+                (codes::NOT_A_FILE, path, "it names no host; a job without -H runs on this machine")
+            }
+            Self::NotAFile { path, .. } => {
+                (codes::NOT_A_FILE, path, "write the hosts to a file and use that file")
+            }
+            Self::Unreadable { path, source } if source.raw_os_error() == Some(libc::ELOOP) => {
+                (codes::UNREADABLE, path, "the link points to itself; name the file")
+            }
+            Self::Unreadable { path, .. } => {
+                (codes::UNREADABLE, path, "make it readable: `chmod u+r`")
+            }
+            Self::WritableByAll(path) => (
+                codes::WRITABLE_BY_ALL,
+                path,
+                "`chmod o-w` the file, or pass --allow_insecure_files",
+            ),
+            Self::NotWritten { path, .. } => (
+                codes::NOT_WRITTEN,
+                path,
+                "its directory must be writable, because the file is replaced",
+            ),
+            Self::TooLarge(path) => (codes::FILE_TOO_LARGE, path, "is this a hostfile?"),
+        };
+        let message = match self {
+            Self::Unreadable { source, .. } | Self::NotWritten { source, .. } => {
+                format!("{self}: {source}")
+            }
+            _ => self.to_string(),
+        };
+        let source = Source { name: path.display().to_string(), text: String::new() };
+        Findings { source, diagnostics: vec![Diagnostic::whole(code, message).help(help)] }
+    }
+}
+
+fn missing(error: &LoadError, path: &Path, help: &str) -> Findings {
+    let source = Source { name: path.display().to_string(), text: String::new() };
+    let problem = Diagnostic::whole(codes::FILE_MISSING, error.to_string()).help(help);
+    Findings { source, diagnostics: vec![problem] }
+}
+
+/// Returns a list of hosts that was given in place of a file: `n1:8,n2:8`, `n[1-4]:8`, `n1,n2`. If
+/// a file of that name exists, it takes precedence.
+pub(in crate::cli) fn as_list(path: &Path) -> Option<&str> {
+    let text = path.to_str().filter(|text| is_list(text))?;
+    path.symlink_metadata().is_err().then_some(text)
+}
+
+/// Reads a list of hosts that was typed as the value of an option or as an argument.
+pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
+    let mut reading = pool::read_any(name, text.as_bytes(), options);
+    // The list was typed, so a note about its dialect is useless.
+    reading.evidence = None;
+    let list = with_slots(text);
+    let list = if name == LIST_NAME { list } else { format!("-H {list}") };
+    // Only the first host without slots is reported: the help contains the whole corrected list.
+    let mut is_reported = false;
+    reading.findings.diagnostics.retain_mut(|found| {
+        if found.code != codes::MISSING_SLOTS {
+            return true;
+        }
+        let help = format!("write the slots of each host, `{list}`, or add `--slots N`");
+        found.help = Some(help);
+        !std::mem::replace(&mut is_reported, true)
+    });
+    reading
+}
+
+/// Returns the list with `:N` after every host without a number.
+fn with_slots(text: &str) -> String {
+    const SHOWN_BYTES_MAX: usize = 40;
+    let items: Vec<String> = items(text)
+        .map(|item| if is_counted(item) { item.to_owned() } else { format!("{item}:N") })
+        .collect();
+    let list = items.join(",");
+    if list.len() <= SHOWN_BYTES_MAX { quoted(list) } else { "n1:N,n2:N".to_owned() }
+}
+
+/// Whether a text is a list of hosts and not a path: one host has a number or a range, several
+/// hosts are separated by commas.
+fn is_list(text: &str) -> bool {
+    let is_item =
+        |item: &str| is_counted(item) || is_pattern(item) || HostName::parse(item).is_ok();
+    let is_lone_name = !text.contains(',') && !is_counted(text) && !is_pattern(text);
+    !text.contains('/') && !is_lone_name && items(text).any(is_item)
+}
+
+/// Whether an item has a number of slots, such as `n1:8`.
+pub(in crate::cli) fn is_counted(item: &str) -> bool {
+    item.rsplit_once(':').is_some_and(|(_, count)| count.parse::<u32>().is_ok())
+}
+
+/// Splits at commas outside brackets.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |letter: char| {
+        match letter {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    })
+}
+
+/// Reads the value of `-H`: a file, or a list of hosts, `h1:4,h2:4`, if there is no such file.
+///
+/// `slots` is for hosts without a number; `slots_of_list` is the same for hosts of a list only. With
+/// the latter, the slots of a host do not matter to the command, and a lone name is a list as well.
+pub(in crate::cli) fn load_value(
+    path: &Path,
+    trust: Trust,
+    slots: Option<SlotCount>,
+    slots_of_list: Option<SlotCount>,
+) -> Result<Reading, LoadError> {
+    let lone = || slots_of_list.and_then(|_| as_lone_host(path));
+    let Some(text) = as_list(path).or_else(lone) else {
+        return load(path, trust, ReadOptions { dialect: None, slots });
+    };
+    let options = ReadOptions { dialect: None, slots: slots.or(slots_of_list) };
+    let reading = read_typed(text, "--hostfile", options);
+    if reading.findings.has_errors() {
+        return Err(LoadError::Malformed(reading.findings));
+    }
+    Ok(reading)
+}
+
+/// Returns the name of a host that was given in place of a file, where a host needs no slots.
+fn as_lone_host(path: &Path) -> Option<&str> {
+    let name = path.to_str().filter(|name| HostName::parse(name).is_ok())?;
+    path.symlink_metadata().is_err().then_some(name)
+}
+
+/// Loads the hostfile of a launch; the result has no errors, but may have warnings.
+pub fn load(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
+    let loaded = read_file(path, trust, options)?;
+    if loaded.findings.has_errors() {
+        return Err(LoadError::Malformed(loaded.findings));
+    }
+    Ok(loaded)
+}
+
+/// Reads a file, or standard input for `-`; the result may contain errors in the text.
+pub(in crate::cli) fn read_as(
+    path: &Path,
+    trust: Trust,
+    options: ReadOptions,
+) -> Result<Reading, LoadError> {
+    if path.as_os_str() == "-" {
+        read_from(io::stdin().lock(), path, options)
+    } else if let Some(text) = as_list(path) {
+        Ok(read_typed(text, LIST_NAME, options))
+    } else {
+        read_file(path, trust, options).map_err(|error| match error {
+            LoadError::Missing(path) => LoadError::MissingInput(path),
+            other => other,
+        })
+    }
+}
+
+fn read_file(path: &Path, trust: Trust, options: ReadOptions) -> Result<Reading, LoadError> {
+    let file = open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => LoadError::Missing(path.to_owned()),
+        _ => unreadable(path, error),
+    })?;
+    let found = file.metadata().map_err(|error| unreadable(path, error))?;
+    // A shell replaces `<(command)` with the path of a pipe.
+    if let Some(kind) = irregular_kind(&found).filter(|_| !is_pipe(&found)) {
+        return Err(LoadError::NotAFile { path: path.to_owned(), kind });
+    }
+    if trust == Trust::Owner && found.mode() & 0o002 != 0 {
+        return Err(LoadError::WritableByAll(path.to_owned()));
+    }
+    let input = InputReader::new(file).map_err(|error| unreadable(path, error))?;
+    let mut loaded = read_from(input, path, options)?;
+    let own = rustix::process::geteuid().as_raw();
+    if trust == Trust::Owner && is_foreign(found.uid(), own) {
+        loaded.findings.diagnostics.push(foreign_owner(found.uid()));
+    }
+    Ok(loaded)
+}
+
+fn unreadable(path: &Path, source: io::Error) -> LoadError {
+    LoadError::Unreadable { path: path.to_owned(), source }
+}
+
+fn foreign_owner(owner: u32) -> Diagnostic {
+    let message = format!("the hostfile belongs to another user (uid {owner})");
+    Diagnostic::whole(codes::FOREIGN_OWNER, message)
+        .severity(Severity::Note)
+        .help("its owner decides where the job runs")
+}
+
+fn read_from(input: impl Read, path: &Path, options: ReadOptions) -> Result<Reading, LoadError> {
+    let mut bytes = Vec::new();
+    let read = input.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => {
+            LoadError::NotAFile { path: path.to_owned(), kind: "a pipe that no process writes to" }
+        }
+        _ => unreadable(path, error),
+    })?;
+    if FILE_BYTES_MAX < bytes.len() as u64 {
+        return Err(LoadError::TooLarge(path.to_owned()));
+    }
+    let name = String::from_utf8_lossy(path.as_os_str().as_bytes());
+    Ok(pool::read_any(&name, &bytes, options))
+}
+
+fn all_host_names(list: &str) -> bool {
+    list.split(',').all(|name| HostName::parse(name).is_ok())
+}

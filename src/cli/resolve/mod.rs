@@ -1,0 +1,28 @@
+//! Resolves the options of a command line to the description of a job. Files, environment and
+//! devices are read here, once; everything after this is a function of the result.
+
+mod allocation;
+mod cluster;
+mod devices;
+mod dial;
+pub(super) mod environment;
+pub(super) mod hostfile;
+mod no_ssh;
+mod pod;
+mod pool;
+mod program;
+mod rendezvous;
+mod selection;
+mod transport;
+pub(super) mod trust;
+mod world_info;
+
+pub(super) use cluster::{ResolvedCluster, resolve_cluster};
+pub(super) use devices::{gpu_count, slots_are};
+pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
+pub(super) use program::{
+    interpreter, missing_requirements, program, program_and_script, script_problem, search_path,
+    show_interpreter,
+};
+pub(super) use rendezvous::unused_variables;
+pub(super) use world_info::node_of_world;

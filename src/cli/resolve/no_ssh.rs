@@ -1,0 +1,128 @@
+//! `--no_ssh`: one node of a job; its other nodes are started separately.
+
+use crate::base::{Diagnostic, HostName, NodeRank, Slot};
+use crate::cli::args::TransportArgs;
+use crate::cli::line::{CommandLine, RefusedLine, codes};
+use crate::cli::resolve::transport::LOOPBACK;
+use crate::plan::{MASTER_PORT, MasterAddr};
+
+/// Returns the number of the node that is started here with `--no_ssh`.
+pub(in crate::cli) fn started_node(
+    args: &TransportArgs,
+    typed: &CommandLine,
+    nodes: usize,
+) -> Result<Option<NodeRank>, RefusedLine> {
+    let node_rank = args.node_rank.filter(|rank| *rank != -1);
+    match (args.no_ssh, node_rank) {
+        (false, None) => Ok(None),
+        (false, Some(_)) => Err(crate::cli::line::needs_other(typed, "node_rank", "no_ssh")),
+        (true, Some(rank)) => check_node_rank(typed, rank, nodes).map(Some),
+        (true, None) => Err(bad_node_rank(typed, None, nodes)),
+    }
+}
+
+/// Checks that the number of a node is less than the number of nodes.
+pub(in crate::cli) fn check_node_rank(
+    typed: &CommandLine,
+    rank: i64,
+    nodes: usize,
+) -> Result<NodeRank, RefusedLine> {
+    match u32::try_from(rank) {
+        Ok(found) if (found as usize) < nodes => Ok(NodeRank(found)),
+        _ => Err(bad_node_rank(typed, Some(rank), nodes)),
+    }
+}
+
+fn bad_node_rank(typed: &CommandLine, found: Option<i64>, nodes: usize) -> RefusedLine {
+    let last = nodes - 1;
+    let which = match found {
+        Some(_) => typed.value_span("node_rank"),
+        None => typed.name_span("no_ssh"),
+    };
+    let (range, with) = if last == 0 {
+        ("0".to_owned(), "1 node".to_owned())
+    } else {
+        (format!("0 to {last}"), format!("{nodes} nodes"))
+    };
+    typed.refuse(&[which.unwrap_or_else(|| typed.end_span())], |spans| {
+        let (code, message) = match found {
+            Some(rank) => (codes::BAD_VALUE, format!("`--node_rank` cannot be `{rank}`")),
+            None => (codes::NEEDS_OTHER, "`--no_ssh` needs `--node_rank`".to_owned()),
+        };
+        Diagnostic::error(code, spans[0], message)
+            .label(format!("expected {range} for {with}"))
+            .help("run the same line on every node, each with its own `--node_rank`")
+    })
+}
+
+/// Returns the address of rank 0 of torch. The nodes are not connected, so all of them must compute
+/// the same address.
+pub(in crate::cli) fn master(
+    address: Option<&str>,
+    port: Option<u16>,
+    nodes: &[(HostName, Vec<Slot>)],
+) -> (MasterAddr, Option<u16>) {
+    let (address, port) = match nodes {
+        [(first, _), _, ..] => {
+            (address.unwrap_or(first.as_str()), Some(port.unwrap_or(MASTER_PORT)))
+        }
+        _ => (address.unwrap_or(LOOPBACK), port),
+    };
+    (MasterAddr::Given(address.to_owned()), port)
+}
+
+/// Returns address and port of rank 0 of a job with several nodes.
+pub(in crate::cli) fn rendezvous<'a>(
+    args: &'a TransportArgs,
+    nodes: &'a [(HostName, Vec<Slot>)],
+) -> (&'a str, u16) {
+    let address = args.master_addr().unwrap_or_else(|| nodes[0].0.as_str());
+    (address, args.master_port.unwrap_or(MASTER_PORT))
+}
+
+/// Returns a warning if this machine has the name of another node.
+pub(in crate::cli) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
+    let own = machine_name();
+    let Some(other) = node_named(&own, nodes).filter(|other| *other != node) else {
+        return String::new();
+    };
+    format!(
+        "warning: this machine has the name `{}` of node {other}, but --node_rank is {node}\n",
+        nodes[other.index()].0
+    )
+}
+
+/// Returns the host name of this machine.
+pub(in crate::cli) fn machine_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Returns the node with this name, with or without its domain.
+pub(in crate::cli) fn node_named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+    let place = nodes.iter().position(|(host, _)| has_name(own, host));
+    place.map(|node| NodeRank(node as u32))
+}
+
+/// Whether a host is the machine with this name, with or without its domain.
+pub(in crate::cli) fn has_name(own: &str, host: &HostName) -> bool {
+    let own = own.to_ascii_lowercase();
+    let short = own.split('.').next().unwrap_or_default();
+    [own.as_str(), short].contains(&&*host.canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_is_found_by_machine_name() {
+        let host = |name| (HostName::parse(name).expect("a name"), vec![Slot(0)]);
+        let nodes = [host("N0"), host("n1.cluster"), host("n2")];
+        assert_eq!(node_named("n0", &nodes), Some(NodeRank(0)));
+        assert_eq!(node_named("n1.cluster", &nodes), Some(NodeRank(1)));
+        assert_eq!(node_named("n2.cluster", &nodes), Some(NodeRank(2)));
+        assert_eq!(node_named("n3", &nodes), None);
+        assert_eq!(node_named("", &nodes), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! Finds the hosts: a hostfile, the allocation of a scheduler, or this machine.
+
+use std::path::Path;
+
+use crate::base::{HostName, Slot, Status, env_vars};
+use crate::cli::args::ClusterArgs;
+use crate::cli::args::values::AcceleratorArg;
+use crate::cli::codes::machine::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
+use crate::cli::error::CliError;
+use crate::cli::line::{CommandLine, needs_other};
+use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocation};
+use crate::cli::resolve::devices::{Visible, accelerator, too_few_devices, visible};
+use crate::cli::resolve::no_ssh::{machine_name, node_named};
+use crate::cli::resolve::trust::Trust;
+use crate::cli::resolve::{hostfile, selection};
+use crate::inventory;
+use crate::plan::Accelerator;
+use crate::pool::{HostSource, Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
+use crate::report::Terminal;
+use crate::report::diagnostic::show_findings;
+use crate::report::summary::{paint_message, show_count};
+
+/// Path of the hostfile without `-H` (DeepSpeed's default).
+const DEFAULT_HOSTFILE: &str = "/job/hostfile";
+/// Number of workers without a GPU and without an option.
+const CPU_WORKERS_DEFAULT: usize = 2;
+
+pub(in crate::cli) struct FoundPool {
+    pub(in crate::cli) accelerator: Accelerator,
+    pub(in crate::cli) device_names: Vec<String>,
+    pub(in crate::cli) origin: String,
+    /// Source of the hosts, for messages about a selection.
+    pub(in crate::cli) source: HostSource,
+    pub(in crate::cli) warnings: String,
+    /// Whether the slots are from `--num_gpus`, which must not select among them again.
+    pub(in crate::cli) is_counted: bool,
+    /// The hostfile, if there is one.
+    pub(in crate::cli) hostfile: Option<Reading>,
+}
+
+/// Returns hosts and slots. The allocation of a scheduler is used only if remuda was started by its
+/// own name: DeepSpeed's launcher ignores the scheduler, and its users expect that.
+pub(in crate::cli) fn find_pool(
+    args: &ClusterArgs,
+    typed: &CommandLine,
+    terminal: Terminal,
+) -> Result<(Pool, FoundPool), CliError> {
+    let default = Path::new(DEFAULT_HOSTFILE);
+    if let Some(path) = args.hostfile.as_deref().or_else(|| default.is_file().then_some(default)) {
+        let loaded = hostfile::load_value(path, trust(args), args.slots, args.slots_of_list);
+        let loaded = loaded.map_err(|error| load_error(&error, terminal))?;
+        let name = path.display().to_string();
+        let note = loaded.show_evidence().map(|why| format!("{name}: {why}"));
+        // The text of a file is named after its path, that of a list after its option.
+        let source = if loaded.findings.source.name == "--hostfile" {
+            HostSource::typed_list()
+        } else {
+            HostSource::Hostfile(name.clone())
+        };
+        return from_reading(loaded, (name, source), note, args, terminal);
+    }
+    let is_remuda = typed.program.starts_with("remuda");
+    let found = if is_remuda {
+        allocation::find(trust(args), args.slots)
+    } else {
+        Ok(AllocationSource::NotFound)
+    };
+    match found.map_err(|error| load_error(&error, terminal))? {
+        AllocationSource::Nodes(found) if !is_this_machine_only(&found, args)? => {
+            let note = format!("hosts are those of the {}", found.origin);
+            let source = HostSource::Named(format!("the {}", found.origin));
+            from_reading(found.reading, (found.origin, source), Some(note), args, terminal)
+        }
+        AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
+        AllocationSource::OneTaskOfMany(note) => {
+            let (pool, found) = this_machine(args, typed)?;
+            let warnings = paint_message(&format!("note: {note}\n"), terminal.paint);
+            Ok((pool, FoundPool { warnings, ..found }))
+        }
+    }
+}
+
+fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
+    CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
+}
+
+/// Whether an allocation contains only this machine: then its visible GPUs are read from this
+/// machine, which is more exact.
+fn is_this_machine_only(found: &SchedulerAllocation, args: &ClusterArgs) -> Result<bool, CliError> {
+    let pool = found.reading.hostfile.pool();
+    let is_alone = pool.nodes().len() == 1;
+    let is_here = is_alone && node_named(&machine_name(), pool.nodes()).is_some();
+    let is_all = is_here && args.slots.is_none();
+    Ok(is_all && accelerator(&args.devices)? != Accelerator::Cpu)
+}
+
+fn from_reading(
+    reading: Reading,
+    (origin, source): (String, HostSource),
+    note: Option<String>,
+    args: &ClusterArgs,
+    terminal: Terminal,
+) -> Result<(Pool, FoundPool), CliError> {
+    let note = note.map_or(String::new(), |note| format!("note: {note}\n"));
+    let warnings = show_findings(&reading.findings, terminal.paint);
+    let found = FoundPool {
+        accelerator: accelerator(&args.devices)?,
+        device_names: Vec::new(),
+        origin,
+        source,
+        warnings: paint_message(&note, terminal.paint) + &warnings,
+        is_counted: false,
+        hostfile: None,
+    };
+    Ok((reading.hostfile.pool(), FoundPool { hostfile: Some(reading), ..found }))
+}
+
+pub(in crate::cli) fn trust(args: &ClusterArgs) -> Trust {
+    if args.allow_insecure_files { Trust::All } else { Trust::Owner }
+}
+
+/// Returns the pool without a hostfile: the devices of this machine, or the requested number of CPU
+/// slots.
+fn this_machine(args: &ClusterArgs, typed: &CommandLine) -> Result<(Pool, FoundPool), CliError> {
+    if args.slots.is_some() {
+        return Err(needs_other(typed, "slots", "hostfile").into());
+    }
+    let host = HostName::parse("localhost").expect("a valid name");
+    let accelerator = accelerator(&args.devices)?;
+    let wanted = wanted_slots(args, typed)?;
+    let (visible, origin) = match accelerator {
+        Accelerator::Cpu => cpu_slots(args, wanted)?,
+        _ => device_slots(args, accelerator, wanted)?,
+    };
+    let found = FoundPool {
+        accelerator,
+        device_names: visible.names,
+        origin,
+        source: HostSource::ThisMachine,
+        warnings: String::new(),
+        // Beside a filter the number is kept, and is refused later.
+        is_counted: wanted.is_some() && args.include.is_none() && args.exclude.is_none(),
+        hostfile: None,
+    };
+    Ok((Pool::single(host, visible.slots), found))
+}
+
+fn cpu_slots(args: &ClusterArgs, wanted: Option<usize>) -> Result<(Visible, String), CliError> {
+    let count = match wanted {
+        Some(wanted) => Some(wanted),
+        None => local_size()?,
+    };
+    let count = count.unwrap_or_else(|| inventory::usable_cpus().min(CPU_WORKERS_DEFAULT));
+    let why = if args.devices.accelerator == Some(AcceleratorArg::Kind(Accelerator::Cpu)) {
+        ""
+    } else {
+        ": no GPU found"
+    };
+    let slots = (0..count as u32).map(Slot).collect();
+    Ok((Visible { slots, ..Visible::default() }, format!("this machine, CPU slots{why}")))
+}
+
+/// Returns the value of `LOCAL_SIZE`, which DeepSpeed uses; 0 and less mean that it is not set.
+fn local_size() -> Result<Option<usize>, CliError> {
+    let Some(text) = env_vars::get(env_vars::LOCAL_SIZE) else { return Ok(None) };
+    match text.to_str().and_then(python_int) {
+        Some(count) if count <= 0 => Ok(None),
+        Some(count) if count <= i64::from(SLOTS_MAX) => Ok(Some(count as usize)),
+        _ => Err(CliError::usage(
+            BAD_VARIABLE,
+            format!(
+                "LOCAL_SIZE is `{}`: expected a number of workers, at most {SLOTS_MAX}",
+                text.display()
+            ),
+        )
+        .help("correct the variable, unset it, or give `--num_gpus N`, which overrides it")),
+    }
+}
+
+fn device_slots(
+    args: &ClusterArgs,
+    accelerator: Accelerator,
+    wanted: Option<usize>,
+) -> Result<(Visible, String), CliError> {
+    let Some(mut visible) = visible(accelerator).or_else(|| wanted.map(first_slots)) else {
+        let variable = accelerator.visible_devices()[0];
+        return Err(CliError::usage(
+            DEVICES_UNKNOWN,
+            "the number of devices of this machine is not known",
+        )
+        .help(format!("give `--num_gpus N`, or set {variable}")));
+    };
+    let available = match &visible.variable {
+        Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
+        None => format!("this machine has {}", visible.slots.len()),
+    };
+    if visible.slots.is_empty() {
+        return Err(CliError::usage(NO_DEVICE, format!("no GPU is available: {available}"))
+            .help("use `--accelerator cpu` to run on the CPU, or correct CUDA_VISIBLE_DEVICES"));
+    }
+    match wanted {
+        Some(wanted) if wanted <= visible.slots.len() => visible.slots.truncate(wanted),
+        Some(wanted) if args.devices.oversubscribe => {
+            let next = visible.slots.iter().max().map_or(0, |slot| slot.0 + 1);
+            let missing = wanted - visible.slots.len();
+            visible.slots.extend((next..).take(missing).map(Slot));
+        }
+        Some(wanted) => return Err(too_few_devices(wanted, &available)),
+        None => {}
+    }
+    let origin = match &visible.variable {
+        Some(said_by) => format!("this machine, {said_by}"),
+        None => format!("this machine, {}", show_count(visible.slots.len(), "GPU")),
+    };
+    Ok((visible, origin))
+}
+
+fn first_slots(count: usize) -> Visible {
+    Visible { slots: (0..count as u32).map(Slot).collect(), ..Visible::default() }
+}
+
+/// Returns `--num_gpus` as a number of local slots. Beside a filter it is left to the selector,
+/// which refuses the two together.
+fn wanted_slots(args: &ClusterArgs, typed: &CommandLine) -> Result<Option<usize>, CliError> {
+    let filters = [&args.include, &args.exclude];
+    let is_filtered = filters.into_iter().flatten().any(|text| !text.is_empty());
+    match args.num_gpus.as_deref().map_or(Ok(None), parse_slot_count) {
+        Err(_) if is_filtered => Ok(None),
+        Err(found) => {
+            let findings = vec![selection::with_line_spans(found, typed)];
+            Err(CliError::Findings { status: Status::Usage, findings })
+        }
+        Ok(wanted) => Ok(wanted),
+    }
+}

@@ -1,0 +1,177 @@
+//! The program of the workers.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::agent;
+use crate::base::{Status, env_vars};
+use crate::cli::args::ProgramArgs;
+use crate::cli::codes::machine::{CANNOT_READ, NO_PYTHON};
+use crate::cli::error::CliError;
+use crate::cli::resolve::environment::working_directory;
+use crate::os::input_file::open_regular;
+use crate::plan::Program;
+use crate::wire::Problem;
+
+/// Returns the script or program, and a note if it does not run as typed.
+pub(in crate::cli) fn program(
+    args: &ProgramArgs,
+    venv_script: Option<&Path>,
+) -> Result<(Program, Vec<OsString>, Option<String>), CliError> {
+    let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
+    let local_rank = !args.no_local_rank;
+    let elf = !args.no_python && !args.module && is_elf(Path::new(script));
+    let note = match elf {
+        true => Some(format!("`{}` is an executable: run without Python", script.display())),
+        false if args.no_python || args.module => None,
+        false => other_interpreter(Path::new(script)).map(|other| {
+            let script = script.display();
+            format!(
+                "`{script}` is a script of {other}, but runs with Python: --no_python executes it directly"
+            )
+        }),
+    };
+    let program = if args.no_python || elf {
+        // DeepSpeed passes `--local_rank` to any program. `true --local_rank=0` ignores it, but an
+        // executable that was given as the script does not expect it.
+        Program::Exec { program: script.clone(), local_rank: local_rank && !elf }
+    } else {
+        Program::Python {
+            script: script.clone(),
+            module: args.module,
+            local_rank,
+            interpreter: interpreter(args.python.as_ref(), venv_script)?,
+        }
+    };
+    Ok((program, rest.to_vec(), note))
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    open_regular(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == *b"\x7fELF"
+}
+
+/// Returns the interpreter in the first line of a script, if that is not Python: `#!/bin/sh`,
+/// `#!/usr/bin/env perl`.
+fn other_interpreter(script: &Path) -> Option<String> {
+    const LINE_BYTES_MAX: u64 = 256;
+    let mut head = Vec::new();
+    open_regular(script).ok()?.take(LINE_BYTES_MAX).read_to_end(&mut head).ok()?;
+    let line = String::from_utf8_lossy(&head).lines().next()?.strip_prefix("#!")?.to_owned();
+    let program = line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
+    let name = program.clone().find(|name| *name != "env" && !name.starts_with('-'))?;
+    (!line.contains("python")).then(|| name.escape_debug().to_string())
+}
+
+/// Returns the interpreter: `--python`, `PYTHON_EXEC`, the active environment, PATH. The path is
+/// absolute, but links are not resolved, since that would leave a virtual environment.
+pub(in crate::cli) fn interpreter(
+    named: Option<&OsString>,
+    venv: Option<&Path>,
+) -> Result<OsString, CliError> {
+    if let Some(named) = named.cloned().or_else(|| env_vars::get(env_vars::PYTHON_EXEC)) {
+        return absolute(Path::new(&named));
+    }
+    if venv.is_some() {
+        // On every node, it is the first in the PATH that the script leaves.
+        return Ok("python3".into());
+    }
+    for root in [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX] {
+        let python = env_vars::get(root).map(|root| Path::new(&root).join("bin/python"));
+        if let Some(python) = python.filter(|python| python.exists()) {
+            return absolute(&python);
+        }
+    }
+    ["python3", "python"].iter().find_map(|name| search_path(name)).ok_or_else(|| {
+        CliError::new(Status::NotFound, NO_PYTHON, "there is no `python3` and no `python` in PATH")
+            .help(
+                "give `--python FILE`, or `--no_python` for a program that is not a Python script",
+            )
+    })
+}
+
+/// Returns the interpreter and the setting that selected it, unless it is the `python3` of PATH.
+pub(in crate::cli) fn show_interpreter(
+    program: &Program,
+    named: Option<&OsString>,
+) -> Option<String> {
+    let Program::Python { interpreter, .. } = program else { return None };
+    let of_path = search_path("python3");
+    let is_set = |name| env_vars::get(name).is_some();
+    let is_below = |root: OsString| Path::new(interpreter).starts_with(root);
+    let of_environment = [env_vars::VIRTUAL_ENV, env_vars::CONDA_PREFIX]
+        .into_iter()
+        .find(|name| env_vars::get(name).is_some_and(is_below));
+    let (source, is_usual) = match of_environment {
+        _ if named.is_some() => ("--python", of_path.as_ref() == Some(interpreter)),
+        _ if is_set(env_vars::PYTHON_EXEC) => {
+            (env_vars::PYTHON_EXEC, of_path.as_ref() == Some(interpreter))
+        }
+        // The directory of an active environment is the first in PATH.
+        Some(name) => {
+            let directory = |file| Path::new(file).parent();
+            (name, of_path.as_ref().and_then(directory) == directory(interpreter))
+        }
+        None => return None,
+    };
+    let shown = Path::new(interpreter).display();
+    (!is_usual).then(|| format!("{shown} ({source})"))
+}
+
+fn absolute(python: &Path) -> Result<OsString, CliError> {
+    if !python.as_os_str().as_bytes().contains(&b'/') {
+        return search_path(&python.to_string_lossy()).ok_or_else(|| {
+            let message = format!("`{}` is not in PATH", python.display());
+            CliError::new(Status::NotFound, NO_PYTHON, message)
+        });
+    }
+    let absolute = std::path::absolute(python);
+    absolute
+        .map(PathBuf::into_os_string)
+        .map_err(|error| CliError::new(Status::Io, CANNOT_READ, error.to_string()))
+}
+
+/// Returns the reason why a Python script cannot be run, as far as this machine can check it.
+pub(in crate::cli) fn script_problem(program: &Program, cwd: &Path) -> Option<String> {
+    let Program::Python { script, module: false, .. } = program else { return None };
+    let shown = Path::new(script).display();
+    match std::fs::metadata(cwd.join(script)) {
+        Err(_) => Some(format!("there is no script `{shown}` here")),
+        Ok(found) if found.is_file() || found.is_dir() => None,
+        Ok(_) => Some(format!("script `{shown}` is not a regular file")),
+    }
+}
+
+/// Returns the files and programs that this node needs to start its workers and lacks, as far as
+/// this can be checked before the launcher waits for other nodes.
+pub(in crate::cli) fn missing_requirements(
+    program: &Program,
+    venv_script: Option<&Path>,
+) -> Result<Vec<Problem>, CliError> {
+    // The activation script may provide the program; the agent checks that later.
+    if venv_script.is_some() {
+        return Ok(Vec::new());
+    }
+    let (program, script) = program_and_script(program);
+    Ok(agent::find_missing(&working_directory()?, script.as_deref(), &program))
+}
+
+pub(in crate::cli) fn search_path(name: &str) -> Option<OsString> {
+    let path = env_vars::get(env_vars::PATH)?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .map(Into::into)
+}
+
+pub(in crate::cli) fn program_and_script(program: &Program) -> (OsString, Option<OsString>) {
+    match program {
+        Program::Python { script, module, interpreter, .. } => {
+            (interpreter.clone(), (!module).then(|| script.clone()))
+        }
+        Program::Exec { program, .. } => (program.clone(), None),
+    }
+}

@@ -1,0 +1,169 @@
+//! Converts options to the [`Transport`] to the nodes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::base::{HostName, Status};
+use crate::cli::args::pdsh::{self, PdshArgs};
+use crate::cli::args::values::LauncherArg;
+use crate::cli::args::{KexArg, MuxArg, SshArgs, TransportArgs};
+use crate::cli::codes::machine::CANNOT_READ;
+use crate::cli::error::CliError;
+use crate::cli::line::codes::BAD_VALUE;
+use crate::cli::resolve::no_ssh;
+use crate::launch::Transport;
+use crate::os::input_file::{is_pipe, not_regular, open};
+use crate::plan::MasterAddr;
+use crate::pool::Users;
+use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
+
+/// Address of rank 0 for jobs on one machine.
+pub(in crate::cli) const LOOPBACK: &str = "127.0.0.1";
+
+/// Returns the transport: ssh to every host including this machine, so that all nodes get the same
+/// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
+pub(in crate::cli) fn transport<'a>(
+    args: &TransportArgs,
+    hosts: impl Iterator<Item = &'a HostName> + Clone,
+    mut users: Users,
+    machine: &str,
+) -> Result<Transport, CliError> {
+    let words = args.launcher_args.as_ref().map(pdsh::parse);
+    let pdsh = words
+        .map_or_else(PdshArgs::default, |read| read.expect("the check of the line has parsed it"));
+    // The login of another user on this machine is a different place. Words for pdsh have no effect
+    // on a job that needs no ssh.
+    let is_here = |host: &HostName| {
+        let is_loopback = matches!(host.as_str(), "localhost" | "127.0.0.1" | "[::1]");
+        (is_loopback || no_ssh::has_name(machine, host)) && !users.contains_key(host)
+    };
+    let mut one = hosts.clone();
+    let is_alone_here = one.next().is_none_or(is_here) && one.next().is_none();
+    if let Some(user) = &pdsh.user {
+        for host in hosts {
+            users.entry(host.clone()).or_insert_with(|| user.clone());
+        }
+    }
+    match args.launcher {
+        Some(LauncherArg::Local) => Ok(Transport::Local),
+        Some(LauncherArg::Pdsh) | None if is_alone_here && !args.force_multi => {
+            Ok(Transport::Local)
+        }
+        Some(LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
+            let mut options = options(args.ssh_port, &args.ssh)?;
+            options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
+            Ok(Transport::Ssh(SshOptions { users, ..options }))
+        }
+        Some(LauncherArg::Unsupported(_)) => unreachable!("the check of the line refuses it"),
+    }
+}
+
+/// Returns the address of rank 0 of torch.
+pub(in crate::cli) fn master_addr(args: &TransportArgs, transport: &Transport) -> MasterAddr {
+    match (args.master_addr(), transport) {
+        (Some(address), _) => MasterAddr::Given(address.to_owned()),
+        (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
+        (None, Transport::Ssh(_) | Transport::Dial(_)) => MasterAddr::AskNode0,
+    }
+}
+
+fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {
+    Ok(SshOptions {
+        port,
+        users: Users::new(),
+        config: match &args.ssh_config {
+            None => SshConfig::Default,
+            Some(file) if file == Path::new("none") => SshConfig::Nothing,
+            Some(file) => SshConfig::File(check_readable(file)?),
+        },
+        kex: match args.ssh_kex {
+            KexArg::User => Kex::Configured,
+            KexArg::Fast => Kex::Fast,
+        },
+        mux: match args.ssh_mux {
+            MuxArg::Native => Mux::Native,
+            MuxArg::Process => Mux::Process,
+        },
+        fanout: args.fanout.map(|fanout| fanout as usize),
+        agent_limit: args.agent_timeout,
+        agent_path: args.agent_path.as_deref().map(agent_path).transpose()?,
+        wait_limit: Duration::ZERO,
+        verbose: false,
+    })
+}
+
+fn check_readable(file: &Path) -> Result<PathBuf, CliError> {
+    // Ssh reads the file again for every host, and a pipe would be empty then. `/dev/null` is
+    // accepted.
+    let opened = open(file)
+        .and_then(|opened| opened.metadata())
+        .and_then(|found| if is_pipe(&found) { Err(not_regular("a pipe")) } else { Ok(()) });
+    opened.map(|()| file.to_owned()).map_err(|error| {
+        let message = format!("cannot read `{}`: {error}", file.display());
+        CliError::new(Status::NoInput, CANNOT_READ, message)
+            .help("`--ssh_config` accepts the same files as `ssh -F`")
+    })
+}
+
+fn agent_path(path: &Path) -> Result<String, CliError> {
+    let text = path.to_str().filter(|_| path.is_absolute() && can_send_path(path));
+    text.map(str::to_owned).ok_or_else(|| {
+        CliError::usage(BAD_VALUE, format!("--agent_path {}: not an absolute path", path.display()))
+            .help("it is a path on the nodes, such as `/opt/remuda/bin/remuda`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::base::UserName;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        reach: TransportArgs,
+    }
+
+    /// Parses `[USER@]HOST`.
+    fn named(word: &str) -> (HostName, Option<(HostName, UserName)>) {
+        let (user, host) = word.rsplit_once('@').map_or((None, word), |(u, h)| (Some(u), h));
+        let host = HostName::parse(host).expect("a host name");
+        let user = user.map(|user| (host.clone(), UserName::parse(user).expect("a user name")));
+        (host, user)
+    }
+
+    #[track_caller]
+    fn check(flags: &[&str], hosts: &[&str], over_ssh: bool) {
+        let words = std::iter::once("test").chain(flags.iter().copied());
+        let line = Line::try_parse_from(words).expect("known flags");
+        let (names, users): (Vec<_>, Vec<_>) = hosts.iter().map(|word| named(word)).unzip();
+        let users = users.into_iter().flatten().collect();
+        let found =
+            transport(&line.reach, names.iter(), users, "head.cluster").expect("valid flags");
+        assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
+    }
+
+    #[test]
+    fn only_jobs_on_this_machine_need_no_ssh() {
+        check(&[], &["localhost"], false);
+        check(&[], &["127.0.0.1"], false);
+        check(&[], &["head"], false);
+        check(&[], &["HEAD.cluster"], false);
+        check(&[], &["head.elsewhere"], true);
+        check(&[], &["ada@head"], true);
+        check(&["--force_multi"], &["head"], true);
+        check(&[], &["n3"], true);
+        check(&[], &["localhost", "n3"], true);
+        check(&[], &["ada@localhost"], true);
+        check(&["--launcher", "local"], &["ada@n3"], false);
+        check(&["--launcher", "ssh"], &["localhost"], true);
+        check(&["--launcher", "pdsh"], &["localhost"], false);
+        check(&["--launcher_args=-l ada"], &["localhost"], false);
+        check(&["--launcher", "PDSH"], &["n3"], true);
+        check(&["--launcher", "pdsh", "--force_multi"], &["localhost"], true);
+        check(&["--force_multi"], &["localhost"], true);
+        check(&["--launcher", "local"], &["n3", "n4"], false);
+    }
+}

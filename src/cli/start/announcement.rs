@@ -1,0 +1,64 @@
+//! What is printed before a job starts.
+
+use crate::cli::args::WatchArgs;
+use crate::cli::line::CommandLine;
+use crate::launch::{Options, Transport};
+use crate::plan::LaunchPlan;
+use crate::report::summary::{show_count, show_duration, show_step};
+use crate::report::{Terminal, print_message};
+
+/// Prints a note for each value that a later one replaces, which argparse allows.
+pub(in crate::cli) fn print_replacements(
+    watch: &WatchArgs,
+    typed: &CommandLine,
+    terminal: Terminal,
+) {
+    if watch.prints_progress() {
+        print_message(&typed.show_replacements(), terminal.paint);
+    }
+}
+
+/// Returns the line of the announcement about a node that is not connected to the other nodes.
+pub(in crate::cli) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
+    let Some(node) = plan.nodes.first() else { return String::new() };
+    let ranks = match &node.workers[..] {
+        [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
+        [only] => format!("rank {}", only.rank),
+        [] => "no rank".to_owned(),
+    };
+    let node = format!("{} of {nodes}, {ranks} of {}", node.node_rank, plan.world_size);
+    show_step("Node", &format!("{node}; not connected to the other nodes (see --key_file)"))
+}
+
+/// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
+/// so for them it is printed immediately, with the time limit.
+pub(in crate::cli) fn announce(options: &mut Options, lines: String, terminal: Terminal) {
+    match &options.transport {
+        Transport::Local | Transport::Ssh(_) => options.announcement = lines,
+        Transport::Dial(dial) => {
+            let limit = show_duration(dial.join_limit);
+            let at = format!("{}:{}", dial.address, dial.port);
+            let waiting =
+                format!("for the other nodes to connect to {at}, up to {limit} (--join_timeout)");
+            print_message(&(lines + &show_step("Waiting", &waiting)), terminal.paint);
+        }
+    }
+}
+
+/// Returns the announcement of a job.
+pub(in crate::cli) fn announcement(
+    plan: &LaunchPlan,
+    options: &Options,
+    origin: &str,
+    python: Option<String>,
+) -> String {
+    let workers = show_count(plan.local_worker_count(), "worker");
+    let nodes = show_count(plan.nodes.len(), "node");
+    let files = options.style.rank_files.as_ref();
+    let output = files.map_or_else(String::new, |files| {
+        show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))
+    });
+    let launch = format!("{workers} on {nodes} ({origin}), job {}", options.job);
+    let python = python.map_or_else(String::new, |python| show_step("Python", &python));
+    show_step("Launch", &launch) + &python + &output
+}

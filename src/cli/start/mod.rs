@@ -1,0 +1,19 @@
+//! Starts a job: its plan, the options of its launch, and what is printed before it.
+
+mod announcement;
+mod builtin_worker;
+mod examination;
+mod job;
+mod log_files;
+mod options;
+mod preflight;
+mod program;
+mod size;
+
+pub(super) use announcement::print_replacements;
+pub(super) use builtin_worker::{is_worker, join_group, this_executable, use_cpu_slots};
+pub(super) use examination::{WantedProgram, collect_facts};
+pub(super) use job::{start, start_program};
+pub(super) use options::{PrintedRanks, options};
+pub(super) use program::WorkerProgram;
+pub(super) use size::check_size;

@@ -1,0 +1,184 @@
+//! Options of a launch besides its plan.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::{JobId, Rank, Status, env_vars};
+use crate::cli::args::values::{CoreList, StdinArg};
+use crate::cli::args::{WatchArgs, WorkerArgs};
+use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_CREATE};
+use crate::cli::error::CliError;
+use crate::cli::random;
+use crate::cli::resolve::environment::working_directory;
+use crate::cli::resolve::program_and_script;
+use crate::cli::start::log_files::rank_files;
+use crate::launch::{
+    CauseRule, ContinueWith, Cores, Framing, GpuSharing, Options, StdinTo, SupervisorOptions,
+    Transport,
+};
+use crate::plan::{Export, JobSpec};
+use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style, Terminal};
+use crate::secure::JobKey;
+use crate::transport::ssh::AGENT_LIMIT;
+use crate::wire;
+
+/// Time after which a warning is printed if workers have imported torch but are not connected to
+/// rank 0.
+const GROUP_LIMIT: Duration = Duration::from_secs(60);
+
+/// The workers with printed output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum PrintedRanks {
+    /// All workers: lines have a prefix with their rank.
+    All,
+    /// Only rank 0, without a prefix. The rule determines whether its exit status 1 is a result of
+    /// the job and not a failure.
+    Rank0(CauseRule),
+}
+
+/// Returns the options of a launch besides its plan.
+pub(in crate::cli) fn options(
+    args: &WatchArgs,
+    workers_args: &WorkerArgs,
+    spec: &JobSpec,
+    transport: Transport,
+    printed_ranks: PrintedRanks,
+    terminal: Terminal,
+    class: RunClass,
+) -> Result<(Options, String), CliError> {
+    let cores = cores(workers_args, &spec.exports)?;
+    let rank_files = rank_files(workers_args.rank_log_dir())?;
+    let (job, key) = match &transport {
+        // All nodes were given the same job and key.
+        Transport::Dial(dial) => (dial.job.clone(), dial.key.clone()),
+        Transport::Local | Transport::Ssh(_) => {
+            (job_id()?, JobKey::from_random(random::random_bytes()?))
+        }
+    };
+    let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
+    let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job, class) {
+        Ok(run_dir) => (Some(run_dir), String::new()),
+        Err(error) if args.run_dir.is_some() => {
+            let message = format!("cannot create the run directory: {error}");
+            return Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message));
+        }
+        Err(error) => (None, format!("note: the run is not recorded: {error}\n")),
+    };
+    let log_dir = args.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
+    let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
+    let logs = logs.map(ToOwned::to_owned);
+    let keep = if args.log_dir.is_some() { LogRetention::All } else { LogRetention::CAPPED };
+    let (program, script) = program_and_script(&spec.program);
+    let options = Options {
+        job,
+        key,
+        command: std::env::args_os().collect(),
+        flags: Vec::new,
+        cwd: working_directory()?,
+        program,
+        script,
+        files: Vec::new(),
+        grace: args.grace,
+        lease: args.lease,
+        heartbeat_interval: args.heartbeat.unwrap_or_else(|| wire::heartbeat_interval(args.lease)),
+        timeout: args.timeout,
+        agent_limit: match &transport {
+            Transport::Ssh(ssh) => ssh.agent_limit,
+            Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
+        },
+        restarts_max: args.max_restarts,
+        warning: args.pre_term_signal,
+        stdin: stdin(args.stdin, workers),
+        style: Style {
+            prefix: args
+                .prefix
+                .clone()
+                .or_else(|| (printed_ranks != PrintedRanks::All).then(String::new)),
+            solo: unprefixed_rank(args, printed_ranks, workers),
+            log_dir: logs,
+            retention: keep,
+            rank_files,
+            gather: false,
+            // The report of the cause is better than the messages of bundled programs about a lost
+            // peer.
+            hide_after_peer_loss: printed_ranks != PrintedRanks::All,
+            least_message: args.message_level(),
+            terminal: if args.quiet { terminal.without_status() } else { terminal },
+        },
+        // Workers of bundled programs meet at the store, so messages about it are left out.
+        shows_progress: printed_ranks == PrintedRanks::All && args.prints_progress(),
+        group_limit: if printed_ranks == PrintedRanks::All && args.prints_warnings() {
+            GROUP_LIMIT
+        } else {
+            Duration::ZERO
+        },
+        cores,
+        venv_script: workers_args.venv_script.clone(),
+        lets_others_run: false,
+        cause_rule: match printed_ranks {
+            PrintedRanks::All => CauseRule::ExitCodes,
+            PrintedRanks::Rank0(judge) => judge,
+        },
+        gpu_sharing: GpuSharing::None,
+        announcement: String::new(),
+        continue_with: ContinueWith::Nothing,
+        checkpoint_dir: None,
+        framing: match printed_ranks {
+            _ if !args.prints_progress() => Framing::None,
+            // The tool prints its own results at the end.
+            PrintedRanks::Rank0(CauseRule::Rank0) => Framing::Start,
+            PrintedRanks::All | PrintedRanks::Rank0(CauseRule::ExitCodes) => Framing::StartAndEnd,
+        },
+        run_dir,
+        log_dir,
+        supervisor: SupervisorOptions::default(),
+        transport,
+    };
+    Ok((options, note))
+}
+
+fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {
+    LogDir::create(parent, job).map_err(|error| {
+        let message = format!("--log_dir: cannot create `{}`: {error}", parent.display());
+        CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+    })
+}
+
+fn cores(args: &WorkerArgs, exports: &[Export]) -> Result<Option<Cores>, CliError> {
+    if !args.bind_cores_to_rank {
+        return Ok(None);
+    }
+    if let Some(found) = exports.iter().find(|found| found.name == env_vars::KMP_AFFINITY) {
+        let message = format!("{} sets KMP_AFFINITY, which also binds threads", found.origin);
+        return Err(CliError::new(Status::Config, BAD_VARIABLE, message)
+            .help("do not set it, or leave --bind_cores_to_rank out"));
+    }
+    Ok(Some(match &args.bind_core_list {
+        None => Cores::All,
+        Some(CoreList(ranges)) => Cores::List(ranges.iter().cloned().flatten().collect()),
+    }))
+}
+
+/// Returns the worker with output that gets no prefix.
+fn unprefixed_rank(args: &WatchArgs, printed_ranks: PrintedRanks, workers: usize) -> Option<Rank> {
+    let is_unprefixed = match printed_ranks {
+        PrintedRanks::All => workers == 1,
+        // Its progress is sent in notes, and drawn below its lines.
+        PrintedRanks::Rank0(_) => false,
+    };
+    (args.prefix.is_none() && is_unprefixed).then_some(Rank(0))
+}
+
+fn stdin(named: Option<StdinArg>, workers: usize) -> StdinTo {
+    match named {
+        Some(StdinArg::Rank(rank)) => StdinTo::Rank(Rank(rank)),
+        Some(StdinArg::All) => StdinTo::All,
+        None if workers == 1 => StdinTo::Rank(Rank(0)),
+        Some(StdinArg::None) | None => StdinTo::None,
+    }
+}
+
+/// Returns a name for the job that no other job of this user has.
+fn job_id() -> Result<JobId, CliError> {
+    Ok(JobId::from_bytes(random::random_bytes()?))
+}

@@ -1,0 +1,44 @@
+//! Description of the program that is started as every worker.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::cli::start::options::PrintedRanks;
+use crate::launch::WorkersFile;
+use crate::plan::Program;
+use crate::report::RunClass;
+
+/// The program that is started as every worker.
+pub(in crate::cli) struct WorkerProgram {
+    pub(in crate::cli) program: Program,
+    pub(in crate::cli) args: Vec<OsString>,
+    /// The workers with printed output.
+    pub(in crate::cli) printed_ranks: PrintedRanks,
+    /// Files that the workers need on other machines.
+    pub(in crate::cli) files: Vec<WorkersFile>,
+    /// Directory of checkpoints from which a later job can continue.
+    pub(in crate::cli) checkpoint_dir: Option<PathBuf>,
+    /// Class of the run: the newest records of each class are kept.
+    pub(in crate::cli) class: RunClass,
+    /// The interpreter, if it should be printed.
+    pub(in crate::cli) python: Option<String>,
+}
+
+impl WorkerProgram {
+    /// Creates a description without any files.
+    pub(in crate::cli) fn new(
+        program: Program,
+        args: Vec<OsString>,
+        speaker: PrintedRanks,
+    ) -> Self {
+        Self {
+            program,
+            args,
+            printed_ranks: speaker,
+            files: Vec::new(),
+            checkpoint_dir: None,
+            class: RunClass::Job,
+            python: None,
+        }
+    }
+}
