@@ -11,7 +11,7 @@
 use std::fmt;
 
 use crate::os::simd::vectorized;
-use crate::runtime::dtype::half::{Bf16, F16};
+use crate::runtime::dtype::half::{Bf16, F16, HalfFloat};
 
 mod sealed {
     pub trait Sealed {}
@@ -347,19 +347,19 @@ macro_rules! half {
 
             fn widen(values: &[Self], sums: &mut [f32]) {
                 let sums = sums.iter_mut().zip(values);
-                vectorized(|| sums.for_each(|(sum, value)| *sum = value.to_f32()));
+                vectorized(|| sums.for_each(|(sum, value)| *sum = value.widen()));
             }
 
             fn narrow<'a>(sums: &'a [f32], buffer: &'a mut Vec<Self>) -> &'a [Self] {
                 buffer.resize(sums.len(), Self::default());
                 let values = buffer.iter_mut().zip(sums);
-                vectorized(|| values.for_each(|(value, sum)| *value = Self::from_f32(*sum)));
+                vectorized(|| values.for_each(|(value, sum)| *value = Self::round(*sum)));
                 buffer
             }
 
             fn divide(values: &mut [Self], ranks: u64) {
                 let factor = 1.0 / ranks as f32;
-                let scaled = |value: &Self| Self::from_f32(value.to_f32() * factor);
+                let scaled = |value: &Self| Self::round(value.widen() * factor);
                 vectorized(|| values.iter_mut().for_each(|value| *value = scaled(value)));
             }
         }
@@ -367,23 +367,18 @@ macro_rules! half {
 }
 
 #[inline(always)]
-fn half_into<T: Copy + Into<f32>>(
-    out: &mut [f32],
-    left: &[T],
-    right: &[T],
-    f: impl Fn(f32, f32) -> f32,
-) {
-    zip_into(out, left, right, |l, r| f(l.into(), r.into()));
+fn half_into<T: HalfFloat>(out: &mut [f32], left: &[T], right: &[T], f: impl Fn(f32, f32) -> f32) {
+    zip_into(out, left, right, |l, r| f(l.widen(), r.widen()));
 }
 
 #[inline(always)]
-fn half_left<T: Copy + Into<f32>>(left: &mut [f32], right: &[T], f: impl Fn(f32, f32) -> f32) {
-    zip_left(left, right, |l, r| f(l, r.into()));
+fn half_left<T: HalfFloat>(left: &mut [f32], right: &[T], f: impl Fn(f32, f32) -> f32) {
+    zip_left(left, right, |l, r| f(l, r.widen()));
 }
 
 #[inline(always)]
-fn half_right<T: Copy + Into<f32>>(left: &[T], right: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-    zip_right(left, right, |l, r| f(l.into(), r));
+fn half_right<T: HalfFloat>(left: &[T], right: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    zip_right(left, right, |l, r| f(l.widen(), r));
 }
 
 half!(F16);

@@ -1,22 +1,21 @@
-//! 16-bit floats, which are sent unchanged and reduced in `f32`.
+//! 16-bit floats, which are sent unchanged and reduced in `f32`. The types are those of crate `half`; its
+//! conversions select instructions at run time for each value, so loops use the ones of this file.
 
 #![expect(
     clippy::inline_always,
     reason = "a function has the instruction set of a loop only if it is inlined into it"
 )]
 
-use std::cmp::Ordering;
-use std::fmt;
+pub use half::{bf16 as Bf16, f16 as F16};
 
-/// IEEE 754 `binary16` float: 5 bits of exponent, 10 of fraction.
-#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct F16(u16);
+/// A 16-bit float with conversions for loops.
+pub(crate) trait HalfFloat: Copy + Default {
+    /// Converts to `f32` exactly.
+    fn widen(self) -> f32;
 
-/// bfloat16, the upper half of an `f32`: 8 bits of exponent, 7 of fraction.
-#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(transparent)]
-pub struct Bf16(u16);
+    /// Rounds to the nearest value, ties to even.
+    fn round(value: f32) -> Self;
+}
 
 /// Masks of the sign and of the other bits of an `f32`.
 const SIGN: u32 = 0x8000_0000;
@@ -29,20 +28,20 @@ const F16_CUT: u32 = 13;
 const F16_NORMAL_MIN: u32 = (REBIAS + 1) << 23;
 const F16_BEYOND: u32 = (REBIAS + 31) << 23;
 
-impl F16 {
-    /// Creates the value from its bits.
-    pub const fn from_bits(bits: u16) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the bits of the value.
-    pub const fn to_bits(self) -> u16 {
-        self.0
-    }
-
-    /// Rounds to the nearest value, ties to even.
+impl HalfFloat for F16 {
     #[inline(always)]
-    pub fn from_f32(value: f32) -> Self {
+    fn widen(self) -> f32 {
+        let bits = u32::from(self.to_bits());
+        let magnitude = (bits & 0x7fff) << F16_CUT;
+        // Exact, for subnormals too.
+        let finite = f32::from_bits(magnitude) * f32::from_bits((127 + REBIAS) << 23);
+        let is_finite = magnitude < 0x7c00 << F16_CUT;
+        let value = if is_finite { finite.to_bits() } else { INFINITY | magnitude };
+        f32::from_bits((bits & 0x8000) << 16 | value)
+    }
+
+    #[inline(always)]
+    fn round(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = (bits & SIGN, bits & !SIGN);
         let half = if F16_BEYOND <= magnitude {
@@ -53,137 +52,66 @@ impl F16 {
             let half = 0.5f32;
             (f32::from_bits(magnitude) + half).to_bits() - half.to_bits()
         } else {
-            round(magnitude - (REBIAS << 23), F16_CUT)
+            drop_bits(magnitude - (REBIAS << 23), F16_CUT)
         };
-        Self((sign >> 16 | half) as u16)
-    }
-
-    /// Converts to `f32` exactly.
-    #[inline(always)]
-    pub fn to_f32(self) -> f32 {
-        let bits = u32::from(self.0);
-        let magnitude = (bits & 0x7fff) << F16_CUT;
-        // Exact, for subnormals too.
-        let finite = f32::from_bits(magnitude) * f32::from_bits((127 + REBIAS) << 23);
-        let is_finite = magnitude < 0x7c00 << F16_CUT;
-        let value = if is_finite { finite.to_bits() } else { INFINITY | magnitude };
-        f32::from_bits((bits & 0x8000) << 16 | value)
+        Self::from_bits((sign >> 16 | half) as u16)
     }
 }
 
-impl Bf16 {
-    /// Creates the value from its bits.
-    pub const fn from_bits(bits: u16) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the bits of the value.
-    pub const fn to_bits(self) -> u16 {
-        self.0
-    }
-
-    /// Rounds to the nearest value, ties to even.
+impl HalfFloat for Bf16 {
     #[inline(always)]
-    pub fn from_f32(value: f32) -> Self {
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn round(value: f32) -> Self {
         let bits = value.to_bits();
         let is_nan = INFINITY < bits & !SIGN;
-        Self(if is_nan { (bits >> 16 | 0x40) as u16 } else { round(bits, 16) as u16 })
-    }
-
-    /// Converts to `f32` exactly.
-    #[inline(always)]
-    pub fn to_f32(self) -> f32 {
-        f32::from_bits(u32::from(self.0) << 16)
+        Self::from_bits(if is_nan {
+            (bits >> 16 | 0x40) as u16
+        } else {
+            drop_bits(bits, 16) as u16
+        })
     }
 }
 
 /// Drops `cut` low bits, rounding to nearest, ties to even.
 #[inline(always)]
-fn round(bits: u32, cut: u32) -> u32 {
+fn drop_bits(bits: u32, cut: u32) -> u32 {
     let below_half = (1 << (cut - 1)) - 1;
     (bits + below_half + (bits >> cut & 1)) >> cut
 }
-
-macro_rules! compare {
-    ($type:ident) => {
-        impl PartialEq for $type {
-            fn eq(&self, other: &Self) -> bool {
-                self.to_f32() == other.to_f32()
-            }
-        }
-
-        impl PartialOrd for $type {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                self.to_f32().partial_cmp(&other.to_f32())
-            }
-        }
-
-        impl fmt::Debug for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.to_f32().fmt(f)
-            }
-        }
-
-        impl From<$type> for f32 {
-            #[inline(always)]
-            fn from(value: $type) -> Self {
-                value.to_f32()
-            }
-        }
-    };
-}
-
-compare!(F16);
-compare!(Bf16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Value of the bits by the definition of the format: sign, exponent, fraction.
-    fn value_of(bits: u16) -> f64 {
-        let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
-        let value = match exponent {
-            0 => fraction * (-24f64).exp2(),
-            31 if fraction == 0.0 => f64::INFINITY,
-            31 => f64::NAN,
-            _ => (1024.0 + fraction) * f64::from(exponent - 25).exp2(),
-        };
-        if bits & 0x8000 == 0 { value } else { -value }
+    /// Float around a value: the one before it, itself, and the one after it.
+    fn around(value: f32) -> [f32; 3] {
+        [value.next_down(), value, value.next_up()]
     }
 
     #[test]
-    fn half_survives_conversion_to_float_and_back() {
+    fn half_is_converted_as_the_crate_does() {
         for bits in 0..=u16::MAX {
-            let (half, wide) = (F16::from_bits(bits), value_of(bits));
-            let found = f64::from(half.to_f32());
-            assert!(
-                found.to_bits() == wide.to_bits() || found.is_nan() && wide.is_nan(),
-                "{bits:x}"
-            );
-            let back = F16::from_f32(half.to_f32());
-            assert!(back.to_bits() == bits || wide.is_nan() && back.to_f32().is_nan(), "{bits:x}");
-            let brain = Bf16::from_bits(bits);
-            let back = Bf16::from_f32(brain.to_f32());
-            assert!(back.to_bits() == bits || brain.to_f32().is_nan() && back.to_f32().is_nan());
+            let (half, brain) = (F16::from_bits(bits), Bf16::from_bits(bits));
+            let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(same(half.widen(), half.to_f32()), "{bits:x}");
+            assert!(same(brain.widen(), brain.to_f32()), "{bits:x}");
+            // Every value, the middle between it and the next one, and their neighbours.
+            let next = F16::from_bits(bits.wrapping_add(1)).to_f32();
+            let middle = f32::midpoint(half.to_f32(), next);
+            for value in [half.to_f32(), middle].into_iter().flat_map(around) {
+                let (found, expect) = (F16::round(value), F16::from_f32(value));
+                assert!(found.to_bits() == expect.to_bits() || value.is_nan(), "{value}");
+            }
+            let middle = f32::from_bits(u32::from(bits) << 16 | 0x8000);
+            for value in [brain.to_f32(), middle].into_iter().flat_map(around) {
+                let (found, expect) = (Bf16::round(value), Bf16::from_f32(value));
+                assert!(found.to_bits() == expect.to_bits() || value.is_nan(), "{value}");
+            }
         }
-    }
-
-    #[test]
-    fn half_rounds_to_nearest_ties_to_even() {
-        for bits in 0..0x7c00u16 {
-            let (low, high) = (value_of(bits), value_of(bits + 1));
-            // The value above the largest one would be 65536.
-            let high = if high.is_infinite() { 65536.0 } else { high };
-            let middle = f64::midpoint(low, high) as f32;
-            let even = bits + (bits & 1);
-            assert_eq!(F16::from_f32(middle).to_bits(), even, "{bits:x}");
-            assert_eq!(F16::from_f32(middle.next_down()).to_bits(), bits);
-            assert_eq!(F16::from_f32(-middle.next_up()).to_bits(), (bits + 1) | 0x8000);
-        }
-        let tie = f32::from_bits(0x3f80_8000);
-        assert_eq!(Bf16::from_f32(tie).to_bits(), 0x3f80);
-        assert_eq!(Bf16::from_f32(tie.next_up()).to_bits(), 0x3f81);
-        assert_eq!(Bf16::from_f32(f32::MAX).to_bits(), 0x7f80);
+        assert!(F16::round(f32::NAN).is_nan() && Bf16::round(f32::NAN).is_nan());
     }
 }

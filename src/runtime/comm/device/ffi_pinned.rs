@@ -5,24 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaContext, CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DriverError,
-    SyncOnDrop, ValidAsZeroBits, result, sys,
+    CudaContext, CudaEvent, CudaStream, DevicePtr, DevicePtrMut, DriverError, SyncOnDrop, result,
+    sys,
 };
 
 use crate::runtime::comm::device::pipeline::{ChunkBuffer, Copier};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::dtype::element::Element;
-use crate::runtime::dtype::half::{Bf16, F16};
 use crate::runtime::error::{Error, Result};
-
-// SAFETY: 16 bits without padding or pointers, as the device has them.
-unsafe impl DeviceRepr for F16 {}
-// SAFETY: as above.
-unsafe impl DeviceRepr for Bf16 {}
-// SAFETY: zero bits are zero.
-unsafe impl ValidAsZeroBits for F16 {}
-// SAFETY: as above.
-unsafe impl ValidAsZeroBits for Bf16 {}
 
 /// Opens device `ordinal` of the devices that this process can use.
 ///

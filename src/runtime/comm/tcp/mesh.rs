@@ -7,17 +7,17 @@
 //! ranks cannot deadlock in a cycle.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
-use crate::os::io_errors::{is_temporary, pause_before_reconnect};
+use crate::os::io_errors::pause_before_reconnect;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::core::operation::Fingerprint;
@@ -26,17 +26,11 @@ use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::store::abort::ABORT_KEY;
 use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
+use crate::runtime::comm::tcp::handshake::{HandshakeState, PendingHandshake, wait_reply};
+use crate::runtime::comm::tcp::socket::{Idle, TICK, backend_error, poll, set_stream_options};
 use crate::runtime::comm::tcp::striping::{Streams, Traffic};
-use crate::secure::{
-    FIRST_FLIGHT_BYTES_MAX, PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer,
-    parse_flight, parse_reply,
-};
+use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};
 
-/// Interval at which a wait on sockets checks for other events.
-const TICK: Duration = Duration::from_millis(50);
-/// Number of ticks without a byte after which an abort takes effect: bytes that a rank sent before
-/// it exited may still be in transit.
-const IDLE_TICKS_MAX: u32 = 4;
 /// Time limit of one attempt to connect to a peer.
 const CONNECT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest number of accepted connections that are not authenticated yet.
@@ -115,13 +109,6 @@ impl MeshListener {
     }
 }
 
-/// Accepted connection whose first message is not complete.
-struct PendingHandshake {
-    stream: TcpStream,
-    received: Vec<u8>,
-    since: Instant,
-}
-
 /// Message to send to a peer.
 pub(crate) struct Outgoing<'a> {
     pub(crate) fingerprint: Fingerprint,
@@ -134,10 +121,6 @@ pub(crate) struct Incoming<'a> {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) peer: usize,
     pub(crate) bytes: &'a mut [u8],
-}
-
-fn backend_error(action: &str) -> impl Fn(&dyn std::fmt::Display) -> Cause {
-    move |error| Cause::Backend(format!("cannot {action}: {error}"))
 }
 
 impl Mesh {
@@ -479,142 +462,6 @@ fn connect(
                 node.check(deadline, || vec![peer])?;
                 std::thread::sleep(pause);
             }
-        }
-    }
-}
-
-/// Sets the options of a new stream.
-fn set_stream_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)
-}
-
-/// Waits for events for at most a tick; returns whether there were none.
-fn poll(fds: &mut [PollFd<'_>]) -> Result<bool, Cause> {
-    let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
-    match rustix::event::poll(fds, Some(&tick)) {
-        Ok(ready) => Ok(ready == 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(backend_error("poll sockets")(&error)),
-    }
-}
-
-/// Waits for the reply of a peer to the first message of a handshake.
-fn wait_reply(
-    stream: &mut TcpStream,
-    peer: usize,
-    node: &LocalNode,
-    deadline: Deadline,
-) -> Result<Vec<u8>, Cause> {
-    let lost = || node.roster.peer_lost(peer, Departure::Gone);
-    let mut received = Vec::new();
-    let mut idle = Idle::new(deadline);
-    loop {
-        let reply =
-            parse_reply(&received).map_err(|error| backend_error("authenticate a peer")(&error))?;
-        if let Some((message, bytes)) = reply {
-            // The peer sends nothing more until it has received a message from this rank.
-            return if bytes == received.len() {
-                Ok(message)
-            } else {
-                Err(Cause::Backend(format!(
-                    "protocol error: data from rank {peer} after its reply"
-                )))
-            };
-        }
-        // Exactly the reply is read: later bytes belong to the first message.
-        let missing = match received.first_chunk::<2>() {
-            None => 2 - received.len(),
-            Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - received.len(),
-        };
-        let mut bytes = vec![0; missing];
-        match stream.read(&mut bytes) {
-            Ok(0) => return Err(lost()),
-            Ok(count) => received.extend_from_slice(&bytes[..count]),
-            Err(error) if is_temporary(&error) => {
-                let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
-                idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
-            }
-            Err(_) => return Err(lost()),
-        }
-    }
-}
-
-/// State of an accepted connection after a read.
-enum HandshakeState {
-    /// More bytes of the first message are needed.
-    Incomplete,
-    /// The first message is complete.
-    Complete,
-    /// The connection was closed, or the message is invalid.
-    Closed,
-}
-
-impl PendingHandshake {
-    fn read(&mut self) -> HandshakeState {
-        let mut bytes = [0; FIRST_FLIGHT_BYTES_MAX];
-        let free = FIRST_FLIGHT_BYTES_MAX - self.received.len();
-        match self.stream.read(&mut bytes[..free]) {
-            Ok(0) => return HandshakeState::Closed,
-            Ok(count) => self.received.extend_from_slice(&bytes[..count]),
-            Err(error) if is_temporary(&error) => return HandshakeState::Incomplete,
-            Err(_) => return HandshakeState::Closed,
-        }
-        match parse_flight(&self.received) {
-            Ok(None) => HandshakeState::Incomplete,
-            Ok(Some(flight)) if flight.bytes == self.received.len() => HandshakeState::Complete,
-            Ok(Some(_)) | Err(_) => HandshakeState::Closed,
-        }
-    }
-}
-
-/// Idle strategy of a wait: decides when to poll again at once, when to sleep, and when to check
-/// for failures.
-struct Idle {
-    polls: u32,
-    polls_max: u32,
-    quiet_ticks: u32,
-}
-
-impl Idle {
-    fn new(deadline: Deadline) -> Self {
-        Self { polls: 0, polls_max: deadline.spin.yields, quiet_ticks: 0 }
-    }
-
-    /// Whether to poll again at once, after a poll that has `moved` bytes or not.
-    fn should_poll_again(&mut self, moved: bool) -> bool {
-        if moved {
-            self.polls = 0;
-            self.quiet_ticks = 0;
-            return true;
-        }
-        self.polls += 1;
-        if self.polls <= self.polls_max {
-            std::thread::yield_now();
-        }
-        self.polls <= self.polls_max
-    }
-
-    /// Whether it is time to check for failures.
-    fn is_check_due(&self) -> bool {
-        0 < self.quiet_ticks && self.quiet_ticks.is_multiple_of(IDLE_TICKS_MAX)
-    }
-
-    /// Counts a poll of the sockets; calls `check` after a tick without an event.
-    fn after_poll(
-        &mut self,
-        timed_out: bool,
-        check: impl FnOnce() -> Result<(), Cause>,
-    ) -> Result<(), Cause> {
-        if !timed_out {
-            self.quiet_ticks = 0;
-            return Ok(());
-        }
-        self.quiet_ticks += 1;
-        match check() {
-            Err(cause @ Cause::Deadline { .. }) => Err(cause),
-            Err(cause) if IDLE_TICKS_MAX <= self.quiet_ticks => Err(cause),
-            _ => Ok(()),
         }
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mesh` | connections and their authentication |
+//! | `mesh` | connections between the ranks |
+//! | `handshake`, `socket` | authentication; options and waits |
 //! | `striping` | messages over several streams |
 //! | `buffer_pool` | buffers of messages |
 
 pub(crate) mod buffer_pool;
+mod handshake;
 pub(crate) mod mesh;
+mod socket;
 pub(crate) mod striping;

@@ -3,9 +3,11 @@
 //! The caller divides work into tiles by shape alone; the number of threads affects only which
 //! thread computes a tile, not its result. One, two or three threads give the same bits.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
+
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 /// Number of threads that a model uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,25 +32,31 @@ impl Threads {
 }
 
 fn run_on<T: Send>(count: usize, mut tiles: Vec<T>, work: &(impl Fn(T) + Sync)) {
+    // If no more threads can be started, the work is slower, but its result is the same.
+    let Some(helpers) = helpers(count - 1) else { return tiles.into_iter().for_each(work) };
     let share = tiles.len().div_ceil(count).max(1);
-    let mut parts = Vec::new();
-    while share < tiles.len() {
-        parts.push(Mutex::new(tiles.split_off(tiles.len() - share)));
-    }
-    let work_on = |part: &Mutex<Vec<T>>| {
-        let part = std::mem::take(&mut *part.lock().unwrap_or_else(PoisonError::into_inner));
-        part.into_iter().for_each(work);
-    };
-    thread::scope(|scope| {
-        for part in &parts {
-            let started = thread::Builder::new().spawn_scoped(scope, || work_on(part));
-            // If no more threads can be started, the work is slower, but its result is the same.
-            if started.is_err() {
-                work_on(part);
-            }
+    helpers.in_place_scope(|scope| {
+        while share < tiles.len() {
+            let part = tiles.split_off(tiles.len() - share);
+            scope.spawn(move |_| part.into_iter().for_each(work));
         }
         tiles.into_iter().for_each(work);
     });
+}
+
+/// The threads beside the calling one. They are started once and wait for the next call: starting a
+/// thread takes longer than the work of a small layer.
+fn helpers(count: usize) -> Option<&'static ThreadPool> {
+    static POOLS: Mutex<BTreeMap<usize, &'static ThreadPool>> = Mutex::new(BTreeMap::new());
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(pool) = pools.get(&count) {
+        return Some(pool);
+    }
+    let builder = ThreadPoolBuilder::new().num_threads(count);
+    let pool = builder.thread_name(|index| format!("model-{index}")).build().ok()?;
+    let pool = Box::leak(Box::new(pool));
+    pools.insert(count, pool);
+    Some(pool)
 }
 
 #[cfg(test)]
