@@ -135,16 +135,16 @@ mod tests {
     #[test]
     fn collective_shapes_match_nccl_tests() {
         #[track_caller]
-        fn check(collective: Collective, expect: (usize, usize, usize, usize)) {
+        fn check(collective: Collective, expect: [usize; 4]) {
             let OperationShape { count, input, output, bytes } = collective.shape(1030, 4, 4);
-            assert_eq!((count, input, output, bytes), expect, "{collective}");
+            assert_eq!([count, input, output, bytes], expect, "{collective}");
         }
-        check(Collective::AllReduce, (257, 257, 0, 1028));
-        check(Collective::Broadcast, (257, 257, 0, 1028));
-        check(Collective::AllGather, (64, 64, 256, 1024));
-        check(Collective::ReduceScatter, (64, 256, 64, 1024));
-        check(Collective::AllToAll, (64, 256, 256, 1024));
-        check(Collective::SendRecv, (257, 257, 257, 1028));
+        check(Collective::AllReduce, [257, 257, 0, 1028]);
+        check(Collective::Broadcast, [257, 257, 0, 1028]);
+        check(Collective::AllGather, [64, 64, 256, 1024]);
+        check(Collective::ReduceScatter, [64, 256, 64, 1024]);
+        check(Collective::AllToAll, [64, 256, 256, 1024]);
+        check(Collective::SendRecv, [257, 257, 257, 1028]);
         for collective in Collective::ALL {
             let shape = collective.shape(1030, 4, 4);
             assert_eq!(shape.output == 0, collective.is_in_place(), "{collective}");

@@ -21,7 +21,7 @@ pub(in crate::cli) fn run(args: &RunArgs, typed: &CommandLine) -> Result<(), Ref
     program(&args.program, typed)?;
     watch(&args.watch, typed)?;
     if args.workers.autotuning.is_some() {
-        let place = typed.name_span("autotuning").unwrap_or_else(|| typed.end_span());
+        let place = typed.name_or_end("autotuning");
         return Err(typed.refuse(&[place], |spans| {
             Diagnostic::error(codes::NOT_SUPPORTED, spans[0], "remuda does not support autotuning")
                 .label("only in DeepSpeed")
@@ -54,17 +54,16 @@ pub(in crate::cli) fn cluster(args: &ClusterArgs, typed: &CommandLine) -> Result
         }
     }
     match args.transport.launcher {
-        Some(LauncherArg::Unsupported(name)) => Err(typed.refuse(
-            &[typed.value_span("launcher").unwrap_or_else(|| typed.end_span())],
-            |spans| {
+        Some(LauncherArg::Unsupported(name)) => {
+            Err(typed.refuse(&[typed.value_or_end("launcher")], |spans| {
                 let message = format!("`--launcher {name}` is not supported yet");
                 Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
                     .label("not supported yet")
                     .help(
                         "`--launcher pdsh` connects to every host over ssh and does not need pdsh",
                     )
-            },
-        )),
+            }))
+        }
         Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
             launcher_args(args, typed)
         }
@@ -76,7 +75,7 @@ fn launcher_args(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedL
     const NAME: &str = "launcher_args";
     let Some(words) = &args.transport.launcher_args else { return Ok(()) };
     pdsh::parse(words).map(|_| ()).map_err(|bad| {
-        let place = typed.value_span(NAME).unwrap_or_else(|| typed.end_span());
+        let place = typed.value_or_end(NAME);
         let value = typed.last(NAME).and_then(|given| given.value.as_ref());
         let text = value.map_or_else(String::new, |(text, _)| text.to_string_lossy().into_owned());
         refuse_value(typed, place, NAME, &text, &bad)
@@ -92,7 +91,7 @@ pub(in crate::cli) fn only_for_jobs(
     let Some(name) = names.iter().find(|name| typed.last(name).is_some()) else {
         return Ok(());
     };
-    let place = typed.name_span(name).unwrap_or_else(|| typed.end_span());
+    let place = typed.name_or_end(name);
     Err(typed.refuse(&[place], |spans| {
         let message = format!("`--{name}` does not apply to `{}`", typed.program);
         Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message).label("for jobs only").help(help)
@@ -107,7 +106,7 @@ pub(in crate::cli) fn connected(
     if !args.transport.no_ssh || args.transport.key_file.is_some() {
         return Ok(());
     }
-    let place = typed.name_span("no_ssh").unwrap_or_else(|| typed.end_span());
+    let place = typed.name_or_end("no_ssh");
     Err(typed.refuse(&[place], |spans| {
         let message = "nodes that are started one by one are not connected";
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
@@ -177,7 +176,7 @@ fn heartbeat(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let Some(beat) = args.heartbeat.filter(|beat| lease <= *beat * 3) else {
         return Ok(());
     };
-    let place = typed.value_span("heartbeat").unwrap_or_else(|| typed.end_span());
+    let place = typed.value_or_end("heartbeat");
     Err(typed.refuse(&[place], |spans| {
         let message = format!("a heartbeat interval of {} is too long", show_duration(beat));
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
@@ -197,7 +196,7 @@ pub(in crate::cli) fn stdin(
 ) -> Result<(), RefusedLine> {
     match args.stdin {
         Some(StdinArg::Rank(rank)) if workers <= rank as usize => {
-            let place = typed.value_span("stdin").unwrap_or_else(|| typed.end_span());
+            let place = typed.value_or_end("stdin");
             let label = match workers {
                 1 => "the only rank is 0".to_owned(),
                 _ => format!("ranks are 0 to {}", workers - 1),

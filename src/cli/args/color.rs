@@ -8,15 +8,22 @@ use crate::report::{ColorChoice, choose_color};
 
 const NAME: &str = "color";
 
-const CHOICES: [(&str, &str, ColorChoice); 3] = [
-    ("auto", "On a terminal", ColorChoice::Auto),
-    ("always", "In pipes and files too", ColorChoice::Always),
-    ("never", "Nowhere", ColorChoice::Never),
+/// A value of the option.
+struct ColorValue {
+    name: &'static str,
+    help: &'static str,
+    choice: ColorChoice,
+}
+
+const VALUES: [ColorValue; 3] = [
+    ColorValue { name: "auto", help: "On a terminal", choice: ColorChoice::Auto },
+    ColorValue { name: "always", help: "In pipes and files too", choice: ColorChoice::Always },
+    ColorValue { name: "never", help: "Nowhere", choice: ColorChoice::Never },
 ];
 
 /// Returns the command with the option, also in its subcommands.
 pub(in crate::cli) fn with_option(command: Command) -> Command {
-    let values = CHOICES.map(|(name, help, _)| PossibleValue::new(name).help(help));
+    let values = VALUES.map(|value| PossibleValue::new(value.name).help(value.help));
     let option = Arg::new(NAME)
         .long(NAME)
         .value_name("WHEN")
@@ -46,7 +53,7 @@ pub(in crate::cli) fn choose_typed(typed: &CommandLine) {
 }
 
 fn choose_named(value: &str) {
-    if let Some((_, _, choice)) = CHOICES.iter().find(|(name, ..)| *name == value) {
-        choose_color(*choice);
+    if let Some(known) = VALUES.iter().find(|known| known.name == value) {
+        choose_color(known.choice);
     }
 }

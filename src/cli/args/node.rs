@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use crate::cli::args::DeviceArgs;
 use crate::cli::args::values::{
     CoreList, parse_cores, parse_int, parse_master_addr, parse_master_port, parse_pid,
 };
+use crate::cli::args::{DeviceArgs, WorkerArgs};
 
 /// Hosts of the job, and the node that is started.
 #[derive(clap::Args, Clone, Debug)]
@@ -48,4 +48,18 @@ pub struct NodeWorkerArgs {
     /// parent; 0: write no file
     #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = parse_pid)]
     pub save_pid: Option<u32>,
+}
+
+impl From<NodeWorkerArgs> for WorkerArgs {
+    fn from(args: NodeWorkerArgs) -> Self {
+        let pid_of = args.save_pid.filter(|pid| *pid != 0);
+        Self {
+            bind_cores_to_rank: args.bind_cores_to_rank,
+            bind_core_list: args.bind_core_list,
+            enable_each_rank_log: args.enable_each_rank_log,
+            save_pid: pid_of.is_some(),
+            pid_in_file_name: pid_of,
+            ..Self::default()
+        }
+    }
 }

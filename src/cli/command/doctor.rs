@@ -109,7 +109,7 @@ fn check_and_print(words: Vec<OsString>) -> Result<Status, CliError> {
     cli.cluster.slots_of_list = SlotCount::new(1);
     let mut cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
     if !oversubscribed {
-        cluster.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;
+        cluster.devices.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;
     }
     print_error(&cluster.warnings);
     let depth = if cli.quick { Depth::Quick } else { Depth::Full };
@@ -155,7 +155,7 @@ fn refuse_hostfile_as_script(cli: &DoctorCli, typed: &CommandLine) -> Result<(),
 /// one.
 fn wanted_program(args: &ProgramArgs) -> Result<WantedProgram, CliError> {
     if !args.script_and_args.is_empty() {
-        return Ok(WantedProgram::of(&resolve::program(args, None)?.0));
+        return Ok(WantedProgram::of(&resolve::program(args, None)?.program));
     }
     if args.no_python {
         return Ok(WantedProgram { program: None, script: None, is_python: false });
@@ -175,7 +175,7 @@ fn write_usable(
     terminal: Terminal,
 ) -> Result<(), CliError> {
     let all = cluster.nodes.len();
-    let (text, losses) = match &cluster.hostfile {
+    let (text, losses) = match &cluster.origin.hostfile {
         // The file may contain hosts from an earlier run, which must not be taken for the result of
         // this run.
         _ if usable.is_empty() => ("# no host is usable\n".to_owned(), Vec::new()),

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser};
 
 use crate::base::Status;
-use crate::cli::args::{NodeArgs, NodeWorkerArgs, ProgramArgs, WatchArgs, WorkerArgs, check};
+use crate::cli::args::{NodeArgs, NodeWorkerArgs, ProgramArgs, WatchArgs, check};
 use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, Parsed, RefusedLine};
 use crate::cli::resolve;
-use crate::cli::start::{print_replacements, start_program};
+use crate::cli::start::{JobArgs, print_replacements, start_program};
 use crate::report::Terminal;
 
 /// Name of the command in messages.
@@ -36,20 +36,6 @@ pub struct LaunchArgs {
     pub watch: WatchArgs,
 }
 
-impl From<NodeWorkerArgs> for WorkerArgs {
-    fn from(args: NodeWorkerArgs) -> Self {
-        let pid_of = args.save_pid.filter(|pid| *pid != 0);
-        Self {
-            bind_cores_to_rank: args.bind_cores_to_rank,
-            bind_core_list: args.bind_core_list,
-            enable_each_rank_log: args.enable_each_rank_log,
-            save_pid: pid_of.is_some(),
-            pid_in_file_name: pid_of,
-            ..Self::default()
-        }
-    }
-}
-
 /// Parses the arguments of `remuda launch` in the same way as DeepSpeed's launcher of one node.
 pub fn parse(words: Vec<OsString>) -> Result<Parsed<LaunchArgs>, RefusedLine> {
     line::parse(LaunchArgs::command(), CommandLine::new(PROGRAM, words))
@@ -68,6 +54,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     print_replacements(&args.watch, &typed, Terminal::detect());
     let cluster = resolve::node_of_world(&args.node, &typed)?;
     check::stdin(&args.watch, cluster.workers(), &typed)?;
-    let workers = args.workers.into();
-    start_program(cluster, &args.watch, &workers, &args.program, Terminal::detect())
+    let (workers, terminal) = (args.workers.into(), Terminal::detect());
+    let job = JobArgs { watch: &args.watch, workers: &workers, terminal };
+    start_program(cluster, job, &args.program)
 }

@@ -14,7 +14,7 @@ use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, Parsed, RefusedLine};
 use crate::cli::resolve::{self, Pod};
-use crate::cli::start::{print_replacements, start_program};
+use crate::cli::start::{JobArgs, print_replacements, start_program};
 use crate::job::OnTerm;
 use crate::launch::{self, SupervisorOptions, TerminationLog};
 use crate::os::signals;
@@ -156,7 +156,8 @@ fn start(words: Vec<OsString>) -> Result<Status, CliError> {
     };
     cluster.supervisor = supervisor_options(&pod, &role);
     check::stdin(&args.watch, cluster.workers(), &typed)?;
-    start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
+    let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
+    start_program(cluster, job, &args.program)
 }
 
 /// Returns the role of this pod. Typed options take precedence over the platform; if all are typed,

@@ -10,7 +10,7 @@ use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine, RefusedLine};
 use crate::cli::resolve;
-use crate::cli::start::{print_replacements, start_program};
+use crate::cli::start::{JobArgs, print_replacements, start_program};
 use crate::report::{Terminal, print_message};
 
 pub use crate::cli::args::RunArgs;
@@ -54,5 +54,6 @@ pub(in crate::cli) fn main(
     {
         print_message(&note, terminal.paint);
     }
-    start_program(cluster, &args.watch, &args.workers, &args.program, terminal)
+    let job = JobArgs { watch: &args.watch, workers: &args.workers, terminal };
+    start_program(cluster, job, &args.program)
 }

@@ -11,11 +11,10 @@ use crate::cli::command::parse::parse_with_definition;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::line::codes::UNEXPECTED_WORD;
-use crate::cli::resolve;
-use crate::cli::resolve::environment::{self, JobScope};
-use crate::cli::start::{self, PrintedRanks, check_size};
+use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::start::{self, JobArgs, PrintedRanks, check_size, exports};
 use crate::launch::{self, Framing, Transport};
-use crate::plan::{self, JobSpec, Program};
+use crate::plan::{self, Export, JobSpec, Program};
 use crate::pool::SlotCount;
 use crate::report::{RunClass, Terminal, print_error};
 
@@ -130,11 +129,8 @@ pub(in crate::cli) fn definition() -> Command {
 /// Parses the command line, and runs the command.
 pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut cli, typed) = parse_with_definition::<SshCli>(definition(), words)?;
-    check::only_for_jobs(
-        &typed,
-        &NOT_FOR_SSH,
-        "leave it out: the command runs once on every host",
-    )?;
+    let help = "leave it out: the command runs once on every host";
+    check::only_for_jobs(&typed, &NOT_FOR_SSH, help)?;
     check::cluster(&cli.cluster, &typed)?;
     check::watch(&cli.watch, &typed)?;
     let terminal = Terminal::detect();
@@ -150,39 +146,13 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if cluster.transport == Transport::Local && !names_hosts {
         refuse_host_as_command(&cli.command, &typed)?;
     }
-    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
-    if cli.watch.prints_warnings() {
-        print_error(&cluster.warnings);
-        print_error(&files.warnings);
-    }
-    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
-    let exports = environment::exports(&cli.watch.env, files, reach, cluster.accelerator)?;
-    let command = shell_command(&cli.command).unwrap_or(cli.command);
-    let (program, args) = command.split_first().expect("clap requires a command");
-    let hosts = cluster.nodes.iter();
-    let spec = JobSpec {
-        nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
-        accelerator: cluster.accelerator,
-        device_names: Vec::new(),
-        program: Program::Exec { program: program.clone(), local_rank: false },
-        args: args.to_vec(),
-        master_addr: cluster.master_addr,
-        master_port: cluster.master_port,
-        restarts_max: 0,
-        exports,
-    };
+    let exports = exports(&cluster, &cli.watch, terminal)?;
+    let spec = command_spec(cli.command, &cluster, exports);
     let plan = plan::plan(&spec)?;
     check_size(&plan)?;
-    let (workers, speaker) = (WorkerArgs::default(), PrintedRanks::All);
-    let (mut options, note) = start::options(
-        &cli.watch,
-        &workers,
-        &spec,
-        cluster.transport,
-        speaker,
-        terminal,
-        RunClass::Tool,
-    )?;
+    let args = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    let (mut options, note) =
+        start::options(args, &spec, cluster.transport, PrintedRanks::All, RunClass::Tool)?;
     print_error(&note);
     options.lets_others_run = true;
     options.style.gather = !cli.no_gather;
@@ -190,6 +160,28 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     options.shows_progress = false;
     options.framing = Framing::None;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Returns the job that runs the command once on every host.
+fn command_spec(
+    command: Vec<OsString>,
+    cluster: &ResolvedCluster,
+    exports: Vec<Export>,
+) -> JobSpec {
+    let command = shell_command(&command).unwrap_or(command);
+    let (program, args) = command.split_first().expect("clap requires a command");
+    let hosts = cluster.nodes.iter();
+    JobSpec {
+        nodes: hosts.map(|(host, _)| (host.clone(), vec![Slot(0)])).collect(),
+        accelerator: cluster.devices.accelerator,
+        device_names: Vec::new(),
+        program: Program::Exec { program: program.clone(), local_rank: false },
+        args: args.to_vec(),
+        master_addr: cluster.master.addr.clone(),
+        master_port: cluster.master.port,
+        restarts_max: 0,
+        exports,
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::cli::line::{CommandLine, RefusedLine, codes};
 
 /// Returns the error for an option that needs another one.
 pub(in crate::cli) fn needs_other(typed: &CommandLine, flag: &str, other: &str) -> RefusedLine {
-    let place = typed.name_span(flag).unwrap_or_else(|| typed.end_span());
+    let place = typed.name_or_end(flag);
     typed.refuse(&[place], |spans| {
         let message = format!("`--{flag}` needs `--{other}`");
         Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
@@ -21,7 +21,7 @@ pub(in crate::cli) fn cannot_combine(
     right: &str,
     why: &str,
 ) -> RefusedLine {
-    let place = |flag| typed.name_span(flag).unwrap_or_else(|| typed.end_span());
+    let place = |flag| typed.name_or_end(flag);
     typed.refuse(&[place(right), place(left)], |spans| {
         let message = format!("`--{left}` and `--{right}` cannot be combined");
         Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)

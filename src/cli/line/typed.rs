@@ -97,6 +97,16 @@ impl CommandLine {
         self.last(flag).map(|given| given.name)
     }
 
+    /// Returns the place of the value of an option, or the end of the line without the option.
+    pub(in crate::cli) fn value_or_end(&self, flag: &str) -> ArgvSpan {
+        self.value_span(flag).unwrap_or_else(|| self.end_span())
+    }
+
+    /// Returns the place of the name of an option, or the end of the line without the option.
+    pub(in crate::cli) fn name_or_end(&self, flag: &str) -> ArgvSpan {
+        self.name_span(flag).unwrap_or_else(|| self.end_span())
+    }
+
     /// Finds options that take one value and were given with several values, and variables that
     /// were set to several values.
     pub(in crate::cli) fn find_replaced(&mut self, flags: &Flags) {
@@ -261,7 +271,7 @@ pub(in crate::cli) fn scan_options(typed: &mut CommandLine, flags: &Flags) {
         if text == "--" {
             break;
         }
-        let Some((flag, end, value)) = option(text, flags) else {
+        let Some(OptionInWord { flag, name_end, value_start }) = option_in(text, flags) else {
             // The words after it belong to another program.
             if flags.end_at_word() && !text.starts_with('-') {
                 break;
@@ -269,7 +279,7 @@ pub(in crate::cli) fn scan_options(typed: &mut CommandLine, flags: &Flags) {
             continue;
         };
         let takes_value = flags.get(flag).takes == Takes::Value;
-        let value = match value {
+        let value = match value_start {
             Some(from) => {
                 Some((text[from..].into(), ArgvSpan { word: index, start: from, end: text.len() }))
             }
@@ -283,7 +293,7 @@ pub(in crate::cli) fn scan_options(typed: &mut CommandLine, flags: &Flags) {
         let is_next = value.as_ref().is_some_and(|(_, place)| place.word != index);
         let next = typed.words.get(at).map(|word| word.as_bytes());
         at += usize::from(is_next && next.is_some_and(|word| word.first() != Some(&b'-')));
-        let name = ArgvSpan { word: index, start: 0, end };
+        let name = ArgvSpan { word: index, start: 0, end: name_end };
         typed.options.push(GivenOption { flag: flags.get(flag).long.clone(), name, value });
     }
 }
@@ -302,50 +312,61 @@ pub(in crate::cli) fn in_clap_spelling(typed: &CommandLine) -> Vec<OsString> {
     words
 }
 
-/// Returns an option, the end of its name, and the start of its value if it is in the same word.
-fn option(text: &str, flags: &Flags) -> Option<(usize, usize, Option<usize>)> {
+/// An option in a word.
+struct OptionInWord {
+    /// Its index in the table.
+    flag: usize,
+    name_end: usize,
+    /// Start of the value if it is in the same word.
+    value_start: Option<usize>,
+}
+
+fn option_in(text: &str, flags: &Flags) -> Option<OptionInWord> {
     if let Some(name) = text.strip_prefix("--") {
-        let end = name.find('=').map_or(text.len(), |at| at + 2);
-        let flag = flags.exact(&text[2..end], OptionOwner::All)?;
-        return Some((flag, end, (end < text.len()).then_some(end + 1)));
+        let name_end = name.find('=').map_or(text.len(), |at| at + 2);
+        let flag = flags.exact(&text[2..name_end], OptionOwner::All)?;
+        let value_start = (name_end < text.len()).then_some(name_end + 1);
+        return Some(OptionInWord { flag, name_end, value_start });
     }
     let letter = *text.strip_prefix('-')?.as_bytes().first()?;
     let flag = flags.short(letter, OptionOwner::All)?;
-    Some((flag, 2, (2 < text.len()).then_some(2)))
+    Some(OptionInWord { flag, name_end: 2, value_start: (2 < text.len()).then_some(2) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn at(word: usize, start: usize, end: usize) -> ArgvSpan {
+        ArgvSpan { word, start, end }
+    }
+
     /// Checks the line, and the carets under every place.
     #[track_caller]
-    fn check(words: &[&[u8]], places: &[(usize, usize, usize)], expect: &str) {
+    fn check(words: &[&[u8]], places: &[ArgvSpan], expect: &str) {
         let words = words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect();
-        let places: Vec<ArgvSpan> =
-            places.iter().map(|&(word, start, end)| ArgvSpan { word, start, end }).collect();
-        let (text, spans) = CommandLine::new("remuda run", words).excerpt(&places);
+        let (text, spans) = CommandLine::new("remuda run", words).excerpt(places);
         let shown: Vec<&str> = spans.iter().map(|span| &text[span.start..span.end]).collect();
         assert_eq!(format!("{text} | {}", shown.join(" ")), expect);
     }
 
     #[test]
     fn line_is_shown_in_shell_syntax() {
-        check(&[b"-n", b"2", b"x.py"], &[(1, 0, 1)], "remuda run -n 2 x.py | 2");
-        check(&[b"--num_gpus=x", b"a b"], &[(0, 11, 12)], "remuda run --num_gpus=x 'a b' | x");
-        check(&[b"a {b} c"], &[(0, 2, 5)], "remuda run 'a {b} c' | {b}");
-        check(&[b"it's", b""], &[(0, 0, 4)], "remuda run 'it'\\''s' '' | 'it'\\''s'");
-        check(&[b"a\nb\xff"], &[(0, 0, 1)], "remuda run $'a\\nb\\xff' | $'a\\nb\\xff'");
-        check(&[b"-q"], &[(1, 0, 0)], "remuda run -q | ");
+        check(&[b"-n", b"2", b"x.py"], &[at(1, 0, 1)], "remuda run -n 2 x.py | 2");
+        check(&[b"--num_gpus=x", b"a b"], &[at(0, 11, 12)], "remuda run --num_gpus=x 'a b' | x");
+        check(&[b"a {b} c"], &[at(0, 2, 5)], "remuda run 'a {b} c' | {b}");
+        check(&[b"it's", b""], &[at(0, 0, 4)], "remuda run 'it'\\''s' '' | 'it'\\''s'");
+        check(&[b"a\nb\xff"], &[at(0, 0, 1)], "remuda run $'a\\nb\\xff' | $'a\\nb\\xff'");
+        check(&[b"-q"], &[at(1, 0, 0)], "remuda run -q | ");
     }
 
     #[test]
     fn long_line_is_shown_around_the_marked_word() {
         let words: Vec<&[u8]> = [b"w".as_slice()].repeat(100);
         let near = "remuda run ... w w w w w w w w w w w w w ... | w";
-        check(&words, &[(50, 0, 1)], near);
+        check(&words, &[at(50, 0, 1)], near);
         let long = [b'x'; 1000];
         let cut = "x".repeat(60);
-        check(&[&long], &[(0, 0, 1000)], &format!("remuda run {cut}... | {cut}..."));
+        check(&[&long], &[at(0, 0, 1000)], &format!("remuda run {cut}... | {cut}..."));
     }
 }

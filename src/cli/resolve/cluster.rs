@@ -1,65 +1,86 @@
 //! Hosts, slots, devices and the transport of a job, from the options of `remuda run`.
 
-use super::selection::with_line_spans;
-use super::{devices, dial, no_ssh, pool, transport};
 use crate::base::{HostName, NodeRank, Slot, Status};
 use crate::cli::args::ClusterArgs;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
+use crate::cli::resolve::devices::{JobDevices, check_devices};
+use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
+use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::pool::FoundPool;
+use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
-use crate::doctor::SlotDevice;
-use crate::launch::{ContinueWith, GpuSharing, SupervisorOptions, Transport};
-use crate::plan::{Accelerator, MasterAddr};
-use crate::pool::{Reading, SelectorArgs, select};
+use crate::cli::resolve::{no_ssh, pool, transport};
+use crate::launch::{ContinueWith, SupervisorOptions, Transport};
+use crate::pool::{Pool, Reading, Selected, SelectorArgs, Users, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
 
-/// Hosts and slots of a job, and the way in which nodes are reached.
+/// Hosts, devices and the transport of a job.
 pub(in crate::cli) struct ResolvedCluster {
+    /// Hosts and slots of all nodes.
     pub(in crate::cli) nodes: Vec<(HostName, Vec<Slot>)>,
-    pub(in crate::cli) accelerator: Accelerator,
-    /// See [`crate::plan::JobSpec::device_names`].
-    pub(in crate::cli) device_names: Vec<String>,
-    pub(in crate::cli) master_addr: MasterAddr,
-    pub(in crate::cli) master_port: Option<u16>,
-    /// The only node that is started here (`--no_ssh`).
-    pub(in crate::cli) local_node: Option<NodeRank>,
-    /// Number of this node, if the nodes of the job dial in (`--no_ssh` with a key).
-    pub(in crate::cli) dialing_node: Option<NodeRank>,
-    /// Source of the slots, for messages.
-    pub(in crate::cli) origin: String,
-    /// Which owners and permissions of files are accepted.
-    pub(in crate::cli) trust: Trust,
-    /// Warnings, ready to be printed.
-    pub(in crate::cli) warnings: String,
+    /// The nodes that this process starts.
+    pub(in crate::cli) started: StartedNodes,
+    /// Devices of the slots.
+    pub(in crate::cli) devices: JobDevices,
+    /// Address and port of rank 0.
+    pub(in crate::cli) master: MasterOptions,
     pub(in crate::cli) transport: Transport,
     /// Options for the supervisor of the pod.
     pub(in crate::cli) supervisor: SupervisorOptions,
-    /// Claims of the job on its GPUs.
-    pub(in crate::cli) gpu_sharing: GpuSharing,
-    /// Devices of the slots, for comparison with the devices of a node.
-    pub(in crate::cli) slots_are: SlotDevice,
-    /// The hostfile, if there is one.
-    pub(in crate::cli) hostfile: Option<Reading>,
+    /// Where the hosts are from.
+    pub(in crate::cli) origin: ClusterOrigin,
     /// Ways to continue without a failed host, for help texts.
     pub(in crate::cli) continue_with: ContinueWith,
+    /// Warnings, ready to be printed.
+    pub(in crate::cli) warnings: String,
+}
+
+/// Source of the hosts and slots of a job.
+pub(in crate::cli) struct ClusterOrigin {
+    /// The source, for messages.
+    pub(in crate::cli) text: String,
+    /// The hostfile, if there is one.
+    pub(in crate::cli) hostfile: Option<Reading>,
+    /// Which owners and permissions of files are accepted.
+    pub(in crate::cli) trust: Trust,
+}
+
+/// The nodes that this process starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum StartedNodes {
+    /// All nodes.
+    All,
+    /// One node, which is not connected to the other nodes (`--no_ssh`).
+    Separate(NodeRank),
+    /// One node, which dials in to node 0 (`--no_ssh` with a key).
+    Dialing(NodeRank),
+}
+
+impl StartedNodes {
+    /// Returns the nodes that are started if only `node` may be.
+    pub(super) fn of(node: Option<NodeRank>, transport: &Transport) -> Self {
+        match (node, transport) {
+            (None, _) => Self::All,
+            (Some(node), Transport::Dial(_)) => Self::Dialing(node),
+            (Some(node), Transport::Local | Transport::Ssh(_)) => Self::Separate(node),
+        }
+    }
+
+    /// Returns the node, if it is only one of the nodes.
+    pub(in crate::cli) fn node(self) -> Option<NodeRank> {
+        match self {
+            Self::All => None,
+            Self::Separate(node) | Self::Dialing(node) => Some(node),
+        }
+    }
 }
 
 impl ResolvedCluster {
     /// Number of workers of all nodes.
     pub(in crate::cli) fn workers(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()
-    }
-}
-
-fn ways_to_continue(args: &ClusterArgs, joins: Option<NodeRank>) -> ContinueWith {
-    let chooses = [&args.include, &args.num_nodes, &args.num_gpus];
-    if joins.is_some() {
-        ContinueWith::Nothing
-    } else if chooses.into_iter().flatten().any(|text| !text.is_empty()) {
-        ContinueWith::Hostfile
-    } else {
-        ContinueWith::Exclude(args.exclude.clone().unwrap_or_default())
     }
 }
 
@@ -70,6 +91,46 @@ pub(in crate::cli) fn resolve_cluster(
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     let (pool, found) = pool::find_pool(args, typed, terminal)?;
+    let selected = select_slots(args, &pool, &found, typed)?;
+    let (nodes, users) = selected.pool.into_parts();
+    let node = no_ssh::started_node(&args.transport, typed, nodes.len())?;
+    let (transport, key_warning) = connection(args, &nodes, users, node, typed)?;
+    let is_here = !matches!(transport, Transport::Ssh(_));
+    if is_here && found.device_names.is_empty() {
+        let here = node.map_or(&nodes[..], |node| &nodes[node.index()..=node.index()]);
+        check_devices(&args.devices, here, found.accelerator)?;
+    }
+    let (address, port) = (args.transport.master_addr(), args.transport.master_port);
+    let master = match node {
+        Some(_) => MasterOptions::of_separate_nodes(address, port, &nodes),
+        None => MasterOptions::of_transport(&args.transport, &transport),
+    };
+    let name_warning = node.map_or_else(String::new, |node| no_ssh::name_warning(node, &nodes));
+    let selection_warnings = show_all(&selected.findings, terminal.paint);
+    let started = StartedNodes::of(node, &transport);
+    Ok(ResolvedCluster {
+        continue_with: ways_to_continue(args, started),
+        nodes,
+        started,
+        devices: JobDevices::new(&args.devices, found.accelerator, found.device_names)?,
+        master,
+        transport,
+        supervisor: SupervisorOptions::default(),
+        origin: ClusterOrigin {
+            text: found.origin,
+            hostfile: found.hostfile,
+            trust: pool::trust(args),
+        },
+        warnings: found.warnings + &selection_warnings + &name_warning + &key_warning,
+    })
+}
+
+fn select_slots(
+    args: &ClusterArgs,
+    pool: &Pool,
+    found: &FoundPool,
+    typed: &CommandLine,
+) -> Result<Selected, CliError> {
     // If the slots are from `--num_gpus`, it contradicts a filter as well.
     let is_filtered =
         [&args.include, &args.exclude].into_iter().flatten().any(|text| !text.is_empty());
@@ -79,72 +140,51 @@ pub(in crate::cli) fn resolve_cluster(
         num_nodes: args.num_nodes.clone(),
         num_gpus: args.num_gpus.clone().filter(|_| is_filtered || !found.is_counted),
     };
-    let selected =
-        select(&pool, &found.source, &selector).map_err(|findings| CliError::Findings {
-            status: Status::Usage,
-            findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
-        })?;
-    let (nodes, users) = selected.pool.into_parts();
-    let alone = no_ssh::started_node(&args.transport, typed, nodes.len())?;
-    let here = match alone {
-        Some(node) => &nodes[node.index()..=node.index()],
-        None => &nodes,
-    };
-    let key_file = args.transport.key_file.as_deref().filter(|_| 1 < nodes.len());
-    let (transport, of_key) = match (alone, key_file) {
-        (Some(_), Some(key_file)) => {
-            let (address, master_port) = no_ssh::rendezvous(&args.transport, &nodes);
-            let meeting = dial::DialArgs {
-                key_file,
-                job_id: args.transport.job_id.as_deref(),
-                join_timeout: args.transport.join_timeout,
-                local_addr: args.transport.local_addr.as_deref(),
-                address,
-                master_port,
-                peer_exit: None,
-                key_location: dial::KeyLocation::File,
-            };
-            let (dial, warning) = dial::dial(&meeting, typed)?;
-            (Transport::Dial(dial), warning)
-        }
-        (Some(_), None) => (Transport::Local, String::new()),
-        (None, _) => {
-            let hosts = nodes.iter().map(|(host, _)| host);
-            (
-                transport::transport(&args.transport, hosts, users, &no_ssh::machine_name())?,
-                String::new(),
-            )
-        }
-    };
-    let is_here = !matches!(transport, Transport::Ssh(_));
-    if is_here && found.device_names.is_empty() {
-        devices::check_devices(&args.devices, here, found.accelerator)?;
-    }
-    let (master_addr, master_port) = match alone {
-        Some(_) => no_ssh::master(args.transport.master_addr(), args.transport.master_port, &nodes),
-        None => (transport::master_addr(&args.transport, &transport), args.transport.master_port),
-    };
-    let doubt = alone.map_or_else(String::new, |node| no_ssh::name_warning(node, &nodes));
-    let (alone, joins) = match transport {
-        Transport::Dial(_) => (None, alone),
-        Transport::Local | Transport::Ssh(_) => (alone, None),
-    };
-    Ok(ResolvedCluster {
-        continue_with: ways_to_continue(args, joins),
-        nodes,
-        accelerator: found.accelerator,
-        device_names: found.device_names,
-        master_addr,
-        master_port,
-        local_node: alone,
-        dialing_node: joins,
-        transport,
-        supervisor: SupervisorOptions::default(),
-        gpu_sharing: devices::gpu_sharing(&args.devices)?,
-        slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
-        hostfile: found.hostfile,
-        origin: found.origin,
-        trust: pool::trust(args),
-        warnings: found.warnings + &show_all(&selected.findings, terminal.paint) + &doubt + &of_key,
+    select(pool, &found.source, &selector).map_err(|findings| CliError::Findings {
+        status: Status::Usage,
+        findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
     })
+}
+
+/// Returns the transport to the nodes, and a warning about the key.
+fn connection(
+    args: &ClusterArgs,
+    nodes: &[(HostName, Vec<Slot>)],
+    users: Users,
+    node: Option<NodeRank>,
+    typed: &CommandLine,
+) -> Result<(Transport, String), CliError> {
+    let args = &args.transport;
+    if node.is_none() {
+        let hosts = nodes.iter().map(|(host, _)| host);
+        let transport = transport::transport(args, hosts, users, &no_ssh::machine_name())?;
+        return Ok((transport, String::new()));
+    }
+    let Some(key_file) = args.key_file.as_deref().filter(|_| 1 < nodes.len()) else {
+        return Ok((Transport::Local, String::new()));
+    };
+    let (address, master_port) = no_ssh::rendezvous(args, nodes);
+    let options = DialArgs {
+        key_file,
+        job_id: args.job_id.as_deref(),
+        join_timeout: args.join_timeout,
+        local_addr: args.local_addr.as_deref(),
+        address,
+        master_port,
+        peer_exit: None,
+        key_location: KeyLocation::File,
+    };
+    let (dial, warning) = dial::dial(&options, typed)?;
+    Ok((Transport::Dial(dial), warning))
+}
+
+fn ways_to_continue(args: &ClusterArgs, started: StartedNodes) -> ContinueWith {
+    let selectors = [&args.include, &args.num_nodes, &args.num_gpus];
+    if matches!(started, StartedNodes::Dialing(_)) {
+        ContinueWith::Nothing
+    } else if selectors.into_iter().flatten().any(|text| !text.is_empty()) {
+        ContinueWith::Hostfile
+    } else {
+        ContinueWith::Exclude(args.exclude.clone().unwrap_or_default())
+    }
 }

@@ -26,6 +26,29 @@ pub(in crate::cli) struct Visible {
     pub(in crate::cli) variable: Option<String>,
 }
 
+/// Devices of the slots of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct JobDevices {
+    pub(in crate::cli) accelerator: Accelerator,
+    /// See [`crate::plan::JobSpec::device_names`].
+    pub(in crate::cli) names: Vec<String>,
+    /// Claims of the job on its GPUs.
+    pub(in crate::cli) sharing: GpuSharing,
+    /// Devices of the slots, for comparison with the devices of a node.
+    pub(in crate::cli) slots_are: SlotDevice,
+}
+
+impl JobDevices {
+    pub(super) fn new(
+        args: &DeviceArgs,
+        accelerator: Accelerator,
+        names: Vec<String>,
+    ) -> Result<Self, CliError> {
+        let slots_are = slots_are(args, args.oversubscribe)?;
+        Ok(Self { accelerator, names, sharing: gpu_sharing(args)?, slots_are })
+    }
+}
+
 pub(in crate::cli) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Kind(kind) => kind,
@@ -36,7 +59,7 @@ pub(in crate::cli) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliE
 
 /// Returns how the job uses GPUs that other jobs use. A node may have GPUs even if this machine has
 /// none, so locks are left out only if the options name another kind of device.
-pub(in crate::cli) fn gpu_sharing(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
+fn gpu_sharing(args: &DeviceArgs) -> Result<GpuSharing, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Auto | AcceleratorArg::Kind(Accelerator::Cuda) if args.share => {
             GpuSharing::Shared

@@ -51,12 +51,12 @@ pub(in crate::cli) enum KeyLocation {
 
 /// Returns the options of the transport, and warnings.
 pub(in crate::cli) fn dial(
-    meeting: &DialArgs<'_>,
+    args: &DialArgs<'_>,
     typed: &CommandLine,
 ) -> Result<(DialOptions, String), CliError> {
-    let master_port = meeting.master_port;
+    let master_port = args.master_port;
     let Some(store_port) = master_port.checked_add(STORE_PORT_OFFSET) else {
-        let place = typed.value_span("master_port").unwrap_or_else(|| typed.end_span());
+        let place = typed.value_or_end("master_port");
         let refused = typed.refuse(&[place], |spans| {
             let message = format!("there are no two ports after {master_port}");
             Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
@@ -68,18 +68,18 @@ pub(in crate::cli) fn dial(
         });
         return Err(refused.into());
     };
-    let (key, warning) = read_key(meeting.key_file, meeting.key_location)?;
-    let job = meeting.job_id.map(|name| JobId(name.to_owned()));
+    let (key, warning) = read_key(args.key_file, args.key_location)?;
+    let job = args.job_id.map(|name| JobId(name.to_owned()));
     let options = DialOptions {
         job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
         key,
-        key_file: meeting.key_file.display().to_string(),
-        address: meeting.address.to_owned(),
+        key_file: args.key_file.display().to_string(),
+        address: args.address.to_owned(),
         port: master_port + AGENT_PORT_OFFSET,
         store_port,
-        local_addr: meeting.local_addr.map(own_address).transpose()?,
-        join_limit: meeting.join_timeout.unwrap_or(JOIN_TIMEOUT),
-        peer_exit: meeting.peer_exit,
+        local_addr: args.local_addr.map(own_address).transpose()?,
+        join_limit: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
+        peer_exit: args.peer_exit,
     };
     Ok((options, warning))
 }

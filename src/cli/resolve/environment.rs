@@ -41,7 +41,7 @@ pub(in crate::cli) enum JobScope {
 }
 
 impl JobScope {
-    /// Returns the reach of a job with this number of nodes.
+    /// Returns the scope of a job with this number of nodes.
     pub(in crate::cli) fn of(nodes: usize, transport: &Transport) -> Self {
         match transport {
             Transport::Local if nodes <= 1 => Self::Here,
@@ -56,11 +56,11 @@ impl JobScope {
 pub(in crate::cli) fn exports(
     typed: &[OsString],
     files: FileExports,
-    reach: JobScope,
+    scope: JobScope,
     accelerator: Accelerator,
 ) -> Result<Vec<Export>, CliError> {
     let mut exports = Vec::new();
-    if reach == JobScope::Nodes {
+    if scope == JobScope::Nodes {
         let cwd = working_directory()?;
         exports.extend(propagated_exports(&env_vars::all(), cwd.as_os_str(), accelerator));
     }
@@ -120,29 +120,29 @@ pub(in crate::cli) fn read_files(
     // An absolute name is the same file in both places, and the home directory may be the working
     // directory.
     let is_same = home.as_ref().is_some_and(|home| same_file(home, &here));
-    let mut far = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
-    let mut near = read.file(&here, paint);
+    let mut of_home = if is_same { None } else { home.and_then(|home| read.file(&home, paint)) };
+    let mut of_cwd = read.file(&here, paint);
     let is_in_cwd_only = !is_same && Path::new(&name).is_relative();
-    if let (true, Some((file, findings))) = (is_in_cwd_only, &mut near) {
+    if let (true, Some((file, findings))) = (is_in_cwd_only, &mut of_cwd) {
         let found =
             file.variables.iter().filter_map(|found| loads_code_warning(&found.name, found.span));
         findings.diagnostics.extend(found);
     }
-    if let (Some((file, findings)), Some((other, far_findings))) = (&mut near, &far) {
-        findings.diagnostics.extend(shadowed(file, other, &far_findings.source.name));
+    if let (Some((file, findings)), Some((other, home_findings))) = (&mut of_cwd, &of_home) {
+        findings.diagnostics.extend(shadowed(file, other, &home_findings.source.name));
         findings.diagnostics.sort_by_key(|found| found.span.map(|span| span.start));
     }
-    if far.is_none()
-        && near.is_none()
+    if of_home.is_none()
+        && of_cwd.is_none()
         && read.status.is_none()
         && let Some(named) = named
     {
         read.screens += &show_findings(&missing(&named), paint);
     }
-    for (file, findings) in far.iter_mut().chain(&mut near) {
+    for (file, findings) in of_home.iter_mut().chain(&mut of_cwd) {
         leave_devices_to_slots(file, findings, accelerator);
     }
-    let found: Vec<_> = far.into_iter().chain(near).collect();
+    let found: Vec<_> = of_home.into_iter().chain(of_cwd).collect();
     read.screens += &show_all(found.iter().map(|(_, findings)| findings), paint);
     if found.iter().any(|(_, findings)| findings.has_errors()) {
         read.status.get_or_insert(Status::BadInput);

@@ -7,6 +7,7 @@ mod devices;
 mod dial;
 pub(super) mod environment;
 pub(super) mod hostfile;
+mod master;
 mod no_ssh;
 mod pod;
 mod pool;
@@ -17,8 +18,9 @@ mod transport;
 pub(super) mod trust;
 mod world_info;
 
-pub(super) use cluster::{ResolvedCluster, resolve_cluster};
+pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_cluster};
 pub(super) use devices::{gpu_count, slots_are};
+pub(super) use master::LOOPBACK;
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{
     interpreter, missing_requirements, program, program_and_script, script_problem, search_path,

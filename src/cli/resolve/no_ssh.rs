@@ -2,9 +2,8 @@
 
 use crate::base::{Diagnostic, HostName, NodeRank, Slot};
 use crate::cli::args::TransportArgs;
-use crate::cli::line::{CommandLine, RefusedLine, codes};
-use crate::cli::resolve::transport::LOOPBACK;
-use crate::plan::{MASTER_PORT, MasterAddr};
+use crate::cli::line::{CommandLine, RefusedLine, codes, needs_other};
+use crate::plan::MASTER_PORT;
 
 /// Returns the number of the node that is started here with `--no_ssh`.
 pub(in crate::cli) fn started_node(
@@ -15,7 +14,7 @@ pub(in crate::cli) fn started_node(
     let node_rank = args.node_rank.filter(|rank| *rank != -1);
     match (args.no_ssh, node_rank) {
         (false, None) => Ok(None),
-        (false, Some(_)) => Err(crate::cli::line::needs_other(typed, "node_rank", "no_ssh")),
+        (false, Some(_)) => Err(needs_other(typed, "node_rank", "no_ssh")),
         (true, Some(rank)) => check_node_rank(typed, rank, nodes).map(Some),
         (true, None) => Err(bad_node_rank(typed, None, nodes)),
     }
@@ -53,22 +52,6 @@ fn bad_node_rank(typed: &CommandLine, found: Option<i64>, nodes: usize) -> Refus
             .label(format!("expected {range} for {with}"))
             .help("run the same line on every node, each with its own `--node_rank`")
     })
-}
-
-/// Returns the address of rank 0 of torch. The nodes are not connected, so all of them must compute
-/// the same address.
-pub(in crate::cli) fn master(
-    address: Option<&str>,
-    port: Option<u16>,
-    nodes: &[(HostName, Vec<Slot>)],
-) -> (MasterAddr, Option<u16>) {
-    let (address, port) = match nodes {
-        [(first, _), _, ..] => {
-            (address.unwrap_or(first.as_str()), Some(port.unwrap_or(MASTER_PORT)))
-        }
-        _ => (address.unwrap_or(LOOPBACK), port),
-    };
-    (MasterAddr::Given(address.to_owned()), port)
 }
 
 /// Returns address and port of rank 0 of a job with several nodes.

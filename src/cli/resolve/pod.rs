@@ -12,10 +12,12 @@ use crate::cli::args::{ClusterArgs, PodNodeArgs};
 use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::cli::resolve::devices::{self, accelerator, gpu_sharing, visible};
+use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes, resolve_cluster};
+use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices, visible};
 use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
+use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
-use crate::cli::resolve::{ResolvedCluster, no_ssh};
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::os::input_file;
@@ -85,22 +87,22 @@ pub(in crate::cli) fn mpi_hosts(
     typed: &CommandLine,
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
-    let DefaultRunArgs { cluster: place } =
+    let DefaultRunArgs { cluster } =
         DefaultRunArgs::parse_from(["remuda run", "--hostfile", &launcher.hostfile]);
-    let mut place = ClusterArgs {
+    let mut cluster = ClusterArgs {
         num_nodes: args.nodes.map(|nodes| nodes.to_string()),
         num_gpus: args.num_gpus.map(|slots| slots.to_string()),
         devices: args.devices.clone(),
         allow_insecure_files: args.allow_insecure_files,
-        ..place
+        ..cluster
     };
-    place.transport.master_addr.clone_from(&args.master_addr);
-    place.transport.master_port = args.master_port;
-    let mut place = crate::cli::resolve::resolve_cluster(&place, typed, terminal)?;
-    if let Transport::Ssh(options) = &mut place.transport {
+    cluster.transport.master_addr.clone_from(&args.master_addr);
+    cluster.transport.master_port = args.master_port;
+    let mut cluster = resolve_cluster(&cluster, typed, terminal)?;
+    if let Transport::Ssh(options) = &mut cluster.transport {
         options.wait_limit = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
     }
-    Ok(ResolvedCluster { continue_with: ContinueWith::Nothing, ..place })
+    Ok(ResolvedCluster { continue_with: ContinueWith::Nothing, ..cluster })
 }
 
 /// Returns the full name of this host in the text of `/etc/hosts`, which has a line such as
@@ -129,33 +131,25 @@ pub(in crate::cli) fn pod(
     let nodes = (0..pod.nodes).map(|rank| Ok((name(base, rank)?, slots.clone())));
     let nodes = nodes.collect::<Result<Vec<_>, CliError>>()?;
     let own = pod.rank as usize;
-    devices::check_devices(&args.devices, &nodes[own..=own], accelerator)?;
+    check_devices(&args.devices, &nodes[own..=own], accelerator)?;
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
     let address = given.or(found.and_then(|found| found.master_addr.as_deref()));
     let port = args.master_port.or(found.and_then(|found| found.master_port));
     let (transport, mut warnings) = transport(args, pod, (address, port), typed)?;
     warnings += &shared_memory_warning(slots.len());
-    let (master_addr, master_port) = no_ssh::master(address, port, &nodes);
-    let (alone, joins) = match transport {
-        Transport::Dial(_) => (None, Some(NodeRank(pod.rank))),
-        Transport::Local | Transport::Ssh(_) => (Some(NodeRank(pod.rank)), None),
-    };
     Ok(ResolvedCluster {
         continue_with: ContinueWith::Nothing,
-        accelerator,
-        device_names: Vec::new(),
-        master_addr,
-        master_port,
-        local_node: alone,
-        dialing_node: joins,
-        origin: show_count(nodes.len(), "pod"),
-        trust: if args.allow_insecure_files { Trust::All } else { Trust::Owner },
+        devices: JobDevices::new(&args.devices, accelerator, Vec::new())?,
+        master: MasterOptions::of_separate_nodes(address, port, &nodes),
+        started: StartedNodes::of(Some(NodeRank(pod.rank)), &transport),
+        origin: ClusterOrigin {
+            text: show_count(nodes.len(), "pod"),
+            hostfile: None,
+            trust: Trust::of(args.allow_insecure_files),
+        },
         warnings,
         transport,
         supervisor: SupervisorOptions::default(),
-        gpu_sharing: gpu_sharing(&args.devices)?,
-        slots_are: devices::slots_are(&args.devices, args.devices.oversubscribe)?,
-        hostfile: None,
         nodes,
     })
 }
@@ -222,7 +216,7 @@ fn transport(
              pods names",
         ));
     };
-    let meeting = DialArgs {
+    let options = DialArgs {
         key_file,
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
@@ -232,7 +226,7 @@ fn transport(
         peer_exit: args.peer_exit,
         key_location: KeyLocation::Mounted,
     };
-    let (dial, warning) = dial::dial(&meeting, typed)?;
+    let (dial, warning) = dial::dial(&options, typed)?;
     Ok((Transport::Dial(dial), warning))
 }
 

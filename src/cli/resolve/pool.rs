@@ -116,7 +116,7 @@ fn from_reading(
 }
 
 pub(in crate::cli) fn trust(args: &ClusterArgs) -> Trust {
-    if args.allow_insecure_files { Trust::All } else { Trust::Owner }
+    Trust::of(args.allow_insecure_files)
 }
 
 /// Returns the pool without a hostfile: the devices of this machine, or the requested number of CPU

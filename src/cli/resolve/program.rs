@@ -15,11 +15,19 @@ use crate::os::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
 
+/// The program of the workers, and its arguments.
+pub(in crate::cli) struct ResolvedProgram {
+    pub(in crate::cli) program: Program,
+    pub(in crate::cli) args: Vec<OsString>,
+    /// Note if it does not run as typed.
+    pub(in crate::cli) note: Option<String>,
+}
+
 /// Returns the script or program, and a note if it does not run as typed.
 pub(in crate::cli) fn program(
     args: &ProgramArgs,
     venv_script: Option<&Path>,
-) -> Result<(Program, Vec<OsString>, Option<String>), CliError> {
+) -> Result<ResolvedProgram, CliError> {
     let (script, rest) = args.script_and_args.split_first().expect("clap requires a script");
     let local_rank = !args.no_local_rank;
     let elf = !args.no_python && !args.module && is_elf(Path::new(script));
@@ -45,7 +53,7 @@ pub(in crate::cli) fn program(
             interpreter: interpreter(args.python.as_ref(), venv_script)?,
         }
     };
-    Ok((program, rest.to_vec(), note))
+    Ok(ResolvedProgram { program, args: rest.to_vec(), note })
 }
 
 fn is_elf(path: &Path) -> bool {

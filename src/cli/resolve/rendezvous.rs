@@ -16,7 +16,7 @@ pub(in crate::cli) fn unused_variables(
     args: &TransportArgs,
     cluster: &ResolvedCluster,
 ) -> Option<String> {
-    let address = match (&cluster.master_addr, args.master_addr()) {
+    let address = match (&cluster.master.addr, args.master_addr()) {
         (_, Some(_)) => Used::Typed,
         (MasterAddr::Given(address), None) => Used::Value(address.clone()),
         (MasterAddr::AskNode0, None) => Used::Value(
@@ -25,7 +25,7 @@ pub(in crate::cli) fn unused_variables(
     };
     let port = match args.master_port {
         Some(_) => Used::Typed,
-        None => Used::Value(cluster.master_port.unwrap_or(MASTER_PORT).to_string()),
+        None => Used::Value(cluster.master.port.unwrap_or(MASTER_PORT).to_string()),
     };
     note([address, port], NAMES.map(|(name, _)| env_vars::get_text(name)))
 }

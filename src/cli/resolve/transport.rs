@@ -13,12 +13,8 @@ use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
 use crate::os::input_file::{is_pipe, not_regular, open};
-use crate::plan::MasterAddr;
 use crate::pool::Users;
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
-
-/// Address of rank 0 for jobs on one machine.
-pub(in crate::cli) const LOOPBACK: &str = "127.0.0.1";
 
 /// Returns the transport: ssh to every host including this machine, so that all nodes get the same
 /// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
@@ -55,15 +51,6 @@ pub(in crate::cli) fn transport<'a>(
             Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
         Some(LauncherArg::Unsupported(_)) => unreachable!("the check of the line refuses it"),
-    }
-}
-
-/// Returns the address of rank 0 of torch.
-pub(in crate::cli) fn master_addr(args: &TransportArgs, transport: &Transport) -> MasterAddr {
-    match (args.master_addr(), transport) {
-        (Some(address), _) => MasterAddr::Given(address.to_owned()),
-        (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
-        (None, Transport::Ssh(_) | Transport::Dial(_)) => MasterAddr::AskNode0,
     }
 }
 

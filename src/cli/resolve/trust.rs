@@ -9,6 +9,13 @@ pub enum Trust {
     All,
 }
 
+impl Trust {
+    /// Returns what `--allow_insecure_files` means.
+    pub(in crate::cli) fn of(allow_insecure_files: bool) -> Self {
+        if allow_insecure_files { Self::All } else { Self::Owner }
+    }
+}
+
 /// Whether a file belongs to a user that is not trusted: root trusts every owner, other users trust
 /// only themselves and root.
 pub(in crate::cli) fn is_foreign(owner: u32, own: u32) -> bool {

@@ -4,9 +4,11 @@ use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, show_typed};
 use crate::cli::args::NodeArgs;
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, RefusedLine};
-use crate::cli::resolve::devices::{accelerator, check_devices, gpu_sharing, slots_are};
+use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes};
+use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices};
+use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
-use crate::cli::resolve::{ResolvedCluster, no_ssh};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::pool::{codes, read_world};
 use crate::report::summary::show_count;
@@ -25,23 +27,19 @@ pub(in crate::cli) fn node_of_world(
     let accelerator = accelerator(&args.devices)?;
     check_devices(&args.devices, &nodes[node.index()..=node.index()], accelerator)?;
     let given = args.master_addr.as_deref().filter(|address| !address.is_empty());
-    let (master_addr, master_port) = no_ssh::master(given, args.master_port, &nodes);
     Ok(ResolvedCluster {
         continue_with: ContinueWith::Nothing,
-        accelerator,
-        device_names: Vec::new(),
-        master_addr,
-        master_port,
-        local_node: Some(node),
-        dialing_node: None,
-        origin: format!("world info, {}", show_count(nodes.len(), "node")),
-        trust: if args.allow_insecure_files { Trust::All } else { Trust::Owner },
+        devices: JobDevices::new(&args.devices, accelerator, Vec::new())?,
+        master: MasterOptions::of_separate_nodes(given, args.master_port, &nodes),
+        started: StartedNodes::Separate(node),
+        origin: ClusterOrigin {
+            text: format!("world info, {}", show_count(nodes.len(), "node")),
+            hostfile: None,
+            trust: Trust::of(args.allow_insecure_files),
+        },
         warnings: no_ssh::name_warning(node, &nodes),
         transport: Transport::Local,
         supervisor: SupervisorOptions::default(),
-        gpu_sharing: gpu_sharing(&args.devices)?,
-        slots_are: slots_are(&args.devices, args.devices.oversubscribe)?,
-        hostfile: None,
         nodes,
     })
 }

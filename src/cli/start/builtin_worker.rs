@@ -50,7 +50,7 @@ pub(in crate::cli) fn is_worker() -> bool {
 
 /// Sets the judge and the output style if the workers are `remuda train` or `remuda bench`, as in
 /// pods: the settings are the same as if the launcher had started them by that name.
-pub(in crate::cli) fn configure_bundled_workers(options: &mut Options, spec: &JobSpec) {
+pub(in crate::cli) fn configure_builtin_worker(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
     match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {

@@ -7,7 +7,7 @@ use crate::base::Status;
 use crate::cli::codes::machine::SYSTEM;
 use crate::cli::error::CliError;
 use crate::cli::random;
-use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::resolve::{self, LOOPBACK, ResolvedCluster};
 use crate::doctor::{self, ClusterFacts, ExamRequest, ExamResult, MasterPort, NodeAccess};
 use crate::launch::Transport;
 use crate::plan::{MASTER_PORT, MasterAddr, Program};
@@ -33,17 +33,17 @@ pub(in crate::cli) fn collect_facts(
     cluster: &ResolvedCluster,
     wanted: &WantedProgram,
     depth: Depth,
-    all_ways: bool,
+    all_pairs: bool,
     terminal: Terminal,
 ) -> Result<(ClusterFacts, Option<i32>), CliError> {
     // If a node is started alone, only that node is checked, and not the address of rank 0.
-    let (nodes, addr, port) = match cluster.local_node.or(cluster.dialing_node) {
-        Some(node) => (&cluster.nodes[node.index()..=node.index()], Some("127.0.0.1"), None),
-        None => (&cluster.nodes[..], given(&cluster.master_addr), cluster.master_port),
+    let (nodes, addr, port) = match cluster.started.node() {
+        Some(node) => (&cluster.nodes[node.index()..=node.index()], Some(LOOPBACK), None),
+        None => (&cluster.nodes[..], given(&cluster.master.addr), cluster.master.port),
     };
     let port = port.map_or(MasterPort::Preferred(MASTER_PORT), MasterPort::Exact);
     let bytes = |text: &OsString| text.as_bytes().to_vec();
-    let round = ExamRequest {
+    let request = ExamRequest {
         access: match &cluster.transport {
             // If nodes dial in, only this node is checked.
             Transport::Local | Transport::Dial(_) => NodeAccess::Local,
@@ -66,12 +66,12 @@ pub(in crate::cli) fn collect_facts(
             MasterPort::Exact(port) => PortRequest::Exact(port),
             MasterPort::Preferred(port) => PortRequest::Preferred(port),
         },
-        all_pairs: all_ways,
+        all_pairs,
     };
     let ExamResult { nodes, interrupted } =
-        doctor::examine_nodes(&round, &|line| print_message(line, terminal.paint))
+        doctor::examine_nodes(&request, &|line| print_message(line, terminal.paint))
             .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
-    Ok((ClusterFacts { nodes, slot_device: cluster.slots_are, port }, interrupted))
+    Ok((ClusterFacts { nodes, slot_device: cluster.devices.slots_are, port }, interrupted))
 }
 
 pub(in crate::cli) fn given(address: &MasterAddr) -> Option<&str> {

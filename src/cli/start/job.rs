@@ -5,149 +5,154 @@ use clap::CommandFactory;
 use crate::base::{NodeRank, Status};
 use crate::cli::args::{ProgramArgs, RunArgs, WatchArgs, WorkerArgs};
 use crate::cli::error::CliError;
-use crate::cli::resolve::environment::{self, JobScope};
-use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::resolve::environment::working_directory;
+use crate::cli::resolve::{self, ResolvedCluster, StartedNodes};
 use crate::cli::start::announcement::{announce, announcement, show_single_node};
-use crate::cli::start::builtin_worker;
+use crate::cli::start::builtin_worker::configure_builtin_worker;
+use crate::cli::start::exports::exports;
+use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::PidFile;
 use crate::cli::start::options::{PrintedRanks, options};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
-use crate::launch::{self, LauncherFlag, MemberOptions, Transport};
-use crate::plan::{self, JobSpec, LaunchPlan};
+use crate::launch::{self, DialOptions, LauncherFlag, MemberOptions, SupervisorOptions, Transport};
+use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::summary::show_step;
-use crate::report::{Terminal, print, print_error, print_message, print_with};
+use crate::report::{Terminal, print, print_message, print_with};
 
 /// Note for a dry run, which contacts no host.
-pub(in crate::cli) const NO_PREFLIGHT: &str =
-    "note: --preflight has no effect: a dry run checks no host\n";
+const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no host\n";
 
 /// Determines the program of the workers, and starts the job.
 pub(in crate::cli) fn start_program(
     cluster: ResolvedCluster,
-    watch: &WatchArgs,
-    workers: &WorkerArgs,
+    args: JobArgs<'_>,
     program: &ProgramArgs,
-    terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let named = program.python.as_ref();
-    let (program, args, note) = resolve::program(program, workers.venv_script.as_deref())?;
-    let python = resolve::show_interpreter(&program, named);
+    let JobArgs { watch, workers, terminal } = args;
+    let resolved = resolve::program(program, workers.venv_script.as_deref())?;
+    let python = resolve::show_interpreter(&resolved.program, program.python.as_ref());
     if workers.bind_core_list.is_some() && !workers.bind_cores_to_rank && watch.prints_warnings() {
         let warning = "warning: --bind_core_list has no effect without --bind_cores_to_rank\n";
         print_message(warning, terminal.paint);
     }
-    if let Some(note) = note.filter(|_| watch.prints_progress()) {
+    if let Some(note) = resolved.note.filter(|_| watch.prints_progress()) {
         print_message(&format!("note: {note}\n"), terminal.paint);
     }
-    let worker_program =
-        WorkerProgram { python, ..WorkerProgram::new(program, args, PrintedRanks::All) };
-    start(cluster, watch, workers, worker_program, terminal)
+    let worker_program = WorkerProgram::new(resolved.program, resolved.args, PrintedRanks::All);
+    start(cluster, args, WorkerProgram { python, ..worker_program })
 }
 
 /// Plans the job, and prints or launches the plan.
 pub(in crate::cli) fn start(
     cluster: ResolvedCluster,
-    watch: &WatchArgs,
-    workers: &WorkerArgs,
+    args: JobArgs<'_>,
     worker_program: WorkerProgram,
-    terminal: Terminal,
 ) -> Result<Status, CliError> {
-    let WorkerProgram {
-        program,
-        args,
-        printed_ranks: speaker,
-        files: needed,
-        checkpoint_dir: kept,
-        class,
-        python,
-    } = worker_program;
-    let files = environment::read_files(cluster.trust, cluster.accelerator, terminal.paint)?;
-    if watch.prints_warnings() {
-        print_error(&cluster.warnings);
-        print_error(&files.warnings);
-    }
-    let reach = JobScope::of(cluster.nodes.len(), &cluster.transport);
-    let exports = environment::exports(&watch.env, files, reach, cluster.accelerator)?;
+    let JobArgs { watch, workers, terminal } = args;
+    let exports = exports(&cluster, watch, terminal)?;
     match (watch.preflight, watch.dry_run) {
-        (true, false) => preflight(&cluster, &program, watch.prints_warnings(), terminal)?,
+        (true, false) => {
+            preflight(&cluster, &worker_program.program, watch.prints_warnings(), terminal)?;
+        }
         (true, true) => print_message(NO_PREFLIGHT, terminal.paint),
         (false, _) => {}
     }
-    let (origin, alone) = (cluster.origin.clone(), cluster.local_node);
     let spec = JobSpec {
         nodes: cluster.nodes,
-        accelerator: cluster.accelerator,
-        device_names: cluster.device_names,
-        program,
-        args,
-        master_addr: cluster.master_addr,
-        master_port: cluster.master_port,
+        accelerator: cluster.devices.accelerator,
+        device_names: cluster.devices.names,
+        program: worker_program.program,
+        args: worker_program.args,
+        master_addr: cluster.master.addr,
+        master_port: cluster.master.port,
         restarts_max: watch.max_restarts,
         exports,
     };
-    let plan = plan::plan(&spec)?;
-    let nodes = plan.nodes.len();
-    let plan = match alone {
-        Some(node) => plan.only_node(node),
-        None => plan,
+    let whole = plan::plan(&spec)?;
+    let nodes = whole.nodes.len();
+    let (plan, single_node) = match cluster.started {
+        StartedNodes::Separate(node) => {
+            let plan = whole.only_node(node);
+            let line = if 1 < nodes { show_single_node(&plan, nodes) } else { String::new() };
+            (plan, line)
+        }
+        StartedNodes::All | StartedNodes::Dialing(_) => (whole, String::new()),
     };
     if watch.dry_run {
-        let no_script = resolve::script_problem(&spec.program, &environment::working_directory()?);
-        if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
-            print_message(&format!("warning: {why}; the job would not start\n"), terminal.paint);
-        }
-        show(&plan, watch).map_err(CliError::output)?;
-        return Ok(Status::Success);
+        return print_plan(&plan, &spec.program, args);
     }
     check_size(&plan)?;
-    if let (Some(node), Transport::Dial(dial)) = (cluster.dialing_node, &cluster.transport)
+    if let (StartedNodes::Dialing(node), Transport::Dial(dial)) =
+        (cluster.started, &cluster.transport)
         && node != NodeRank(0)
     {
-        let member = MemberOptions {
-            dial: dial.clone(),
-            node,
-            grace: watch.grace,
-            lease: watch.lease,
-            restarts_max: watch.max_restarts,
-            supervisor: cluster.supervisor,
-            problems: resolve::missing_requirements(&spec.program, workers.venv_script.as_deref())?,
-            shows_progress: watch.prints_progress(),
-            paint: terminal.paint,
-        };
+        let member = member_options(node, dial, cluster.supervisor, &spec.program, args)?;
         return Ok(launch::join(&plan, &member)?);
     }
-    let (mut options, note) =
-        options(watch, workers, &spec, cluster.transport, speaker, terminal, class)?;
-    builtin_worker::configure_bundled_workers(&mut options, &spec);
+    let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
+    let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
+    configure_builtin_worker(&mut options, &spec);
     options.flags = launcher_flags;
-    (options.files, options.checkpoint_dir) = (needed, kept);
-    options.gpu_sharing = cluster.gpu_sharing;
+    options.files = worker_program.files;
+    options.checkpoint_dir = worker_program.checkpoint_dir;
+    options.gpu_sharing = cluster.devices.sharing;
     options.continue_with = cluster.continue_with;
     options.supervisor = cluster.supervisor;
     if watch.prints_progress() {
-        let alone = alone.filter(|_| 1 < nodes);
-        let alone = alone.map_or_else(String::new, |_| show_single_node(&plan, nodes));
         print_message(&note, terminal.paint);
-        let lines = announcement(&plan, &options, &origin, python) + &alone;
+        let origin = &cluster.origin.text;
+        let lines = announcement(&plan, &options, origin, worker_program.python) + &single_node;
         announce(&mut options, lines, terminal);
     }
-    let pid_file =
-        workers.save_pid.then(|| PidFile::write(workers.pid_in_file_name)).transpose()?;
-    if let Some(file) = pid_file.as_ref().filter(|_| watch.prints_progress()) {
-        let (pid, path) = (std::process::id(), file.path().display());
-        print_message(
-            &show_step("Pid", &format!("{pid}, in {path} until the job ends")),
-            terminal.paint,
-        );
-    }
+    let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
 }
 
+/// Returns the options of a node that joins the job of node 0.
+fn member_options(
+    node: NodeRank,
+    dial: &DialOptions,
+    supervisor: SupervisorOptions,
+    program: &Program,
+    args: JobArgs<'_>,
+) -> Result<MemberOptions, CliError> {
+    let JobArgs { watch, workers, terminal } = args;
+    Ok(MemberOptions {
+        dial: dial.clone(),
+        node,
+        grace: watch.grace,
+        lease: watch.lease,
+        restarts_max: watch.max_restarts,
+        supervisor,
+        problems: resolve::missing_requirements(program, workers.venv_script.as_deref())?,
+        shows_progress: watch.prints_progress(),
+        paint: terminal.paint,
+    })
+}
+
+/// Writes the file of `--save_pid`, which exists until the job ends.
+fn write_pid_file(
+    workers: &WorkerArgs,
+    watch: &WatchArgs,
+    terminal: Terminal,
+) -> Result<Option<PidFile>, CliError> {
+    if !workers.save_pid {
+        return Ok(None);
+    }
+    let file = PidFile::write(workers.pid_in_file_name)?;
+    if watch.prints_progress() {
+        let (pid, path) = (std::process::id(), file.path().display());
+        let line = show_step("Pid", &format!("{pid}, in {path} until the job ends"));
+        print_message(&line, terminal.paint);
+    }
+    Ok(Some(file))
+}
+
 /// Returns the options of `remuda run`, for hints about an option that was typed after the script.
-pub(in crate::cli) fn launcher_flags() -> Vec<LauncherFlag> {
+fn launcher_flags() -> Vec<LauncherFlag> {
     let command = RunArgs::command();
     let flag = |arg: &clap::Arg| {
         let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
@@ -161,11 +166,19 @@ pub(in crate::cli) fn launcher_flags() -> Vec<LauncherFlag> {
     command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect()
 }
 
-fn show(plan: &LaunchPlan, watch: &WatchArgs) -> std::io::Result<()> {
+/// Prints the plan of a dry run, and a warning if the job would not start.
+fn print_plan(plan: &LaunchPlan, program: &Program, args: JobArgs<'_>) -> Result<Status, CliError> {
+    let JobArgs { watch, terminal, .. } = args;
+    let no_script = resolve::script_problem(program, &working_directory()?);
+    if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
+        print_message(&format!("warning: {why}; the job would not start\n"), terminal.paint);
+    }
     let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
-    if watch.json {
+    let printed = if watch.json {
         print_with(|out| write_plan_json(out, plan, secrets))
     } else {
         print(&show_plan(plan, secrets))
-    }
+    };
+    printed.map_err(CliError::output)?;
+    Ok(Status::Success)
 }

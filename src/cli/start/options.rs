@@ -11,13 +11,14 @@ use crate::cli::error::CliError;
 use crate::cli::random;
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::program_and_script;
+use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::rank_files;
 use crate::launch::{
     CauseRule, ContinueWith, Cores, Framing, GpuSharing, Options, StdinTo, SupervisorOptions,
     Transport,
 };
 use crate::plan::{Export, JobSpec};
-use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style, Terminal};
+use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
 use crate::wire;
@@ -36,18 +37,17 @@ pub(in crate::cli) enum PrintedRanks {
     Rank0(CauseRule),
 }
 
-/// Returns the options of a launch besides its plan.
+/// Returns the options of a launch besides its plan, and a note if the run cannot be recorded.
 pub(in crate::cli) fn options(
-    args: &WatchArgs,
-    workers_args: &WorkerArgs,
+    args: JobArgs<'_>,
     spec: &JobSpec,
     transport: Transport,
     printed_ranks: PrintedRanks,
-    terminal: Terminal,
     class: RunClass,
 ) -> Result<(Options, String), CliError> {
-    let cores = cores(workers_args, &spec.exports)?;
-    let rank_files = rank_files(workers_args.rank_log_dir())?;
+    let JobArgs { watch, workers, .. } = args;
+    let cores = cores(workers, &spec.exports)?;
+    let rank_files = rank_files(workers.rank_log_dir())?;
     let (job, key) = match &transport {
         // All nodes were given the same job and key.
         Transport::Dial(dial) => (dial.job.clone(), dial.key.clone()),
@@ -55,20 +55,13 @@ pub(in crate::cli) fn options(
             (job_id()?, JobKey::from_random(random::random_bytes()?))
         }
     };
-    let workers = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
-    let (run_dir, note) = match RunDir::create(args.run_dir.as_deref(), &job, class) {
-        Ok(run_dir) => (Some(run_dir), String::new()),
-        Err(error) if args.run_dir.is_some() => {
-            let message = format!("cannot create the run directory: {error}");
-            return Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message));
-        }
-        Err(error) => (None, format!("note: the run is not recorded: {error}\n")),
-    };
-    let log_dir = args.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
+    let worker_count = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
+    let (run_dir, note) = create_run_dir(watch, &job, class)?;
+    let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
     let logs = logs.map(ToOwned::to_owned);
-    let keep = if args.log_dir.is_some() { LogRetention::All } else { LogRetention::CAPPED };
     let (program, script) = program_and_script(&spec.program);
+    let prints_all = printed_ranks == PrintedRanks::All;
     let options = Options {
         job,
         key,
@@ -78,63 +71,89 @@ pub(in crate::cli) fn options(
         program,
         script,
         files: Vec::new(),
-        grace: args.grace,
-        lease: args.lease,
-        heartbeat_interval: args.heartbeat.unwrap_or_else(|| wire::heartbeat_interval(args.lease)),
-        timeout: args.timeout,
+        grace: watch.grace,
+        lease: watch.lease,
+        heartbeat_interval: watch
+            .heartbeat
+            .unwrap_or_else(|| wire::heartbeat_interval(watch.lease)),
+        timeout: watch.timeout,
         agent_limit: match &transport {
             Transport::Ssh(ssh) => ssh.agent_limit,
             Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
         },
-        restarts_max: args.max_restarts,
-        warning: args.pre_term_signal,
-        stdin: stdin(args.stdin, workers),
-        style: Style {
-            prefix: args
-                .prefix
-                .clone()
-                .or_else(|| (printed_ranks != PrintedRanks::All).then(String::new)),
-            solo: unprefixed_rank(args, printed_ranks, workers),
-            log_dir: logs,
-            retention: keep,
-            rank_files,
-            gather: false,
-            // The report of the cause is better than the messages of bundled programs about a lost
-            // peer.
-            hide_after_peer_loss: printed_ranks != PrintedRanks::All,
-            least_message: args.message_level(),
-            terminal: if args.quiet { terminal.without_status() } else { terminal },
-        },
+        restarts_max: watch.max_restarts,
+        warning: watch.pre_term_signal,
+        stdin: stdin(watch.stdin, worker_count),
+        style: Style { log_dir: logs, rank_files, ..style(args, printed_ranks, worker_count) },
         // Workers of bundled programs meet at the store, so messages about it are left out.
-        shows_progress: printed_ranks == PrintedRanks::All && args.prints_progress(),
-        group_limit: if printed_ranks == PrintedRanks::All && args.prints_warnings() {
+        shows_progress: prints_all && watch.prints_progress(),
+        group_limit: if prints_all && watch.prints_warnings() {
             GROUP_LIMIT
         } else {
             Duration::ZERO
         },
         cores,
-        venv_script: workers_args.venv_script.clone(),
+        venv_script: workers.venv_script.clone(),
         lets_others_run: false,
         cause_rule: match printed_ranks {
             PrintedRanks::All => CauseRule::ExitCodes,
-            PrintedRanks::Rank0(judge) => judge,
+            PrintedRanks::Rank0(rule) => rule,
         },
         gpu_sharing: GpuSharing::None,
         announcement: String::new(),
         continue_with: ContinueWith::Nothing,
         checkpoint_dir: None,
-        framing: match printed_ranks {
-            _ if !args.prints_progress() => Framing::None,
-            // The tool prints its own results at the end.
-            PrintedRanks::Rank0(CauseRule::Rank0) => Framing::Start,
-            PrintedRanks::All | PrintedRanks::Rank0(CauseRule::ExitCodes) => Framing::StartAndEnd,
-        },
+        framing: framing(watch, printed_ranks),
         run_dir,
         log_dir,
         supervisor: SupervisorOptions::default(),
         transport,
     };
     Ok((options, note))
+}
+
+/// Creates the run directory, or returns a note if that is not possible.
+fn create_run_dir(
+    watch: &WatchArgs,
+    job: &JobId,
+    class: RunClass,
+) -> Result<(Option<RunDir>, String), CliError> {
+    match RunDir::create(watch.run_dir.as_deref(), job, class) {
+        Ok(run_dir) => Ok((Some(run_dir), String::new())),
+        Err(error) if watch.run_dir.is_some() => {
+            let message = format!("cannot create the run directory: {error}");
+            Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message))
+        }
+        Err(error) => Ok((None, format!("note: the run is not recorded: {error}\n"))),
+    }
+}
+
+/// Returns the format of the output, without the files to which it is written.
+fn style(args: JobArgs<'_>, printed_ranks: PrintedRanks, worker_count: usize) -> Style {
+    let JobArgs { watch, terminal, .. } = args;
+    let prints_all = printed_ranks == PrintedRanks::All;
+    Style {
+        prefix: watch.prefix.clone().or_else(|| (!prints_all).then(String::new)),
+        solo: unprefixed_rank(watch, printed_ranks, worker_count),
+        log_dir: None,
+        retention: if watch.log_dir.is_some() { LogRetention::All } else { LogRetention::CAPPED },
+        rank_files: None,
+        gather: false,
+        // The report of the cause is better than the messages of bundled programs about a lost
+        // peer.
+        hide_after_peer_loss: !prints_all,
+        least_message: watch.message_level(),
+        terminal: if watch.quiet { terminal.without_status() } else { terminal },
+    }
+}
+
+fn framing(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Framing {
+    match printed_ranks {
+        _ if !watch.prints_progress() => Framing::None,
+        // The tool prints its own results at the end.
+        PrintedRanks::Rank0(CauseRule::Rank0) => Framing::Start,
+        PrintedRanks::All | PrintedRanks::Rank0(CauseRule::ExitCodes) => Framing::StartAndEnd,
+    }
 }
 
 fn log_dir(parent: &Path, job: &JobId) -> Result<LogDir, CliError> {

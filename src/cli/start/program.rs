@@ -29,12 +29,12 @@ impl WorkerProgram {
     pub(in crate::cli) fn new(
         program: Program,
         args: Vec<OsString>,
-        speaker: PrintedRanks,
+        printed_ranks: PrintedRanks,
     ) -> Self {
         Self {
             program,
             args,
-            printed_ranks: speaker,
+            printed_ranks,
             files: Vec::new(),
             checkpoint_dir: None,
             class: RunClass::Job,

@@ -9,7 +9,7 @@ use crate::bench::{Backend, Collective, EarlierResults, Options, SizesError, par
 use crate::cli::command::bench::args::BenchArgs;
 use crate::cli::command::bench::codes::{CANNOT_WRITE, NO_GPU, RESULTS_UNREADABLE, TOO_LARGE};
 use crate::cli::error::CliError;
-use crate::cli::line::{ArgvSpan as Words, CommandLine, cannot_combine, codes};
+use crate::cli::line::{CommandLine, RefusedLine, cannot_combine, codes};
 use crate::cli::output_files::check_file;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::inventory::available_memory;
@@ -27,69 +27,90 @@ pub(super) fn run(
     typed: &CommandLine,
     cluster: &ResolvedCluster,
 ) -> Result<(), CliError> {
-    let value = |flag: &str| typed.value_span(flag).unwrap_or_else(|| typed.end_span());
     if args.step_bytes.is_some() && args.step_factor.is_some() {
         let why = "both set the next size";
         return Err(cannot_combine(typed, "stepfactor", "stepbytes", why).into());
     }
     let options = args.resolve().map_err(|error| bad_sizes(error, typed))?;
-    if args.pairs && args.collective != Collective::SendRecv {
-        let refused =
-            typed.refuse(&[typed.name_span("pairs").unwrap_or(typed.end_span())], |spans| {
-                let message = format!("pairs are not measured with `{}`", args.collective);
-                Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-                    .help("type `remuda bench send-recv --pairs`")
-            });
-        return Err(refused.into());
-    }
-    if args.pairs && args.backend != Backend::Host {
-        let why = "pairs are measured in host memory only";
-        return Err(cannot_combine(typed, "pairs", "backend", why).into());
-    }
-    if args.pairs && !args.compare.is_empty() {
-        return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes").into());
-    }
-    if args.json && !args.compare.is_empty() && args.plot.is_none() {
-        let why = "`--json` shows no earlier results";
-        return Err(cannot_combine(typed, "json", "compare", why).into());
-    }
+    check_combinations(args, typed)?;
     let workers = cluster.workers();
-    if workers < 2 {
-        for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
-            let Some(place) = typed.name_span(flag).filter(|_| given) else { continue };
-            let refused = typed.refuse(&[place], |spans| {
-                let message = format!("`--{flag}` needs at least two ranks");
-                Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
-                    .help("start two ranks or more: `--num_gpus 2`")
-            });
-            return Err(refused.into());
-        }
-    }
-    if workers <= options.root {
-        let refused = typed.refuse(&[value("root")], |spans| {
-            let message = format!("there is no rank {}", options.root);
-            Diagnostic::error(codes::BAD_VALUE, spans[0], message)
-                .label(format!("ranks are 0 to {}", workers - 1))
-        });
-        return Err(refused.into());
-    }
+    check_ranks(args, options.root, workers, typed)?;
     // On other machines, the workers check this.
     if matches!(cluster.transport, Transport::Ssh(_)) {
         return Ok(());
     }
-    if args.backend != Backend::Host && resolve::gpu_count() == 0 {
-        let refused = typed.refuse(&[value("backend")], |spans| {
-            let message = format!("there is no GPU on this machine for backend `{}`", args.backend);
-            Diagnostic::error(NO_GPU, spans[0], message)
-                .help("leave `--backend` out to measure host memory")
-        });
-        return Err(CliError::refused(Status::Config, refused));
+    check_backend(args, typed)?;
+    check_memory(&options, workers, available_memory(), typed)?;
+    check_files(args, workers, typed)
+}
+
+fn check_combinations(args: &BenchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
+    if args.pairs && args.collective != Collective::SendRecv {
+        let place = typed.name_or_end("pairs");
+        return Err(typed.refuse(&[place], |spans| {
+            let message = format!("pairs are not measured with `{}`", args.collective);
+            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                .help("type `remuda bench send-recv --pairs`")
+        }));
     }
-    check_memory(&options, workers, available_memory(), value("maxbytes"), typed)?;
+    if args.pairs && args.backend != Backend::Host {
+        let why = "pairs are measured in host memory only";
+        return Err(cannot_combine(typed, "pairs", "backend", why));
+    }
+    if args.pairs && !args.compare.is_empty() {
+        return Err(cannot_combine(typed, "pairs", "compare", "pairs have no sizes"));
+    }
+    if args.json && !args.compare.is_empty() && args.plot.is_none() {
+        let why = "`--json` shows no earlier results";
+        return Err(cannot_combine(typed, "json", "compare", why));
+    }
+    Ok(())
+}
+
+/// Checks that there are enough ranks, and that the root is one of them.
+fn check_ranks(
+    args: &BenchArgs,
+    root: usize,
+    workers: usize,
+    typed: &CommandLine,
+) -> Result<(), RefusedLine> {
+    if workers < 2 {
+        for (flag, given) in [("pairs", args.pairs), ("threshold", args.threshold.is_some())] {
+            let Some(place) = typed.name_span(flag).filter(|_| given) else { continue };
+            return Err(typed.refuse(&[place], |spans| {
+                let message = format!("`--{flag}` needs at least two ranks");
+                Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                    .help("start two ranks or more: `--num_gpus 2`")
+            }));
+        }
+    }
+    if root < workers {
+        return Ok(());
+    }
+    Err(typed.refuse(&[typed.value_or_end("root")], |spans| {
+        Diagnostic::error(codes::BAD_VALUE, spans[0], format!("there is no rank {root}"))
+            .label(format!("ranks are 0 to {}", workers - 1))
+    }))
+}
+
+fn check_backend(args: &BenchArgs, typed: &CommandLine) -> Result<(), CliError> {
+    if args.backend == Backend::Host || resolve::gpu_count() != 0 {
+        return Ok(());
+    }
+    let refused = typed.refuse(&[typed.value_or_end("backend")], |spans| {
+        let message = format!("there is no GPU on this machine for backend `{}`", args.backend);
+        Diagnostic::error(NO_GPU, spans[0], message)
+            .help("leave `--backend` out to measure host memory")
+    });
+    Err(CliError::refused(Status::Config, refused))
+}
+
+/// Checks that earlier results can be read, and that the plot can be written.
+fn check_files(args: &BenchArgs, workers: usize, typed: &CommandLine) -> Result<(), CliError> {
     for file in &args.compare {
         read_earlier(file, args.collective, workers).map_err(|(status, why)| {
             let message = format!("cannot use `{}`: {why}", file.display());
-            let refused = typed.refuse(&[value("compare")], |spans| {
+            let refused = typed.refuse(&[typed.value_or_end("compare")], |spans| {
                 Diagnostic::error(RESULTS_UNREADABLE, spans[0], message).help(
                     "use the standard output of `remuda bench --json`, or a table of nccl-tests \
                          or the OSU micro-benchmarks",
@@ -101,7 +122,7 @@ pub(super) fn run(
     let Some(file) = &args.plot else { return Ok(()) };
     check_file(file).map_err(|why| {
         let message = format!("cannot write `{}`: {why}", file.display());
-        let refused = typed.refuse(&[value("plot")], |spans| {
+        let refused = typed.refuse(&[typed.value_or_end("plot")], |spans| {
             Diagnostic::error(CANNOT_WRITE, spans[0], message)
                 .help("name a file in a directory that exists and that you can write")
         });
@@ -149,7 +170,6 @@ fn check_memory(
     options: &Options,
     workers: usize,
     available: Option<u64>,
-    place: Words,
     typed: &CommandLine,
 ) -> Result<(), CliError> {
     let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
@@ -161,7 +181,7 @@ fn check_memory(
     if total <= available {
         return Ok(());
     }
-    let refused = typed.refuse(&[place], |spans| {
+    let refused = typed.refuse(&[typed.value_or_end("maxbytes")], |spans| {
         let (workers, total) = (show_count(workers, "worker"), show_bytes(total));
         let available = show_bytes(available);
         let message =

@@ -14,7 +14,7 @@ use crate::cli::command::bench::args::BenchArgs;
 use crate::cli::command::parse::parse_with_definition;
 use crate::cli::error::CliError;
 use crate::cli::resolve;
-use crate::cli::start::{self, PrintedRanks, WorkerProgram, start};
+use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::CauseRule;
 use crate::report::{RunClass, Terminal};
 
@@ -85,5 +85,6 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.bench.worker_args()).collect();
     let worker_program = WorkerProgram::new(program, words, PrintedRanks::Rank0(CauseRule::Rank0));
     let worker_program = WorkerProgram { class: RunClass::Tool, ..worker_program };
-    start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
+    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    start(cluster, job, worker_program)
 }

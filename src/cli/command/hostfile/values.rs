@@ -27,7 +27,7 @@ pub(super) struct ReadArgs {
 impl ReadArgs {
     /// Returns which files are accepted.
     pub(super) fn trust(&self) -> Trust {
-        if self.allow_insecure_files { Trust::All } else { Trust::Owner }
+        Trust::of(self.allow_insecure_files)
     }
 
     /// Returns the options for the parser.

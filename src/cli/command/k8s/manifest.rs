@@ -216,7 +216,7 @@ fn check_kind(kind: Kind, args: &PlacementArgs, typed: &CommandLine) -> Result<(
     };
     let name = kind.to_possible_value().expect("every kind has a name");
     let name = name.get_name();
-    let place = |flag| typed.value_span(flag).unwrap_or_else(|| typed.end_span());
+    let place = |flag| typed.value_or_end(flag);
     let refused = typed.refuse(&[place(flag), place("kind")], |spans| {
         let message = format!("`--kind {name}` has no `--{flag}`");
         let help = match kind {

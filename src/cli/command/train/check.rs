@@ -98,7 +98,7 @@ pub(super) fn run(
 
 /// Returns the error for `--resume auto` without the directory of the checkpoints.
 fn auto_needs_directory(typed: &CommandLine) -> RefusedLine {
-    let place = typed.value_span("resume").unwrap_or_else(|| typed.end_span());
+    let place = typed.value_or_end("resume");
     typed.refuse(&[place], |spans| {
         let message = "`--resume auto` needs `--checkpoint_dir`";
         Diagnostic::error(NEEDS_OTHER, spans[0], message)
@@ -197,11 +197,6 @@ pub(super) fn restart_warning(args: &TrainArgs) -> String {
 struct Line<'a>(&'a CommandLine);
 
 impl Line<'_> {
-    /// Returns the place of the value of an option, or the end of the line.
-    fn value(&self, flag: &str) -> ArgvSpan {
-        self.0.value_span(flag).unwrap_or_else(|| self.0.end_span())
-    }
-
     /// Returns the place of the value of the first given option.
     fn first_of(&self, flags: &[&str]) -> ArgvSpan {
         let given = flags.iter().find_map(|flag| self.0.value_span(flag));
@@ -213,7 +208,7 @@ impl Line<'_> {
         let whole = self.0.words.iter().position(|word| word == file.as_os_str());
         match whole {
             Some(word) => ArgvSpan { word, start: 0, end: file.as_os_str().len() },
-            None => self.value(flag),
+            None => self.0.value_or_end(flag),
         }
     }
 
@@ -264,7 +259,7 @@ impl Line<'_> {
                     "use another checkpoint, or leave `--resume` out to start a new run",
                 ),
             };
-            let place = self.value("resume");
+            let place = self.0.value_or_end("resume");
             self.refuse(status, CHECKPOINT_UNUSABLE, place, message, |found| found.help(help))
         })
     }
@@ -320,7 +315,11 @@ impl Line<'_> {
                 .related(spans[1], format!("{saved} there"))
                 .help(format!("leave `--{flag}` out to use the value of the checkpoint"))
         };
-        Some(self.0.refuse(&[self.value(flag), self.value("resume")], make).findings)
+        Some(
+            self.0
+                .refuse(&[self.0.value_or_end(flag), self.0.value_or_end("resume")], make)
+                .findings,
+        )
     }
 
     /// Returns an error if the text has other bytes than the checkpoint's model, which could not
@@ -338,9 +337,9 @@ impl Line<'_> {
             format!("has {found} different bytes, not the {vocabulary} of")
         };
         let (what, place) = if args.data.is_empty() {
-            ("the text of this project", self.value("resume"))
+            ("the text of this project", self.0.value_or_end("resume"))
         } else {
-            ("the text", self.value("data"))
+            ("the text", self.0.value_or_end("data"))
         };
         let message = format!("{what} {differs} the text of the checkpoint");
         let make = |spans: &[_]| {
@@ -463,7 +462,7 @@ impl Line<'_> {
     /// of the other.
     fn check_unused(&self, args: &TrainArgs) -> Result<(), CliError> {
         let Some((dir, message)) = other_run_in_dir(args) else { return Ok(()) };
-        let (place, help) = (self.value("checkpoint_dir"), other_dir_help(dir));
+        let (place, help) = (self.0.value_or_end("checkpoint_dir"), other_dir_help(dir));
         Err(self.refuse(Status::Config, IN_USE, place, message, |found| {
             found.label("in use").help(help)
         }))
@@ -471,7 +470,7 @@ impl Line<'_> {
 
     fn check_outputs(&self, args: &TrainArgs) -> Result<(), CliError> {
         let Some(bad) = bad_output(args) else { return Ok(()) };
-        let place = self.value(bad.flag);
+        let place = self.0.value_or_end(bad.flag);
         let message = bad.to_string();
         Err(self
             .refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(bad.help)))

@@ -13,7 +13,7 @@ use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::check::Workers;
 use crate::cli::error::CliError;
 use crate::cli::resolve;
-use crate::cli::start::{self, PrintedRanks, WorkerProgram, start};
+use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
 use crate::launch::{CauseRule, Transport};
 use crate::report::{Terminal, print_message};
 use crate::train::more_steps;
@@ -76,14 +76,16 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         Workers::Local(_) => Vec::new(),
         Workers::Remote(_) => check::remote_files(&cli.train),
     };
-    let kept = cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());
+    let checkpoint_dir =
+        cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());
     let program = start::this_executable(&cluster.transport)?;
     let words = std::iter::once(WORKER_COMMAND.into()).chain(cli.train.worker_args()).collect();
-    let speaker = PrintedRanks::Rank0(CauseRule::ExitCodes);
+    let printed_ranks = PrintedRanks::Rank0(CauseRule::ExitCodes);
     let worker_program = WorkerProgram {
         files,
-        checkpoint_dir: kept,
-        ..WorkerProgram::new(program, words, speaker)
+        checkpoint_dir,
+        ..WorkerProgram::new(program, words, printed_ranks)
     };
-    start(cluster, &cli.watch, &WorkerArgs::default(), worker_program, terminal)
+    let job = JobArgs { watch: &cli.watch, workers: &WorkerArgs::default(), terminal };
+    start(cluster, job, worker_program)
 }

@@ -1,0 +1,24 @@
+//! Variables of the workers, and the warnings about a cluster and its environment files.
+
+use crate::cli::args::WatchArgs;
+use crate::cli::error::CliError;
+use crate::cli::resolve::ResolvedCluster;
+use crate::cli::resolve::environment::{self, JobScope};
+use crate::plan::Export;
+use crate::report::{Terminal, print_error};
+
+/// Returns the variables for the workers, after the warnings are printed.
+pub(in crate::cli) fn exports(
+    cluster: &ResolvedCluster,
+    watch: &WatchArgs,
+    terminal: Terminal,
+) -> Result<Vec<Export>, CliError> {
+    let accelerator = cluster.devices.accelerator;
+    let files = environment::read_files(cluster.origin.trust, accelerator, terminal.paint)?;
+    if watch.prints_warnings() {
+        print_error(&cluster.warnings);
+        print_error(&files.warnings);
+    }
+    let scope = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    environment::exports(&watch.env, files, scope, accelerator)
+}
