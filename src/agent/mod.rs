@@ -1,7 +1,8 @@
 //! The agent: supervisor of the workers of one node (layer L5).
 //!
-//! It makes no policy decisions: it executes the requests of its link and stops all workers when
-//! the link closes.
+//! It makes no policy decisions about the job: it executes the requests of its link and stops all
+//! workers when the link closes. `state` decides what happens next on the node, `event_loop` waits
+//! for events, `executor` performs effects.
 //!
 //! ```text
 //! launcher ══ link ══ agent ── packets ── shim ── workers
@@ -10,30 +11,35 @@
 //! The shim is forked before any thread exists and is the workers' parent, so only it can wait for
 //! them. Agent and shim are both subreapers: if one of them exits, the other one reaps the workers.
 
-mod alarms;
-mod bind;
-mod claims;
-mod crew;
-mod doors;
-mod ending;
+mod affinity;
+mod connectivity;
+mod diagnostics;
 mod error_files;
-mod exam;
-mod group_watch;
-mod launcher;
-mod listen;
+mod event_loop;
+mod executor;
+mod flow_control;
+mod gpu_locks;
+mod group_check;
+mod instance_lock;
+mod launcher_link;
+mod listeners;
 mod notes;
 mod output;
-mod place;
-mod prepare;
+mod preflight;
+mod process;
 mod rank_link;
 mod script_hints;
-mod serve;
 mod shim;
-mod shim_heartbeat;
-mod shim_lost;
-mod starting;
-mod window;
+mod state;
+mod uplink;
+mod worker_io;
+mod worker_start;
 
-pub use exam::shared_memory;
-pub use prepare::{OWN_EXECUTABLE, find_missing};
-pub use serve::{AgentOrigin, main};
+pub use diagnostics::shared_memory;
+pub use preflight::{OWN_EXECUTABLE, find_missing};
+pub use process::{AgentOrigin, main};
+pub use shim::{FromShim, ToShim};
+pub use state::{
+    AgentEffect, AgentEvent, AgentState, ExitReport, GroupCheck, PreflightRequest, ShimCheck,
+    ShimStatus, StartRequest,
+};

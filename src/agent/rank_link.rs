@@ -4,18 +4,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::notes::NoteThrottle;
-use super::output::Outbox;
+use super::state::StartRequest;
+use super::uplink::EpochUplink;
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
-use crate::wire::{FromAgent, NodeRoster, Prepare, WorkerNote};
+use crate::wire::{FromAgent, WorkerNote};
 
 /// Size of one read.
 const READ_BYTES: usize = 4096;
@@ -32,19 +33,22 @@ pub(super) struct Welcomes {
 }
 
 impl Welcomes {
-    pub(super) fn new(
-        job: JobId,
-        epoch: Epoch,
-        prepare: &Prepare,
-        store: Option<SocketAddr>,
-        roster: NodeRoster,
-    ) -> Self {
+    /// Creates the welcomes of an epoch. Ranks are counted through the nodes.
+    pub(super) fn new(request: &StartRequest) -> Self {
+        let StartRequest { job, epoch, prepare, start, roster } = request;
         let mut ranks = (0..).map(Rank);
-        let nodes = roster.nodes.into_iter().map(|(host, workers)| NodeRanks {
-            host,
-            ranks: ranks.by_ref().take(workers as usize).collect(),
+        let nodes = roster.nodes.iter().map(|(host, workers)| NodeRanks {
+            host: host.clone(),
+            ranks: ranks.by_ref().take(*workers as usize).collect(),
         });
-        Self { job, epoch, key: prepare.key.clone(), store, nodes: nodes.collect() }
+        let nodes = nodes.collect();
+        Self {
+            job: job.clone(),
+            epoch: *epoch,
+            key: prepare.key.clone(),
+            store: start.store,
+            nodes,
+        }
     }
 
     /// Returns the first frame for a worker.
@@ -81,7 +85,7 @@ pub(super) struct NoteReader {
     rank: Rank,
     reader: LinkReader,
     state: Mutex<NoteState>,
-    outbox: Arc<Outbox>,
+    uplink: EpochUplink,
 }
 
 /// Parser and throttle of the notes.
@@ -94,10 +98,10 @@ struct NoteState {
 
 impl NoteReader {
     /// Creates the reader of a worker's notes. Must be called inside a runtime.
-    pub(super) fn new(socket: OwnedFd, rank: Rank, outbox: Arc<Outbox>) -> io::Result<Self> {
+    pub(super) fn new(socket: OwnedFd, rank: Rank, uplink: EpochUplink) -> io::Result<Self> {
         let (frames, throttle) = (FrameReader::from_worker(), NoteThrottle::default());
         let state = Mutex::new(NoteState { frames, throttle, has_failed: false });
-        Ok(Self { rank, reader: LinkReader::new(socket)?, state, outbox })
+        Ok(Self { rank, reader: LinkReader::new(socket)?, state, uplink })
     }
 
     /// Forwards notes until the worker exits.
@@ -161,7 +165,7 @@ impl NoteReader {
 
     async fn send_notes(&self, notes: Vec<WorkerNote>) {
         for note in notes {
-            self.outbox.send_and_wait(&FromAgent::Note { rank: self.rank, note }).await;
+            self.uplink.send_and_wait(&FromAgent::Note { rank: self.rank, note }).await;
         }
     }
 

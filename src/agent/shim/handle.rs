@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use super::run;
-use crate::os::family::{self, Stat};
+use crate::os::family;
 use crate::os::fork::{self, ForkSide};
 use crate::os::{fds, watch};
 
@@ -20,7 +20,7 @@ pub(in crate::agent) struct Shim {
 }
 
 /// A shim that a runtime waits on. Dropping it makes the shim kill everything and exit.
-pub(in crate::agent) struct ShimHandle {
+pub(super) struct ShimHandle {
     pid: Pid,
     control: AsyncFd<OwnedFd>,
 }
@@ -41,23 +41,21 @@ impl Shim {
     }
 
     /// Registers the shim's socket with the runtime that is running.
-    pub(in crate::agent) fn watch(self) -> io::Result<ShimHandle> {
+    pub(super) fn watch(self) -> io::Result<ShimHandle> {
         // Only reading waits for readiness: packets to the shim are few and fit its buffer.
-        Ok(ShimHandle {
-            pid: self.pid,
-            control: watch::register(self.control, Interest::READABLE)?,
-        })
+        let control = watch::register(self.control, Interest::READABLE)?;
+        Ok(ShimHandle { pid: self.pid, control })
     }
 }
 
 impl ShimHandle {
     /// Returns the pid of the shim.
-    pub(in crate::agent) fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         self.pid
     }
 
     /// Receives the next packet with its descriptors; `None` when the shim has exited.
-    pub(in crate::agent) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
+    pub(super) async fn recv(&self) -> Option<(FromShim, Vec<OwnedFd>)> {
         let mut buffer = [0; PACKET_BYTES_MAX];
         let received =
             self.control.async_io(Interest::READABLE, |fd| fds::recv_packet(fd, &mut buffer));
@@ -68,18 +66,14 @@ impl ShimHandle {
     }
 
     /// Starts the workers.
-    pub(in crate::agent) fn spawn(
-        &self,
-        workers: &[ShimWorker],
-        shared: Option<BorrowedFd<'_>>,
-    ) -> io::Result<()> {
+    pub(super) fn spawn(&self, workers: &[ShimWorker], shared: BorrowedFd<'_>) -> io::Result<()> {
         let packed = message::pack(workers)?;
-        let fds: Vec<_> = std::iter::once(packed.as_fd()).chain(shared).collect();
+        let fds = [packed.as_fd(), shared];
         fds::send_packet(self.control.get_ref(), &message::encode(&ToShim::Spawn), &fds)
     }
 
     /// Makes the shim hold descriptors that the agent holds.
-    pub(in crate::agent) fn hold(&self, descriptors: &[OwnedFd]) {
+    pub(super) fn hold(&self, descriptors: &[OwnedFd]) {
         for chunk in descriptors.chunks(fds::PACKET_FDS_MAX) {
             let chunk: Vec<_> = chunk.iter().map(AsFd::as_fd).collect();
             // The exit of the shim is detected by [`Self::recv`].
@@ -88,18 +82,13 @@ impl ShimHandle {
         }
     }
 
-    /// Whether a signal or a debugger has stopped the shim.
-    pub(in crate::agent) fn is_suspended(&self) -> bool {
-        Stat::of(self.pid).is_some_and(|stat| stat.is_suspended())
-    }
-
     /// Signals the shim itself.
-    pub(in crate::agent) fn signal(&self, signal: i32) {
+    pub(super) fn signal(&self, signal: i32) {
         family::signal_child(self.pid, signal);
     }
 
     /// Sends a message. The end of the shim is detected by [`Self::recv`].
-    pub(in crate::agent) fn send(&self, message: &ToShim) {
+    pub(super) fn send(&self, message: &ToShim) {
         let _ = fds::send_packet(self.control.get_ref(), &message::encode(message), &[]);
     }
 }

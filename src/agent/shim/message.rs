@@ -17,8 +17,8 @@ pub(super) const PACKET_BYTES_MAX: usize = 4 * 1024;
 pub(super) const LEFTOVERS_MAX: usize = 64;
 
 /// Agent → shim.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent) enum ToShim {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToShim {
     /// Fork the workers described in the first descriptor; a second one is their shared memory.
     Spawn,
     /// Hold the descriptors until the shim exits: locks, which are released when agent and shim
@@ -47,8 +47,8 @@ pub(in crate::agent) enum ToShim {
 }
 
 /// Shim → agent.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::agent) enum FromShim {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromShim {
     /// A worker was forked. Descriptors: its stdout, stderr, rank socket, and stdin if it has one.
     Forked {
         /// Index of the worker.

@@ -4,7 +4,10 @@
 
 mod handle;
 mod message;
+mod process;
 mod run;
 
-pub(super) use handle::{Shim, ShimHandle};
-pub(super) use message::{FromShim, ShimWorker, ToShim};
+pub(super) use handle::Shim;
+pub(super) use message::ShimWorker;
+pub use message::{FromShim, ToShim};
+pub(super) use process::ShimProcess;

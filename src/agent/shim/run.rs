@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
-use crate::agent::bind::memory_policy;
+use crate::agent::affinity::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::affinity::Binding;
 use crate::os::family::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};

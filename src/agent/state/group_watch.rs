@@ -1,24 +1,17 @@
-//! Checks, at a slow pace, whether workers that import torch connect to `MASTER_ADDR:MASTER_PORT`.
+//! Decides, at a slow pace, whether workers that import torch connect to `MASTER_ADDR:MASTER_PORT`.
 //! Workers that never connect may each train a model of their own and exit with 0.
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-
-use super::alarms::Timer;
-use super::serve::{Agent, InternalEvent};
-use crate::base::{Epoch, clock, env_vars};
-use crate::os::procfs;
+use crate::base::env_vars;
 use crate::wire::{FromAgent, Start, WorkerStart};
 
-/// Prefix of the file names of torch's own libraries.
-const TORCH: &str = "libtorch";
 /// Maximum number of checks while some worker has not imported torch.
 const CHECKS_MAX: u32 = 180;
 /// Number of checks within the limit.
 const CHECKS_PER_LIMIT: u32 = 3;
 /// Maximum number of workers checked on a node.
-const WORKERS_MAX: usize = 16;
+pub(super) const WORKERS_CHECKED_MAX: usize = 16;
 
 /// State of the check on the node of rank 0, until it is decided.
 #[derive(Debug)]
@@ -34,17 +27,18 @@ pub(super) struct GroupWatch {
 
 /// Result of one check of the workers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GroupCheck {
+pub struct GroupCheck {
     /// Number of running workers that were checked.
-    workers: usize,
+    pub workers: usize,
     /// Number of those that have mapped torch.
-    with_torch: usize,
+    pub with_torch: usize,
     /// Whether a socket has the port of rank 0; also true if that cannot be read.
-    has_socket: bool,
+    pub has_socket: bool,
 }
 
+/// Result of a check, with all checks before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GroupDecision {
+pub(super) enum GroupDecision {
     CheckAgain,
     /// The workers have connected, or the job does not use torch.
     Fine,
@@ -70,11 +64,23 @@ impl GroupWatch {
         })
     }
 
-    fn interval(&self) -> Duration {
+    /// Returns the port of rank 0.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the time between two checks.
+    pub(super) fn interval(&self) -> Duration {
         self.limit / CHECKS_PER_LIMIT
     }
 
-    fn decide(&mut self, now: Instant, check: GroupCheck) -> GroupDecision {
+    /// Returns the message about workers without a connection.
+    pub(super) fn ungrouped(&self) -> FromAgent {
+        FromAgent::Ungrouped { master: self.master.clone(), seconds: self.limit.as_secs() as u32 }
+    }
+
+    /// Decides after a check.
+    pub(super) fn decide(&mut self, now: Instant, check: GroupCheck) -> GroupDecision {
         if check.has_socket {
             return GroupDecision::Fine;
         }
@@ -101,54 +107,10 @@ fn variable<'a>(worker: &'a WorkerStart, name: &str) -> Option<&'a str> {
     std::str::from_utf8(value).ok()
 }
 
-/// Checks sockets and processes. If a connection exists, the processes are not checked.
-fn check_workers(pids: &[Pid], port: u16) -> GroupCheck {
-    let has_socket = procfs::has_tcp_socket(port).unwrap_or(true);
-    let maps_torch = |pid: &&Pid| procfs::maps_library(**pid, TORCH).unwrap_or(false);
-    let with_torch = if has_socket { 0 } else { pids.iter().filter(maps_torch).count() };
-    GroupCheck { workers: pids.len(), with_torch, has_socket }
-}
-
-impl Agent {
-    /// Starts the check when the workers of an epoch were started.
-    pub(super) fn start_group_watch(&mut self, start: &Start) {
-        self.group_watch = GroupWatch::for_start(start);
-        if let Some(watch) = &self.group_watch {
-            self.timers.set(clock::now() + watch.interval(), Timer::GroupCheck);
-        }
-    }
-
-    /// Runs one check on its own thread, because the files of a process can be slow to read.
-    pub(super) fn check_group(&mut self) {
-        let Some(watch) = &self.group_watch else { return };
-        let (port, epoch, events) = (watch.port, self.outbox.epoch(), self.event_sender.clone());
-        let pids: Vec<Pid> = self.workers.live_pids().take(WORKERS_MAX).collect();
-        self.tasks.spawn_blocking(move || {
-            let _ = events.send(InternalEvent::GroupChecked(epoch, check_workers(&pids, port)));
-        });
-    }
-
-    /// Handles the result of a check; results of earlier epochs are discarded.
-    pub(super) fn on_group_checked(&mut self, epoch: Epoch, check: GroupCheck) {
-        let is_current = epoch == self.outbox.epoch();
-        let Some(watch) = self.group_watch.as_mut().filter(|_| is_current) else { return };
-        let now = clock::now();
-        match watch.decide(now, check) {
-            GroupDecision::CheckAgain => self.timers.set(now + watch.interval(), Timer::GroupCheck),
-            GroupDecision::Fine => self.group_watch = None,
-            GroupDecision::Ungrouped => {
-                let (master, seconds) = (watch.master.clone(), watch.limit.as_secs() as u32);
-                self.group_watch = None;
-                self.outbox.send(&FromAgent::Ungrouped { master, seconds });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{LocalRank, Rank};
+    use crate::base::{LocalRank, Rank, clock};
 
     fn start(rank: &str, world_size: &str, group_limit_ms: u32) -> Start {
         let env = [

@@ -9,9 +9,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::bind;
-use super::claims::{self, GpuLocks};
-use super::listen::{self, Listening};
+use super::affinity;
+use super::gpu_locks::{self, GpuLocks};
+use super::listeners::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
@@ -96,13 +96,13 @@ pub(super) fn run_preflight(
     let shares = prepare
         .cores
         .as_ref()
-        .map_or(Ok(Default::default()), |request| bind::assign_cores(request, &env));
+        .map_or(Ok(Default::default()), |request| affinity::assign_cores(request, &env));
     let shares = take_or_note(&mut problems, shares);
     // The node that has rank 0 listens.
-    let listening = listen::open_listeners(job, epoch, prepare).map_err(Problem::of_job);
+    let listening = listeners::open_listeners(job, epoch, prepare).map_err(Problem::of_job);
     let listening = take_or_note(&mut problems, listening);
     let locks =
-        prepare.gpu_locks.as_ref().map(|request| claims::lock_gpus(job, request)).transpose();
+        prepare.gpu_locks.as_ref().map(|request| gpu_locks::lock_gpus(job, request)).transpose();
     let locks = locks.map_err(|in_use| problems.extend(in_use)).ok();
     match (path, listening, shares, locks) {
         (Some(path), Some(listening), Some((shares, mut notes)), Some(locks))

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listen;
-use super::prepare::{self, Site};
+use super::listeners;
+use super::preflight::{self, Site};
 use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
 use crate::os::account::{self, Bounds};
@@ -48,14 +48,14 @@ pub(super) fn collect_facts(request: &Examine) -> HeldReport {
     let (network, listeners, port) = open_probe_listeners(request);
     let environment = env_vars::all();
     let find_program = |program: &Vec<u8>| {
-        prepare::find_program(site, ("program", program), &environment).map(|_| ())
+        preflight::find_program(site, ("program", program), &environment).map(|_| ())
     };
     let report = Examination {
         version: EXAM_VERSION,
         machine: machine(),
-        cwd: prepare::check_cwd(site),
+        cwd: preflight::check_cwd(site),
         program: request.program.as_ref().map(find_program),
-        script: request.script.as_ref().map(|script| prepare::check_script(site, Some(script))),
+        script: request.script.as_ref().map(|script| preflight::check_script(site, Some(script))),
         python,
         compute,
         gpus: gpus(),
@@ -180,7 +180,7 @@ fn open_probe_listeners(
     request: &Examine,
 ) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
     let address =
-        listen::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
+        listeners::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
     let mut listeners = Vec::new();
     let mut open = |address: SocketAddr| {
         let listener = TcpListener::bind(address);
@@ -208,7 +208,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
 
 /// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
 fn master_port(request: PortRequest) -> Result<(u16, PortClaim), Problem> {
-    let mut claim = listen::claim_port(request)?;
+    let mut claim = listeners::claim_port(request)?;
     claim.release_socket();
     Ok((claim.port(), claim))
 }
