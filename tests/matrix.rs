@@ -33,7 +33,7 @@
 //! | F28 | one direction of the link is lost | `tests/netns/cut.rs::node_whose_sends_are_lost_stops_its_workers`, `tests/netns/cut.rs::node_whose_receives_are_lost_stops_its_workers`, `tests/pods/cut.rs::pod_that_cannot_send_is_lost_and_exits`, `tests/pods/cut.rs::pod_that_cannot_receive_is_lost_and_exits` |
 //! | F29 | two workers are partitioned, the launcher reaches both | `tests/collectives/failures.rs::deadline_names_the_late_rank`, `tests/pods/cut.rs::waiting_ranks_name_the_pod_they_cannot_reach` |
 //! | F30 | a half-open connection | `tests/netns/cut.rs::node_whose_sends_are_lost_stops_its_workers`, `tests/pods/cut.rs::pod_that_cannot_send_is_lost_and_exits` |
-//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::slow_link_with_much_output_keeps_heartbeats`, `tests/pods/cut.rs::output_on_a_slow_link_delays_no_heartbeat`, `src/agent/window.rs::window_equals_bytes_of_the_last_second` |
+//! | F31 | a flood of output on a slow link | `tests/netns/slow.rs::slow_link_with_much_output_keeps_heartbeats`, `tests/pods/cut.rs::output_on_a_slow_link_delays_no_heartbeat`, `src/agent/flow_control.rs::window_equals_bytes_of_the_last_second` |
 //! | F32 | packets are lost | `tests/netns/slow.rs::lost_packets_cost_neither_a_node_nor_a_line`, `tests/pods/cut.rs::packet_loss_loses_neither_pod_nor_line` |
 //! | F33 | ssh is refused on one host | `tests/ssh/refused.rs::refused_login_is_reported_without_another_attempt`, `tests/ssh/refused.rs::every_unreachable_host_is_reported_at_once` |
 //! | F34 | a host key has changed | `tests/ssh/refused.rs::changed_host_key_is_always_refused` |

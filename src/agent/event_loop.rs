@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::executor::Executor;
+use super::executor::AgentExecutor;
 use super::launcher_link::LauncherLink;
 use super::shim::Shim;
 use super::state::{AgentEvent, AgentState};
@@ -15,7 +15,7 @@ use crate::base::{Status, clock};
 /// processes.
 pub(super) async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Status> {
     let state = AgentState::new(clock::now());
-    let mut agent = EventLoop { state, executor: Executor::new(input, output, shim)? };
+    let mut agent = EventLoop { state, executor: AgentExecutor::new(input, output, shim)? };
     // Sets the first timer.
     agent.handle(AgentEvent::Timer);
     let status = loop {
@@ -31,7 +31,7 @@ pub(super) async fn serve(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Re
 
 struct EventLoop {
     state: AgentState,
-    executor: Executor,
+    executor: AgentExecutor,
 }
 
 impl EventLoop {

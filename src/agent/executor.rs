@@ -37,7 +37,7 @@ use crate::wire::{self, AgentHello, Examine, FromAgent, Prepare, PreparedNode, P
 const HELPER_KILL_LIMIT: Duration = Duration::from_millis(500);
 
 /// What the agent holds, and what its event loop waits for.
-pub(super) struct Executor {
+pub(super) struct AgentExecutor {
     /// The receiving side of the link; `None` once it is closed.
     pub(super) link: Option<LauncherLink>,
     pub(super) shim: ShimProcess,
@@ -82,7 +82,7 @@ pub(super) struct PreflightResult {
     result: Result<Prepared, Vec<Problem>>,
 }
 
-impl Executor {
+impl AgentExecutor {
     /// Takes over the link and the shim. Must be called inside a runtime.
     pub(super) fn new(input: OwnedFd, output: OwnedFd, shim: Shim) -> io::Result<Self> {
         let mut tasks = Tasks::default();

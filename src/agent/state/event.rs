@@ -19,7 +19,7 @@ pub enum AgentEvent {
     Message {
         /// Epoch of the message.
         epoch: Epoch,
-        /// The message.
+        /// What the launcher requests or reports.
         message: ToAgent,
     },
     /// The link to the launcher has ended.
@@ -28,7 +28,7 @@ pub enum AgentEvent {
     ProtocolError(String),
     /// A message of the shim.
     ShimMessage {
-        /// The message.
+        /// What happened to the workers, or an answer.
         message: FromShim,
         /// Number of descriptors that came with it.
         descriptors: usize,
@@ -91,7 +91,7 @@ pub enum AgentEffect {
     Send {
         /// Epoch of the message.
         epoch: Epoch,
-        /// The message.
+        /// What the agent reports or answers.
         message: FromAgent,
     },
     /// Send [`FromAgent::Hello`] with the facts of this process.
@@ -173,7 +173,7 @@ pub enum AgentEffect {
 /// What the preflight checks need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreflightRequest {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// Rank of this node.
     pub node: NodeRank,
@@ -186,7 +186,7 @@ pub struct PreflightRequest {
 /// What the start of the workers needs, besides the results of the preflight checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartRequest {
-    /// The job.
+    /// Name of the job.
     pub job: JobId,
     /// The epoch of the workers.
     pub epoch: Epoch,

@@ -95,17 +95,17 @@ mod tests {
     use crate::agent::state::agent_state::ShimPhase;
     use crate::agent::state::event::AgentEvent;
     use crate::agent::state::testing::{GRACE, HEARTBEAT, LEASE, TestAgent, signalled};
-    use crate::base::WorkerExit;
+    use crate::base::{WorkerExit, clock};
     use crate::wire::ToAgent;
 
     const EMPTY: FromShim = FromShim::Empty { unkillable: Vec::new() };
 
     fn lines(effects: &[AgentEffect]) -> Vec<&str> {
-        let line = |effect| match effect {
-            &AgentEffect::Print(ref text) => Some(&**text),
+        let lines = effects.iter().filter_map(|effect| match effect {
+            AgentEffect::Print(text) => Some(text.as_str()),
             _ => None,
-        };
-        effects.iter().filter_map(line).collect()
+        });
+        lines.collect()
     }
 
     fn is_lost(effects: &[AgentEffect]) -> bool {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn expired_lease_terminates_then_kills_workers() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         let warned = agent.pass(LEASE);
         assert_eq!(lines(&warned).len(), warned.len());
         assert_eq!(lines(&warned)[0], "no message from the launcher for 12 s");
@@ -124,7 +124,7 @@ mod tests {
         let text = "lease expired: no message from the launcher for 30 s (--lease); stopping the \
                     workers";
         assert_eq!(lines(&lost), [text]);
-        assert_eq!(agent.pass(GRACE - Duration::from_millis(1)), []);
+        assert_eq!(agent.pass(GRACE.saturating_sub(Duration::from_millis(1))), []);
         let killed = agent.pass(Duration::from_millis(1));
         assert_eq!(killed, [AgentEffect::SendToShim(ToShim::Kill)]);
         assert_eq!(agent.state.exit_status(), None);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn any_message_of_the_launcher_renews_the_lease() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         for _ in 0..100 {
             assert!(!is_lost(&agent.pass(LEASE)));
             agent.say(ToAgent::Consumed(0));
@@ -144,13 +144,13 @@ mod tests {
 
     #[test]
     fn agent_without_terms_has_no_lease() {
-        let mut agent = TestAgent::new();
+        let mut agent = TestAgent::new(clock::now());
         assert!(!is_lost(&agent.pass(100 * LEASE)));
     }
 
     #[test]
     fn paused_launcher_keeps_its_lease() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         let paused = agent.say(ToAgent::Pause);
         assert_eq!(paused[..2], signalled(SIGSTOP));
         assert_eq!(paused[2..], [agent.sent(FromAgent::Paused)]);
@@ -163,15 +163,15 @@ mod tests {
     /// The launcher's messages are still in the socket when the agent continues.
     #[test]
     fn time_in_which_the_agent_was_suspended_does_not_count() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         assert_eq!(agent.suspend(100 * LEASE), []);
-        assert!(!is_lost(&agent.pass(LEASE - HEARTBEAT)));
+        assert!(!is_lost(&agent.pass(LEASE.saturating_sub(HEARTBEAT))));
         assert!(is_lost(&agent.pass(2 * HEARTBEAT)));
     }
 
     #[test]
     fn lost_launcher_that_had_paused_continues_workers() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.say(ToAgent::Pause);
         let lost = agent.step(AgentEvent::LinkEnded);
         assert_eq!(lost[1..3], signalled(SIGTERM));
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn agent_without_workers_exits_with_its_link() {
-        let mut agent = TestAgent::ready();
+        let mut agent = TestAgent::ready(clock::now());
         agent.step(AgentEvent::LinkEnded);
         assert_eq!(agent.state.exit_status(), Some(Status::Success));
         assert_eq!(agent.step(AgentEvent::Timer), []);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn lost_launcher_receives_nothing_about_its_workers() {
-        let mut agent = TestAgent::started(2);
+        let mut agent = TestAgent::started(clock::now(), 2);
         agent.step(AgentEvent::LinkEnded);
         let is_report = |effect: &AgentEffect| {
             matches!(effect, AgentEffect::Send { .. } | AgentEffect::ReportExit(_))
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn released_agent_exits_with_success() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.say(ToAgent::Bye);
         assert_eq!(agent.state.exit_status(), Some(Status::Success));
     }
 
     #[test]
     fn protocol_error_ends_the_agent_like_a_lost_launcher() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         let effects = agent.step(AgentEvent::ProtocolError("too long".to_owned()));
         assert_eq!(effects[1..3], signalled(SIGTERM));
         assert_eq!(
@@ -249,7 +249,7 @@ mod tests {
         fn agent_that_lost_its_launcher_exits(
             steps in proptest::collection::vec(0u8..16, 0..40),
         ) {
-            let (mut agent, mut workers) = (TestAgent::started(3), vec![0, 1, 2]);
+            let (mut agent, mut workers) = (TestAgent::started(clock::now(), 3), vec![0, 1, 2]);
             let mut has_lost = false;
             for step in steps {
                 let effects = random_step(&mut agent, step, &mut workers);

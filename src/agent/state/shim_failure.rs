@@ -132,7 +132,7 @@ mod tests {
     use crate::agent::shim::FromShim;
     use crate::agent::state::event::{AgentEvent, ExitReport};
     use crate::agent::state::testing::{HEARTBEAT, LEASE, TestAgent};
-    use crate::base::{Rank, Status};
+    use crate::base::{Rank, Status, clock};
     use crate::runtime::contract::ToWorker;
     use crate::wire::ToAgent;
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn exit_of_the_shim_kills_its_workers() {
-        let mut agent = TestAgent::started(2);
+        let mut agent = TestAgent::started(clock::now(), 2);
         agent.exit(0, WorkerExit::Code(0));
         agent.end_streams(0);
         agent.end_streams(1);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn stopped_shim_is_continued_then_killed() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.shim_status = ShimStatus::Stopped;
         let effects = pass_with_launcher(&mut agent, LEASE + 2 * HEARTBEAT);
         let line = "remuda-shim did not answer for 30 s (--lease); sent SIGCONT";
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn running_shim_is_never_signalled() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         assert_eq!(pass_with_launcher(&mut agent, 10 * LEASE), []);
     }
 
     #[test]
     fn shim_that_is_stopped_before_it_has_killed_is_killed() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         let kill = agent.say(ToAgent::Kill);
         assert_eq!(kill, [AgentEffect::SendToShim(ToShim::Kill)]);
         assert_eq!(agent.pass(KILL_CHECK_INTERVAL), [], "it runs");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn stopped_shim_that_has_killed_everything_is_left_alone() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.say(ToAgent::Kill);
         agent.hear(FromShim::Empty { unkillable: Vec::new() });
         agent.shim_status = ShimStatus::Stopped;
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn exit_of_the_shim_without_workers_is_reported() {
-        let mut agent = TestAgent::ready();
+        let mut agent = TestAgent::ready(clock::now());
         agent.step(AgentEvent::ShimExited);
         let reaped = AgentEvent::OrphansReaped { at_us: 0, unkillable: Vec::new() };
         let idle = FromAgent::Idle { unkillable: Vec::new() };

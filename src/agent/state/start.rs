@@ -158,7 +158,7 @@ mod tests {
     use crate::agent::shim::FromShim;
     use crate::agent::state::event::AgentEvent;
     use crate::agent::state::testing::{HEARTBEAT, LEASE, TestAgent, prepare, start};
-    use crate::base::{Rank, Status, WorkerExit};
+    use crate::base::{Rank, Status, WorkerExit, clock};
     use crate::wire::{NodeRoster, ToAgent};
 
     const EMPTY: FromShim = FromShim::Empty { unkillable: Vec::new() };
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn checks_take_over_the_terms_of_the_launcher() {
-        let mut agent = TestAgent::new();
+        let mut agent = TestAgent::new(clock::now());
         let effects = agent.say(ToAgent::Prepare(Box::new(prepare())));
         let [AgentEffect::RunPreflight(request)] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!((request.epoch, &request.prepare), (Epoch(0), &prepare()));
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn workers_are_started_only_after_passed_checks() {
-        let mut agent = TestAgent::new();
+        let mut agent = TestAgent::new(clock::now());
         assert_eq!(agent.say(ToAgent::Start(start(1))), []);
         agent.say(ToAgent::Prepare(Box::new(prepare())));
         assert_eq!(agent.say(ToAgent::Start(start(1))), []);
@@ -202,15 +202,15 @@ mod tests {
     fn start_needs_a_list_of_nodes() {
         let start = ToAgent::Start(start(1));
         let why = "start request without a list of nodes";
-        check_protocol_error(&mut TestAgent::ready(), start, why);
-        let mut agent = TestAgent::ready();
+        check_protocol_error(&mut TestAgent::ready(clock::now()), start, why);
+        let mut agent = TestAgent::ready(clock::now());
         agent.say(ToAgent::Roster(vec![0xff; 3]));
         assert_eq!(agent.state.exit_status(), Some(Status::Protocol), "a malformed list");
     }
 
     #[test]
     fn next_epoch_begins_after_all_processes_exited() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.exit(0, WorkerExit::Code(1));
         agent.end_streams(0);
         let unkillable = Vec::new();
@@ -226,18 +226,18 @@ mod tests {
 
     #[test]
     fn epoch_can_be_skipped_only_before_its_start() {
-        let mut agent = TestAgent::ready();
+        let mut agent = TestAgent::ready(clock::now());
         let skip = |epoch| ToAgent::SkipToEpoch(Epoch(epoch));
         assert_eq!(agent.say(skip(3)), [AgentEffect::BeginEpoch(Epoch(3))]);
         assert_eq!(agent.say(ToAgent::Start(start(1))), [], "the checks were for epoch 0");
         let why = "skipped an epoch that has begun";
         check_protocol_error(&mut agent, skip(3), why);
-        check_protocol_error(&mut TestAgent::started(1), skip(1), why);
+        check_protocol_error(&mut TestAgent::started(clock::now(), 1), skip(1), why);
     }
 
     #[test]
     fn failed_request_to_the_shim_fails_all_workers() {
-        let mut agent = TestAgent::ready();
+        let mut agent = TestAgent::ready(clock::now());
         agent.say(ToAgent::Roster(NodeRoster { nodes: vec![("n0".to_owned(), 2)] }.pack()));
         agent.say(ToAgent::Start(start(2)));
         let effects = agent.step(AgentEvent::SpawnFailed { errno: 24 });
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn suspended_workers_are_searched_among_the_living() {
-        let mut agent = TestAgent::started(2);
+        let mut agent = TestAgent::started(clock::now(), 2);
         agent.exit(0, WorkerExit::Code(0));
         let found = agent.say(ToAgent::ReportSuspended);
         assert_eq!(found, [AgentEffect::FindSuspended(vec![(Rank(1), 101)])]);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn group_is_checked_until_decided_in_its_epoch() {
-        let mut agent = TestAgent::ready();
+        let mut agent = TestAgent::ready(clock::now());
         agent.say(ToAgent::Roster(NodeRoster { nodes: vec![("n0".to_owned(), 2)] }.pack()));
         let mut start = Start { group_limit_ms: 3_000, ..start(2) };
         let variables = ["RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=n0", "MASTER_PORT=29500"];

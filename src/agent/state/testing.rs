@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::agent_state::AgentState;
 use super::event::{AgentEffect, AgentEvent, ShimStatus};
 use crate::agent::shim::{FromShim, ToShim};
-use crate::base::{LocalRank, Rank, WorkerExit, clock};
+use crate::base::{LocalRank, Rank, WorkerExit};
 use crate::secure::JobKey;
 use crate::wire::{
     FromAgent, NodeRoster, Prepare, PreparedNode, Start, Stream, ToAgent, WorkerStart,
@@ -27,15 +27,14 @@ pub(super) struct TestAgent {
 
 impl TestAgent {
     /// An agent that has received no message.
-    pub(super) fn new() -> Self {
-        let now = clock::now();
+    pub(super) fn new(now: Instant) -> Self {
         let state = AgentState::new(now);
         Self { state, now, shim_status: ShimStatus::Running, wake_at: now }
     }
 
     /// An agent whose node has passed the preflight checks.
-    pub(super) fn ready() -> Self {
-        let mut agent = Self::new();
+    pub(super) fn ready(now: Instant) -> Self {
+        let mut agent = Self::new(now);
         let effects = agent.say(ToAgent::Prepare(Box::new(prepare())));
         assert!(matches!(effects[..], [AgentEffect::RunPreflight(_)]), "{effects:?}");
         agent.pass_preflight();
@@ -43,8 +42,8 @@ impl TestAgent {
     }
 
     /// An agent with this many workers that were forked.
-    pub(super) fn started(workers: u32) -> Self {
-        let mut agent = Self::ready();
+    pub(super) fn started(now: Instant, workers: u32) -> Self {
+        let mut agent = Self::ready(now);
         agent.start(workers);
         agent
     }

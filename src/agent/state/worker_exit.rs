@@ -131,7 +131,7 @@ pub(super) struct ExitFacts {
 mod tests {
     use super::*;
     use crate::agent::state::testing::{GRACE, TestAgent};
-    use crate::base::Rank;
+    use crate::base::{Rank, clock};
 
     const STEP: Duration = Duration::from_millis(1);
 
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn exit_is_reported_and_passed_on_to_the_other_workers() {
-        let mut agent = TestAgent::started(2);
+        let mut agent = TestAgent::started(clock::now(), 2);
         let exit = WorkerExit::Code(3);
         let (epoch, worker, rank) = (agent.state.epoch, 1, Rank(1));
         let report = |worker, rank, exit| {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn idle_waits_for_the_end_of_all_streams() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.exit(0, WorkerExit::Code(0));
         let idle = agent.sent(FromAgent::Idle { unkillable: Vec::new() });
         assert_eq!(agent.hear(FromShim::Empty { unkillable: Vec::new() }), []);
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn stream_held_open_is_cancelled_after_its_limit() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.exit(0, WorkerExit::Code(1));
-        assert_eq!(agent.pass(HELD_STREAM_LIMIT - STEP), []);
+        assert_eq!(agent.pass(HELD_STREAM_LIMIT.saturating_sub(STEP)), []);
         assert_eq!(agent.pass(STEP), [AgentEffect::CancelStreams(0)]);
     }
 
     #[test]
     fn leftovers_of_a_failed_worker_are_terminated_then_killed() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.end_streams(0);
         agent.exit(0, WorkerExit::Code(1));
         assert_eq!(left(&mut agent), terminated(false));
@@ -201,14 +201,14 @@ mod tests {
         let signalled = FromShim::LeftoversSignalled { worker: 0, processes: processes.clone() };
         let report = FromAgent::Leftovers { rank: Rank(0), processes };
         assert_eq!(agent.hear(signalled), [agent.sent(report)]);
-        assert_eq!(agent.pass(GRACE - STEP), []);
+        assert_eq!(agent.pass(GRACE.saturating_sub(STEP)), []);
         let kill = AgentEffect::SendToShim(ToShim::KillLeftovers { worker: 0 });
         assert_eq!(agent.pass(STEP), [kill]);
     }
 
     #[test]
     fn leftovers_that_exited_by_themselves_are_not_reported() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.end_streams(0);
         agent.exit(0, WorkerExit::Code(1));
         let none = FromShim::LeftoversSignalled { worker: 0, processes: Vec::new() };
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn leftovers_of_a_successful_worker_get_time() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         agent.end_streams(0);
         agent.exit(0, WorkerExit::Code(0));
         let since = agent.now;
         assert_eq!(left(&mut agent), []);
-        assert_eq!(agent.pass(LINGER_TIME - STEP), []);
+        assert_eq!(agent.pass(LINGER_TIME.saturating_sub(STEP)), []);
         assert_eq!(agent.pass(STEP), terminated(true));
         // As long as they are busy, the shim answers that they are still there.
         while agent.now < since + LINGER_MAX {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn leftovers_of_a_signalled_worker_get_no_time() {
-        let mut agent = TestAgent::started(1);
+        let mut agent = TestAgent::started(clock::now(), 1);
         let (exit, signals_sent) = (WorkerExit::Code(0), vec![15]);
         agent.hear(FromShim::Exited { worker: 0, exit, at_us: 0, signals_sent });
         agent.end_streams(0);
