@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::evidence::Evidence;
 use super::failure_texts::FailureClass;
-use super::stopping::{SIGABRT, SIGKILL, SIGTERM};
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
+use crate::job::signals::{SIGABRT, SIGKILL, SIGTERM};
 
 /// The exit of a worker, with the facts that are needed to judge it.
 #[derive(Clone, Debug, PartialEq, Eq)]

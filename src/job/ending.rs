@@ -174,7 +174,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::base::{WorkerExit, clock};
-    use crate::job::stopping::SIGTERM;
+    use crate::job::signals::SIGTERM;
     use crate::job::testing::{exit, idle, running};
     use crate::job::{Event, NodeLoss};
 

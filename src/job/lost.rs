@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::base::{Status, clock};
     use crate::job::cause::{StartFailure, StartStep};
-    use crate::job::stopping::SIGTERM;
+    use crate::job::signals::SIGTERM;
     use crate::job::testing::{exit, idle, preparing, running};
     use crate::job::{Event, FailureCause};
 

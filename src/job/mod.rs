@@ -13,6 +13,7 @@ mod requests;
 mod restarting;
 mod root_cause;
 mod running;
+mod signals;
 mod starting;
 mod state;
 mod stopping;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::cause::{FailureCause, Failures, NodeLoss, Verdict};
 use super::event::{Effect, OnFailure, OnTerm, StopReason};
 use super::state::{Job, JobPhase, NodeState};
-use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Status};
+use crate::job::signals::SIGTERM;
 
 /// Epochs shorter than this count as a crash loop.
 const CRASH_LOOP_EPOCH_MAX: Duration = Duration::from_secs(60);

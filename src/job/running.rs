@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::cause::WorkerEnd;
 use super::event::{Effect, OnFailure, StopReason};
 use super::state::{Job, NodeState};
-use super::stopping::SIGTERM;
 use crate::base::{NodeRank, Rank};
+use crate::job::signals::SIGTERM;
 
 impl Job {
     pub(super) fn on_worker_exited(&mut self, now: Instant, end: WorkerEnd) -> Vec<Effect> {

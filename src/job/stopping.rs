@@ -7,11 +7,9 @@ use super::state::{Job, JobPhase, StopStage};
 use crate::base::NodeRank;
 use crate::job::OnTerm;
 use crate::job::cause::NodeLoss;
+use crate::job::signals::SIGTERM;
 
 pub(super) const SIGINT: i32 = 2;
-pub(super) const SIGABRT: i32 = 6;
-pub(super) const SIGKILL: i32 = 9;
-pub(super) const SIGTERM: i32 = 15;
 
 /// Time after which an unconfirmed kill is given up and reported.
 const KILL_CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
+use super::launch_plan::{Bindings, WorkerPlan};
 use crate::base::{Epoch, env_vars};
-
-use super::launch_plan::{Bindings, EnvValue, WorkerPlan};
+use crate::plan::env_value::EnvValue;
 
 /// The value of `OMP_NUM_THREADS` when the user did not set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

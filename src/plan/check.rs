@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use super::build::{PlanError, WORKERS_MAX};
 use super::env::is_reserved;
 use super::export::Export;
 use super::spec::JobSpec;
+use crate::plan::error::{PlanError, WORKERS_MAX};
 
 /// Limit of Linux for one argument or one `NAME=value`, without its final NUL.
 const STRING_BYTES_MAX: usize = 131_071;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::identity::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity};
 use super::mpi_job::{self, HostfileRole, MpiHostfile};
 use crate::base::env_vars;
+use crate::plan::pod::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity};
 use crate::pool::nodeset;
 
 /// Limit of the nodes of a job of pods.

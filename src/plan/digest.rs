@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use sha2::{Digest, Sha256};
 
 use super::export::VariableOrigin;
-use super::launch_plan::{EnvValue, LaunchPlan, NodePlan, WorkerPlan};
+use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
+use crate::plan::env_value::EnvValue;
 
 /// SHA-256 over nodes, slots, ranks, argv and the variables of `--env`. The rest of the environment
 /// is left out: it may differ between nodes (paths).

@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 
-use crate::base::env_vars;
-
 use super::export::Export;
-use super::launch_plan::EnvValue;
-use super::spec::{Accelerator, JobSpec, MasterAddr};
+use super::spec::{JobSpec, MasterAddr};
 use super::template::{TemplateEnv, TemplateValue};
+use crate::base::env_vars;
+use crate::plan::accelerator::Accelerator;
+use crate::plan::env_value::EnvValue;
 
 /// The variables of every worker; the user's override remuda's.
 pub(super) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {

@@ -6,8 +6,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use crate::base::env_vars;
-
-use super::spec::Accelerator;
+use crate::plan::accelerator::Accelerator;
 
 /// A variable that every worker gets.
 #[derive(Clone, Debug, PartialEq, Eq)]

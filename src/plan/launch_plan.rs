@@ -6,11 +6,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
-
 use super::export::VariableOrigin;
 use super::spec::MasterAddr;
 use super::template::{NodeShare, WorkerPosition};
+use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
+use crate::plan::env_value::EnvValue;
 
 /// The plan of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,27 +77,6 @@ impl WorkerPlan {
     pub fn env(&self) -> impl Iterator<Item = (&OsStr, Cow<'_, EnvValue>)> {
         self.share.env(WorkerPosition { rank: self.rank, local_rank: self.local_rank })
     }
-}
-
-/// A value of a variable, which may be known only when the job starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EnvValue {
-    /// A known value.
-    Known(OsString),
-    /// The address of rank 0.
-    MasterAddr,
-    /// The port of rank 0.
-    MasterPort,
-    /// The name of the job: random, so it is not part of the plan.
-    JobId,
-    /// The file to which torch's `@record` writes the exception of this worker; the node's agent
-    /// chooses it.
-    ErrorFile,
-    /// CPUs of the node that remuda may use / workers of the node, unless the environment already
-    /// sets the variable.
-    ThreadShare,
-    /// A known value, set only where the environment of the node does not have the variable.
-    IfUnset(OsString),
 }
 
 /// Values for the symbolic variables, which the agents determined.

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use crate::base::{LocalRank, NodeRank, Rank};
-
-use super::launch_plan::EnvValue;
 use super::spec::Program;
+use crate::base::{LocalRank, NodeRank, Rank};
+use crate::plan::env_value::EnvValue;
 
 /// The variables of a job by name, with blanks.
 pub(super) type TemplateEnv = BTreeMap<OsString, TemplateValue>;

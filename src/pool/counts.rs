@@ -7,15 +7,20 @@ use crate::base::{Diagnostic, Findings, Source, Span, show_typed};
 use super::codes;
 use super::host_source::HostSource;
 use super::hosts::{Pool, SLOTS_MAX};
-use super::selection::Selection;
 use super::selector::python_int;
+
+/// The values of the two flags; `None`: not given, or invalid.
+pub(super) struct Counts {
+    pub(super) nodes: Option<NonZeroUsize>,
+    pub(super) slots: Option<NonZeroUsize>,
+}
 
 /// Parses the two flags; the problems of both are in the findings.
 pub(super) fn parse_counts(
     (pool, source): (&Pool, &HostSource),
     nodes: Option<&str>,
     slots: Option<&str>,
-) -> (Selection, Vec<Findings>) {
+) -> (Counts, Vec<Findings>) {
     let nodes = nodes.map(|text| parse_nodes(pool, source, text));
     // Hosts beyond --num_nodes need no slots.
     let node_count = match &nodes {
@@ -32,8 +37,7 @@ pub(super) fn parse_counts(
         }
         None => None,
     };
-    let selection = Selection::First { nodes: take(nodes), slots: take(slots) };
-    (selection, findings)
+    (Counts { nodes: take(nodes), slots: take(slots) }, findings)
 }
 
 /// Parses a count of at least 1; the error describes the problem.

@@ -3,8 +3,9 @@
 //! stay.
 
 use super::dialect::Dialect;
-use super::line::{HostToken, words};
+use super::line::words;
 use super::parse::lines;
+use crate::pool::host_line::HostToken;
 
 /// Formats a text that has no errors. Formatting twice changes nothing, and the hosts stay the
 /// same.

@@ -2,13 +2,12 @@
 
 use std::net::Ipv6Addr;
 
+use super::codes;
+use super::settings::is_slots_key;
 use crate::base::ids::HostNameError;
 use crate::base::user_name::UserNameError;
 use crate::base::{Diagnostic, HostName, Span, UserName, show_typed};
-
-use super::codes;
-use super::line::{HostLine, HostToken};
-use super::settings::is_slots_key;
+use crate::pool::host_line::{HostLine, HostToken};
 
 /// The error for a line that begins with a setting.
 pub(super) fn host_missing(first: HostToken<'_>) -> Diagnostic {

@@ -11,6 +11,7 @@ mod diff;
 mod env_file;
 mod filter;
 mod format;
+mod host_line;
 mod host_source;
 mod host_word;
 mod hosts;

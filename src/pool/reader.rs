@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
-
 use super::codes;
 use super::hosts::{Host, Hostfile, SLOTS_MAX, SlotCount};
 use super::kept::{HostLookup, HostTable, Spelling, UnusableHost};
-use super::line::HostLine;
+use crate::base::{Diagnostic, HostName, Severity, Source, Span, UserName};
+use crate::pool::host_line::HostLine;
 
 /// Limit of the hosts of a file; reading stops there.
 pub const HOSTS_MAX: usize = 131_072;

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
-use super::counts::parse_counts;
+use super::counts::{Counts, parse_counts};
 use super::filter::{Filter, SlotFilter, parse_filter};
 use super::host_source::HostSource;
 use super::hosts::Pool;
@@ -83,7 +83,11 @@ impl Selection {
                 let (filter, findings) = parse_filter((pool, source), "--exclude", text);
                 (Self::Exclude(filter), vec![findings])
             }
-            Flags::First { nodes, slots } => parse_counts((pool, source), nodes, slots),
+            Flags::First { nodes, slots } => {
+                let (Counts { nodes, slots }, findings) =
+                    parse_counts((pool, source), nodes, slots);
+                (Self::First { nodes, slots }, findings)
+            }
         };
         if findings.iter().any(Findings::has_errors) {
             return Err(findings);

@@ -1,11 +1,10 @@
 //! Parser of the words after the host name: `slots=N`, or a common mistake.
 
-use crate::base::{Diagnostic, Severity, Span, show_typed};
-
 use super::codes;
 use super::hosts::{SLOTS_MAX, SlotCount};
-use super::line::{HostLine, HostToken};
 use super::similar::nearest;
+use crate::base::{Diagnostic, Severity, Span, show_typed};
+use crate::pool::host_line::{HostLine, HostToken};
 
 /// State of the parser of the words after the host name.
 #[derive(Default)]

@@ -2,44 +2,15 @@
 //! ephemeral key from the store.
 
 use serde::{Deserialize, Serialize};
-use snow::{Builder, HandshakeState};
+use snow::HandshakeState;
 
 use crate::base::Epoch;
 use crate::secure::channel::Channel;
+use crate::secure::error::HandshakeError;
 use crate::secure::flight::{Flight, Preamble, encode_flight};
 use crate::secure::keys::RankKey;
-
-const NN_PSK: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-const KK: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
-const MESSAGE_BYTES_MAX: usize = 256;
-
-/// Why a handshake failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// The peer has another key or preamble, or bytes were modified, repeated or cut.
-    #[error("handshake failed: the peer has a different key")]
-    Key,
-    /// The peer belongs to another epoch of the job.
-    #[error("this process is in attempt {}, the peer in attempt {}", .ours.attempt(), .theirs.attempt())]
-    Epoch {
-        /// Epoch of this process.
-        ours: Epoch,
-        /// Epoch of the peer.
-        theirs: Epoch,
-    },
-    /// The peer has the key but refused the connection.
-    #[error("the peer refused the connection: {0}")]
-    Refused(String),
-    /// A message of the handshake cannot be decoded.
-    #[error("a handshake message is malformed")]
-    Malformed,
-}
-
-impl From<snow::Error> for HandshakeError {
-    fn from(_: snow::Error) -> Self {
-        Self::Key
-    }
-}
+use crate::secure::noise::{KK, MESSAGE_BYTES_MAX, NN_PSK, builder, read, write};
+use crate::secure::peer_key::{PeerKey, PeerPublicKey};
 
 /// Answer of the listener to a caller that has the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,35 +94,6 @@ impl Accepted {
     }
 }
 
-/// Ephemeral key pair of a rank, for its data connections. The private half is never stored or
-/// sent.
-pub struct PeerKey {
-    private: Vec<u8>,
-    public: PeerPublicKey,
-}
-
-/// Public half of a [`PeerKey`], which peers need for a handshake with that rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerPublicKey([u8; 32]);
-
-impl PeerKey {
-    /// Generates a key pair.
-    pub fn generate() -> Result<Self, HandshakeError> {
-        let pair = builder(KK, &[])?.generate_keypair()?;
-        let public = pair.public.try_into().map_err(|_| HandshakeError::Malformed)?;
-        Ok(Self { private: pair.private, public: PeerPublicKey(public) })
-    }
-
-    pub(super) fn secret(&self) -> &[u8] {
-        &self.private
-    }
-
-    /// The public half.
-    pub fn public(&self) -> PeerPublicKey {
-        self.public
-    }
-}
-
 /// State of the calling rank after its first flight.
 pub struct PeerDialed(HandshakeState);
 
@@ -208,25 +150,6 @@ fn encode_reply(message: &[u8]) -> Vec<u8> {
     let mut reply = (message.len() as u16).to_le_bytes().to_vec();
     reply.extend_from_slice(message);
     reply
-}
-
-fn builder<'a>(pattern: &str, prologue: &'a [u8]) -> Result<Builder<'a>, HandshakeError> {
-    let params = pattern.parse().expect("the pattern is a constant that snow knows");
-    Ok(Builder::new(params).prologue(prologue)?)
-}
-
-fn write(noise: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, HandshakeError> {
-    let mut message = vec![0; MESSAGE_BYTES_MAX];
-    let bytes = noise.write_message(payload, &mut message)?;
-    message.truncate(bytes);
-    Ok(message)
-}
-
-fn read(noise: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, HandshakeError> {
-    let mut payload = vec![0; MESSAGE_BYTES_MAX];
-    let bytes = noise.read_message(message, &mut payload)?;
-    payload.truncate(bytes);
-    Ok(payload)
 }
 
 #[cfg(test)]

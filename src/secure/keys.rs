@@ -5,7 +5,8 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use crate::base::{Epoch, JobId, NodeRank, Rank};
-use crate::secure::handshake::{HandshakeError, PeerKey};
+use crate::secure::error::HandshakeError;
+use crate::secure::peer_key::PeerKey;
 
 /// Smallest size of a key file, in bytes.
 pub const KEY_FILE_BYTES_MIN: usize = 16;

@@ -11,19 +11,31 @@
 //! modified in transit. A caller without the key receives no answer, only a closed connection.
 
 mod channel;
+mod error;
 mod flight;
 mod handshake;
 mod keys;
+mod noise;
+mod peer_key;
 
 pub use channel::{Channel, ChannelError, Opener, PLAINTEXT_BYTES_MAX, Sealer};
+pub use error::HandshakeError;
 pub use flight::{
     FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, Preamble, Purpose, Role, VERSION, parse_flight,
 };
-pub use handshake::{
-    Accepted, HandshakeError, HandshakeReply, Initiator, PeerAccepted, PeerDialed, PeerKey,
-    PeerPublicKey, accept, accept_peer, dial, dial_peer, parse_reply,
-};
+pub use handshake::Accepted;
+pub use handshake::HandshakeReply;
+pub use handshake::Initiator;
+pub use handshake::PeerAccepted;
+pub use handshake::PeerDialed;
+pub use handshake::accept;
+pub use handshake::accept_peer;
+pub use handshake::dial;
+pub use handshake::dial_peer;
+pub use handshake::parse_reply;
 pub use keys::{
     JobKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, RankKey, derive_agent_key,
     derive_job_id, derive_rank_key,
 };
+pub use peer_key::PeerKey;
+pub use peer_key::PeerPublicKey;

@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 
 use super::kubeflow;
-use super::pod_spec::{PEER_EXIT, PodOptions, metadata, pod_template};
+use super::pod_spec::{PEER_EXIT, PodOptions, pod_template};
 use super::spec::{Controller, ManifestError, ManifestSpec};
+use crate::plan::manifest::object::{enqueue, object, write_deadline, write_time_limits};
 
 /// Exit statuses of errors in a command line, a file or a program, which no restart fixes.
 const PERMANENT_FAILURES: [u8; 7] = [2, 65, 66, 77, 78, 126, 127];
-/// Label with the Kueue queue of a job.
-const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 
 /// The objects, in the order in which they must be created.
 pub fn manifest(input: &ManifestSpec) -> Result<Vec<Value>, ManifestError> {
@@ -33,46 +32,6 @@ pub fn manifest(input: &ManifestSpec) -> Result<Vec<Value>, ManifestError> {
         Controller::PyTorchJob => vec![kubeflow::pytorch_job(input)],
     });
     Ok(objects)
-}
-
-/// An object of this version and kind, with `content` as its only field.
-pub(super) fn object(
-    input: &ManifestSpec,
-    (version, kind): (&str, &str),
-    name: &str,
-    (content, value): (&str, Value),
-) -> Value {
-    let mut metadata = metadata(input);
-    metadata["name"] = json!(name);
-    // A runtime of the Trainer belongs to the whole cluster.
-    if let Some(namespace) = input.namespace.as_ref().filter(|_| kind != "ClusterTrainingRuntime") {
-        metadata["namespace"] = json!(namespace);
-    }
-    json!({"apiVersion": version, "kind": kind, "metadata": metadata, content: value})
-}
-
-/// Puts an object into its Kueue queue; Kueue starts the object when it clears its `suspend` field.
-/// `suspended` is the part of the object that has this field.
-pub(super) fn enqueue(input: &ManifestSpec, object: &mut Value, suspended: Option<&str>) {
-    let Some(queue) = &input.scheduling.queue else { return };
-    object["metadata"]["labels"][QUEUE_NAME] = json!(queue);
-    if let Some(part) = suspended {
-        object.pointer_mut(part).expect("the object has this part")["suspend"] = json!(true);
-    }
-}
-
-/// Writes the limit of the job's run time, and how long the job is kept after its end, in seconds.
-pub(super) fn write_time_limits(input: &ManifestSpec, policy: &mut Value) {
-    write_deadline(input, policy);
-    if let Some(ttl) = input.ttl_s {
-        policy["ttlSecondsAfterFinished"] = json!(ttl);
-    }
-}
-
-fn write_deadline(input: &ManifestSpec, policy: &mut Value) {
-    if let Some(deadline) = input.deadline_s {
-        policy["activeDeadlineSeconds"] = json!(deadline);
-    }
 }
 
 /// A headless Service. It publishes the names of pods that are not ready: they are ready only once

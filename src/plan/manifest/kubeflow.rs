@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::{enqueue, object, write_time_limits};
 use super::pod_spec::{PodOptions, pod_template};
 use super::spec::ManifestSpec;
+use crate::plan::manifest::object::{enqueue, object, write_time_limits};
 
 /// An `MPIJob` whose launcher is node 0. Its pods run no sshd: they find each other like those of a
 /// Job.

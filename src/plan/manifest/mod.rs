@@ -9,6 +9,7 @@ mod comments;
 mod kinds;
 mod kubeflow;
 mod names;
+mod object;
 mod pod_spec;
 mod quantity;
 mod resources;

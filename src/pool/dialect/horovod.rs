@@ -1,13 +1,12 @@
 //! The dialect of Horovod: `h1:4,h2:4`.
 
+use super::hydra::split_count;
 use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
+use crate::pool::host_line::{HostLine, HostToken};
 use crate::pool::host_word::read_host;
-use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{CountSyntax, parse_count_of};
-
-use super::hydra::split_count;
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     for word in words {

@@ -3,9 +3,9 @@
 
 use crate::base::{Diagnostic, Severity, UserName, show_typed};
 use crate::pool::codes;
+use crate::pool::host_line::{HostLine, HostToken};
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{CountSyntax, parse_count_of};
 

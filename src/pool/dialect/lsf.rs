@@ -1,16 +1,16 @@
 //! The dialect of LSF: `LSB_MCPU_HOSTS="a 2 b 2"`, `LSB_HOSTS="a a b b"`, and files with `host
 //! [slots]` on each line.
 
-use crate::base::{Source, Span};
-use crate::pool::host_word::read_host;
-use crate::pool::hosts::SlotCount;
-use crate::pool::line::{HostLine, HostToken, words};
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{CountSyntax, parse_count_of};
-
 use super::shape::is_number;
 use super::variables::split_variable;
 use super::{Dialect, parse_by_line};
+use crate::base::{Source, Span};
+use crate::pool::host_line::{HostLine, HostToken};
+use crate::pool::host_word::read_host;
+use crate::pool::hosts::SlotCount;
+use crate::pool::line::words;
+use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     parse_by_line(source, reader, Dialect::Lsf, |reader, position, found| {

@@ -26,10 +26,13 @@ use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span, s
 
 use super::codes;
 use super::hosts::{Hostfile, SlotCount};
-use super::line::{HostToken, check_characters, line_without_comment, words};
+use super::line::check_characters;
+use super::line::line_without_comment;
+use super::line::words;
 use super::parse::{for_each_line, merge_in_order, parse_deepspeed};
 use super::reader::{LinePosition, Reader};
 use super::text::decode;
+use crate::pool::host_line::HostToken;
 
 pub(super) use self::openmpi::comment_at as slashes_at;
 pub use self::write::{HostfileFormat, Written, lost_limits, write};

@@ -2,9 +2,9 @@
 
 use crate::base::{Diagnostic, Span, show_typed};
 use crate::pool::codes;
+use crate::pool::host_line::{HostLine, HostToken};
 use crate::pool::host_word::read_host;
 use crate::pool::hosts::SlotCount;
-use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {

@@ -1,19 +1,18 @@
 //! The dialect of host ranges as in pdsh and ClusterShell, with slots: `n[01-16]:8,login:1`, or
 //! `slots=8` for the whole line.
 
+use super::horovod::missing_count;
+use super::hydra::split_count;
+use super::shape::is_number;
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
+use crate::pool::host_line::{HostLine, HostToken};
 use crate::pool::host_word::{host_missing, host_port, read_host};
-use crate::pool::line::{HostLine, HostToken};
 use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{
     CountSyntax, HostSettings, is_slots_word, missing_slots, parse_count_of,
 };
-
-use super::horovod::missing_count;
-use super::hydra::split_count;
-use super::shape::is_number;
 
 /// How most lines of the file write slots, for the help of lines without slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

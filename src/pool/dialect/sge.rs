@@ -3,8 +3,8 @@
 
 use crate::base::{Diagnostic, show_typed};
 use crate::pool::codes;
+use crate::pool::host_line::{HostLine, HostToken};
 use crate::pool::host_word::read_host;
-use crate::pool::line::{HostLine, HostToken};
 use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::settings::{CountSyntax, parse_count_of};
 

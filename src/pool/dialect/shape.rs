@@ -1,11 +1,10 @@
 //! The form of a line, determined before its content is parsed.
 
+use super::{Dialect, article, variables, with_article};
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
-use crate::pool::line::HostToken;
+use crate::pool::host_line::HostToken;
 use crate::pool::nodeset::is_pattern;
-
-use super::{Dialect, article, variables, with_article};
 
 /// A form of a line that is evidence for a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! Parser of `NAME=value` lines in the form of `env` and of shells.
 
-use crate::base::Span;
-use crate::pool::line::HostToken;
-
 use super::Dialect;
+use crate::base::Span;
+use crate::pool::host_line::HostToken;
 
 /// The dialect to which the variable of a word belongs.
 pub(super) fn dialect_of(word: &str) -> Option<Dialect> {

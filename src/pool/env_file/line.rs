@@ -1,10 +1,10 @@
 //! Parser of one line: `NAME=value`, optionally after `export`, and common mistakes.
 
+use super::value;
 use crate::base::env_vars::{self, RESERVED};
 use crate::base::{Diagnostic, Span};
-
-use super::value;
 use crate::pool::codes;
+use crate::pool::env_file::text::EnvText;
 
 /// Limit of Linux for one `NAME=value`, without its final NUL.
 const VARIABLE_BYTES_MAX: usize = 131_071;
@@ -51,29 +51,6 @@ pub fn loads_code_warning(name: &str, span: Span) -> Option<Diagnostic> {
             .label("selects the code that every worker runs")
             .help("if this is intended, move the line to the file in your home directory")
     })
-}
-
-/// A part of the text and its start byte.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EnvText<'a> {
-    pub(super) text: &'a str,
-    pub(super) start: usize,
-}
-
-impl EnvText<'_> {
-    pub(super) fn part(self, from: usize, to: usize) -> Self {
-        Self { text: &self.text[from..to], start: self.start + from }
-    }
-
-    pub(super) fn trim(self) -> Self {
-        let from = self.text.len() - self.text.trim_start().len();
-        let text = self.text.trim();
-        Self { text, start: self.start + from }
-    }
-
-    pub(super) fn span(self) -> Span {
-        Span::new(self.start, self.start + self.text.len())
-    }
 }
 
 /// Removes `export` from `export A=1`: the word has no effect here, and shells need it.

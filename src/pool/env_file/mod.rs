@@ -5,6 +5,7 @@
 
 mod file;
 mod line;
+mod text;
 mod value;
 
 pub use file::{EnvFile, Variable, read_env, shadowed};

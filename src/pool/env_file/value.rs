@@ -1,9 +1,8 @@
 //! Parser of the value after the `=`.
 
 use crate::base::Diagnostic;
-
-use super::line::EnvText;
 use crate::pool::codes;
+use crate::pool::env_file::text::EnvText;
 
 /// The value, literal; `None` when its quotes are invalid.
 pub(super) fn read(typed: EnvText<'_>, problems: &mut Vec<Diagnostic>) -> Option<String> {
