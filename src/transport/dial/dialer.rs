@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::control_messages::{Join, JoinRefusal};
 use super::handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
 use super::notices::WaitNotices;
-use super::words::{Join, JoinRefusal};
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::calls::is_on_route;
 use crate::secure::JobKey;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::line::{self, Received, SecureReader, SecureWriter};
+use super::control_messages::{Control, Join, JoinRefusal};
 use super::rules::Rules;
-use super::words::{Control, Join, JoinRefusal};
+use super::secure_channel::{self, Received, SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status};
 use crate::plan;
 use crate::secure::{
@@ -72,7 +72,7 @@ pub(super) async fn receive(
     peer: SocketAddr,
     rules: &Rules,
 ) -> Result<Joiner, Rejection> {
-    line::set_socket_options(&stream, rules.lease)?;
+    secure_channel::set_socket_options(&stream, rules.lease)?;
     let (flight, left) = read_first_flight(&mut stream).await?;
     let Role::Agent(node) = flight.preamble.role else { return Err(Rejection::NotAgent) };
     if node == NodeRank(0) || rules.hosts.len() <= node.index() {
@@ -84,7 +84,7 @@ pub(super) async fn receive(
     let (reply, channel) = accepted.reply(&HandshakeReply::Welcome)?;
     let channel = channel.expect("an accepted caller has a channel");
     stream.write_all(&reply).await?;
-    let (mut writer, mut reader) = line::split(stream, channel, left);
+    let (mut writer, mut reader) = secure_channel::split(stream, channel, left);
     let Some(Received::Control(Control::Join(join))) = reader.next().await? else {
         return Err(Rejection::UnexpectedMessage);
     };
@@ -181,7 +181,7 @@ pub(super) async fn request_join(
     mut stream: TcpStream,
     node: &Introduction<'_>,
 ) -> io::Result<JoinOutcome> {
-    line::set_socket_options(&stream, node.lease)?;
+    secure_channel::set_socket_options(&stream, node.lease)?;
     let preamble = Preamble { job: node.join.job.clone(), role: Role::Agent(node.node) };
     let key = derive_agent_key(node.key, node.node);
     // The connection is used in all later epochs; the frames carry the epoch number.
@@ -202,7 +202,7 @@ pub(super) async fn request_join(
     };
     received.drain(..bytes);
     let channel = dialed.finish(&message).map_err(io::Error::other)?;
-    let (mut writer, mut reader) = line::split(stream, channel, received);
+    let (mut writer, mut reader) = secure_channel::split(stream, channel, received);
     writer.send_control(&Control::Join(node.join.clone())).await?;
     loop {
         match reader.next().await? {

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::line::{SecureReader, SecureWriter};
-use super::pump::{LocalLink, RelayEvent, relay};
-use super::words::{Control, JobOver};
+use super::control_messages::{Control, JobOver};
+use super::relay::{LocalLink, RelayEvent, relay};
+use super::secure_channel::{SecureReader, SecureWriter};
 use crate::base::{Epoch, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::words::Control;
+use super::control_messages::Control;
 use crate::secure::{Channel, Opener, PLAINTEXT_BYTES_MAX, Sealer};
 
 /// Bytes of a link in one message; slightly less than the maximum.

@@ -12,13 +12,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::agent::DialledAgent;
+use super::auth_failures::{AuthFailures, WrongKeys};
 use super::bind::BoundListener;
+use super::control_messages::{Control, JobOver, JoinRefusal};
 use super::handshake::{Joiner, Rejection, UnfitNode, receive};
-use super::line::{SecureReader, SecureWriter};
-use super::pump::{LocalLink, RelayEvent, relay};
+use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
-use super::strangers::{AuthFailures, WrongKeys};
-use super::words::{Control, JobOver, JoinRefusal};
+use super::secure_channel::{SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::fds;
 use crate::os::tasks::Tasks;
@@ -51,7 +51,7 @@ pub struct Joined {
 /// How a node joined; the sender is dropped if it does not join.
 type JoinResult = Result<Joined, Fault>;
 
-/// A request to the gate's task.
+/// A request to the acceptor's task.
 enum AcceptorRequest {
     WaitFor(NodeRank, oneshot::Sender<JoinResult>),
     WrongKeys(NodeRank, oneshot::Sender<Option<String>>),
@@ -97,7 +97,7 @@ impl Acceptor {
     }
 
     /// Waits until the node has joined, or returns why it cannot take part. A node that has joined
-    /// already is requested to join again. `None`: the gate is closed.
+    /// already is requested to join again. `None`: the acceptor is closed.
     pub async fn wait_for(&self, node: NodeRank) -> Option<Result<Joined, Fault>> {
         let (sender, receiver) = oneshot::channel();
         let _ = self.requests.send(AcceptorRequest::WaitFor(node, sender));

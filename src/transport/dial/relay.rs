@@ -5,8 +5,8 @@ use std::io;
 
 use tokio::sync::mpsc;
 
-use super::line::{PIECE_BYTES_MAX, Received, SecureReader, SecureWriter};
-use super::words::Control;
+use super::control_messages::Control;
+use super::secure_channel::{PIECE_BYTES_MAX, Received, SecureReader, SecureWriter};
 use crate::transport::{LinkReader, LinkWriter};
 
 /// This machine's end of a link.
