@@ -36,7 +36,8 @@ const NARROW: [(&str, &[&str]); 3] = [
     ("runtime", &["base", "os", "secure", "cuda"]),
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "runtime", "report"]),
-    ("bench", &["base", "runtime"]),
+    // Likewise; `report` draws its charts.
+    ("bench", &["base", "runtime", "report"]),
 ];
 
 /// The rooms of `runtime`, lowest layer first; `comm` without a room is its own files. A room imports only

@@ -49,8 +49,8 @@
 //! | F44 | an unknown client connects to the store | `tests/store.rs::connection_with_invalid_bytes_is_closed`, `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job`, `tests/pods/walk.rs::printed_manifest_survives_a_killed_pod_and_port_scans` |
 //! | F45 | a rank of another job connects to the store | `tests/store.rs::store_rejects_a_different_key_epoch_job_or_rank`, `tests/pods/joining.rs::node_of_another_job_is_refused` |
 //! | F46 | a process of an earlier epoch reconnects | `tests/pods/again.rs::node_with_a_killed_agent_joins_with_a_new_agent`, `tests/store.rs::store_rejects_a_different_key_epoch_job_or_rank`, `tests/faults/agent.rs::agent_ignores_messages_of_earlier_epochs`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
-//! | F47 | a full log volume | `tests/faults/output.rs::full_log_disk_is_reported_once`, `src/report/files.rs::write_error_is_reported_once` |
-//! | F48 | a log volume that hangs | `tests/faults/output.rs::hanging_log_disk_blocks_neither_screen_nor_workers`, `tests/faults/output.rs::hanging_record_disk_does_not_block_the_end`, `tests/faults/output.rs::hanging_disk_is_reported_before_the_start`, `src/report/files.rs::file_marks_its_gaps` |
+//! | F47 | a full log volume | `tests/faults/output.rs::full_log_disk_is_reported_once`, `src/report/logs/files.rs::write_error_is_reported_once` |
+//! | F48 | a log volume that hangs | `tests/faults/output.rs::hanging_log_disk_blocks_neither_screen_nor_workers`, `tests/faults/output.rs::hanging_record_disk_does_not_block_the_end`, `tests/faults/output.rs::hanging_disk_is_reported_before_the_start`, `src/report/logs/files.rs::file_marks_its_gaps` |
 //! | F49 | a terminal stops reading | `tests/faults/output.rs::blocked_terminal_does_not_block_workers`, `tests/faults/output.rs::blocked_screen_drops_lines_and_counts_them` |
 //! | F50 | the output is closed | `tests/faults/output.rs::closed_stdout_does_not_end_the_job` |
 //! | F51 | a line without end | `tests/faults/output.rs::prove_endless_line`, `tests/faults/output.rs::line_over_the_limit_is_continued` |

@@ -7,7 +7,7 @@ use crate::base::{Status, env_vars};
 use crate::inventory;
 use crate::os::affinity::{self, MemoryPolicy};
 use crate::plan::{CoreShare, NumaMemory, share_cores};
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::wire::{CoreRequest, Problem};
 
 /// Directory in which the kernel describes the hardware of the machine.

@@ -113,7 +113,7 @@ fn probe_fault(error: &io::Error) -> ProbeFault {
         io::ErrorKind::TimedOut => ProbeFault::NoAnswer,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => ProbeFault::NoRoute,
         io::ErrorKind::InvalidData => ProbeFault::WrongPeer,
-        _ => ProbeFault::Other(crate::report::summary::show_io_error(error)),
+        _ => ProbeFault::Other(crate::report::text::show_io_error(error)),
     }
 }
 

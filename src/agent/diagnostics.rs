@@ -14,7 +14,7 @@ use crate::os::account::{self, Bounds};
 use crate::os::ports::PortClaim;
 use crate::os::shared_libraries::library_directories;
 use crate::os::{asked, interfaces};
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::wire::{
     Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
     GpuReport, GpusReport, Interface, LibraryReport, Limit, Machine, Network, PortRequest, Problem,

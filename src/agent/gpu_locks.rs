@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::base::{JobId, Slot, Status, UserName, clock, env_vars};
 use crate::inventory;
 use crate::os::shared_file::{self, Lock, SharedFile};
-use crate::report::{escape_control, summary};
+use crate::report::escape_control;
 use crate::wire::{GpuLockRequest, Problem};
 
 /// Time allowed for a job that has just exited to release its locks.
@@ -53,7 +53,7 @@ pub(super) fn lock_gpus(job: &JobId, request: &GpuLockRequest) -> Result<GpuLock
             Ok(LockAttempt::Skipped) => {}
             Ok(LockAttempt::InUse(holder)) => problems.push(in_use_problem(slot, uuid, holder)),
             Err(error) => {
-                let reason = summary::show_io_error(&error);
+                let reason = crate::report::text::show_io_error(&error);
                 locks.notes.push(format!("GPU {uuid} is used without a lock: {reason}"));
             }
         }
@@ -178,7 +178,7 @@ impl fmt::Display for GpuLockHolder {
         let user = user.as_ref().map_or_else(|| format!("uid {uid}"), ToString::to_string);
         let job = escape_control(job);
         let age = clock::wall().saturating_sub(Duration::from_secs(*since_s));
-        let age = summary::show_duration(Duration::from_secs(age.as_secs()));
+        let age = crate::report::text::show_duration(Duration::from_secs(age.as_secs()));
         write!(f, "job {job} of {user} (agent pid {pid}, for {age})")
     }
 }

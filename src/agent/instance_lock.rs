@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::{JobId, NodeRank, Status, clock};
 use crate::os::names;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::wire::{Prepare, Problem};
 
 /// Interval between attempts to take the lock.

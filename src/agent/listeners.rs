@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::base::{Epoch, JobId, Status, clock, env_vars};
 use crate::os::calls::source_address;
 use crate::os::ports::PortClaim;
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::report::try_print_error;
 use crate::runtime::comm::store::{OnRefused, Server, ServerOptions};
 use crate::secure::derive_rank_key;

@@ -18,7 +18,7 @@ use crate::base::{Epoch, JobId, Status, env_vars};
 use crate::os::input_file::{irregular_kind, is_pipe, not_regular, open};
 use crate::os::{fds, fork, sourced};
 use crate::plan::CoreShare;
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::wire::{FileState, Prepare, Problem, RequiredFile};
 
 /// Descriptors that an agent needs in addition to those of its workers.

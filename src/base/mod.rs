@@ -7,7 +7,6 @@ pub mod env_vars;
 pub mod exit;
 pub mod ids;
 pub mod shell;
-pub mod svg;
 pub mod user_name;
 
 pub use diagnostic::{

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::document::{Document, EarlierResults, Row};
 use super::pairs::Pairs;
 use super::table::{show_bytes_short, show_ranks};
-use crate::base::svg::{Canvas, Point, ticks};
+use crate::report::chart::{Canvas, Point, ticks};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;

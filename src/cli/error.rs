@@ -6,7 +6,7 @@ use crate::cli::codes::machine::{CANNOT_PRINT, INVALID_FOR_WORKERS};
 use crate::launch::LaunchError;
 use crate::plan::PlanError;
 use crate::report::diagnostic::{Paint, show_problems};
-use crate::report::summary::paint_message;
+use crate::report::text::paint_message;
 
 /// An error of a command, with its exit status.
 #[derive(Debug)]

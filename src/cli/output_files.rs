@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use rustix::fs::Access;
 
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::report::with_disk_timeout;
 
 /// Checks that a file can be created or replaced; if not, the error is the reason.

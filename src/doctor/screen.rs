@@ -13,7 +13,7 @@ use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
-use crate::report::summary::{show_count, show_duration};
+use crate::report::text::{show_count, show_duration};
 use crate::wire::{CheckResult, Examination, GpuReport, Limit};
 
 /// Version of the JSON document; it is raised when a field changes its meaning.

@@ -16,7 +16,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
-use crate::report::summary::{show_count, show_duration, show_step};
+use crate::report::text::{show_count, show_duration, show_step};
 use crate::transport::ssh::{self, Ssh, SshOptions};
 use crate::transport::{AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, connect_local};
 use crate::wire::{

@@ -9,7 +9,7 @@ use super::voice;
 use crate::base::shell::quoted;
 use crate::base::{HostName, NodeRank};
 use crate::plan::NodePlan;
-use crate::report::summary::{show_duration, show_step};
+use crate::report::text::{show_duration, show_step};
 
 /// Longest pause between two reports of nodes that are not ready.
 const REPORT_PAUSE_MAX: Duration = Duration::from_secs(300);

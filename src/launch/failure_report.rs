@@ -9,7 +9,7 @@ use super::verdict::{JobReport, after};
 use super::voice::fold_ranks;
 use crate::base::Rank;
 use crate::job::{CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass};
-use crate::report::summary::{Failure, show_count};
+use crate::report::text::{Failure, show_count};
 use crate::report::{OutputRouter, escape_control};
 use crate::wire::Stream;
 

@@ -17,7 +17,7 @@ use crate::base::{NodeRank, Status, clock};
 use crate::os::signals::BlockedRequests;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
-use crate::report::summary::{show_duration, show_step};
+use crate::report::text::{show_duration, show_step};
 use crate::report::{OutputSender, print_error};
 use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
 

@@ -10,7 +10,7 @@ use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::report::escape_control;
-use crate::report::summary::show_step;
+use crate::report::text::show_step;
 use crate::transport::{AgentEnd, FaultKind};
 use crate::wire::{self, FromAgent, PreparedNode, ToAgent, WorkerNote, WorkerStartStep};
 

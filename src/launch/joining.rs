@@ -24,7 +24,7 @@ use crate::os::tasks::Tasks;
 use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
 use crate::report::diagnostic::Paint;
-use crate::report::summary::{Failure, show_count, show_duration, show_failure, show_step};
+use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
 use crate::report::{escape_control, print_message};
 use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, MemberEvent};
 use crate::transport::{AgentHandle, Link, connect_local};

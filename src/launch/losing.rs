@@ -13,7 +13,7 @@ use super::voice;
 use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
 use crate::os::family;
-use crate::report::summary::show_processes;
+use crate::report::text::show_processes;
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {

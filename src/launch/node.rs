@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use super::metrics::LinkTraffic;
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
 use crate::os::tasks::Tasks;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::report::{OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;

@@ -10,7 +10,7 @@ use super::{orders, recording, voice};
 use crate::base::{Epoch, NodeRank, Status, clock};
 use crate::job::{Event, FailureCause, NodeLoss, Verdict};
 use crate::report::record::EpochRecord;
-use crate::report::summary::{show_io_error, show_step};
+use crate::report::text::{show_io_error, show_step};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {

@@ -19,7 +19,7 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{FailureCause, NodeLoss, Verdict};
 use crate::os::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
-use crate::report::summary::MessageLevel;
+use crate::report::text::MessageLevel;
 use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
 use crate::transport::{

@@ -8,7 +8,7 @@ use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
 use crate::os::code;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {

@@ -7,7 +7,7 @@ use super::verdict::JobReport;
 use crate::base::{Rank, clock};
 use crate::pool::nodeset::fold_set;
 use crate::report::OutputRouter;
-use crate::report::summary::{Failure, show_count, show_duration, show_last_output};
+use crate::report::text::{Failure, show_count, show_duration, show_last_output};
 use crate::wire::Stream;
 
 /// Maximum number of workers that are listed.

@@ -29,7 +29,7 @@ use crate::report::record::{
     CauseRecord, EpochRecord, ExitSource, LeakedRecord, RunRecord, RunState, WorkerRecord,
     code_and_signal,
 };
-use crate::report::summary::{
+use crate::report::text::{
     Failure, show_count, show_duration, show_failure, show_io_error, show_processes,
 };
 use crate::report::{OutputRouter, escape_control};

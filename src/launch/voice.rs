@@ -9,7 +9,7 @@ use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::plan::{LaunchPlan, MASTER_PORT};
 use crate::pool::nodeset::fold_set;
-use crate::report::summary::{self, show_count, show_duration, show_step};
+use crate::report::text::{show_count, show_duration, show_step};
 use crate::report::{RunDir, escape_control};
 use crate::wire::{Leftover, PreparedNode};
 
@@ -107,7 +107,7 @@ pub(super) fn leftovers(rank: Rank, processes: &[Leftover]) -> String {
     let name =
         |process: &Leftover| format!("{} (pid {})", escape_control(&process.name), process.pid);
     let names: Vec<_> = processes.iter().map(name).collect();
-    let number = summary::show_processes(processes.len());
+    let number = crate::report::text::show_processes(processes.len());
     let text = format!("rank {rank} left {number} behind: {}; stopping", names.join(", "));
     show_step("Leftover", &text)
 }

@@ -7,7 +7,7 @@ use super::voice;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::Event;
 use crate::os::signals;
-use crate::report::summary::{show_count, show_step};
+use crate::report::text::{show_count, show_step};
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {

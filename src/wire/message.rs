@@ -1,6 +1,7 @@
 //! Messages between launcher and agent. These types exist for the wire only: they are append-only,
 //! and golden bytes pin their encoding.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -304,4 +305,14 @@ pub enum Stream {
     Stdout,
     /// Descriptor 2.
     Stderr,
+}
+
+/// The name in files and prefixes.
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        })
+    }
 }

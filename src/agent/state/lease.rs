@@ -6,7 +6,7 @@ use super::agent_state::{AgentState, SIGCONT, SIGSTOP, SIGTERM};
 use super::event::AgentEffect;
 use super::timers::Timer;
 use crate::base::Status;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::wire::FromAgent;
 
 /// Time without a message of the launcher after which the agent prints a line.

@@ -10,7 +10,7 @@ use super::timers::Timer;
 use super::worker_exit::ExitFacts;
 use crate::agent::shim::ToShim;
 use crate::base::WorkerExit;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::wire::{FromAgent, Leftover};
 
 /// Interval of checks whether a shim that was asked to kill everything is stopped.

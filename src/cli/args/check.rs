@@ -12,7 +12,7 @@ use crate::cli::line::{
     ArgvSpan, CommandLine, RefusedLine, cannot_combine, codes, needs_other, refuse_value,
 };
 use crate::pool::variable_name_problem;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::report::{PLACEHOLDERS, unknown_placeholder};
 
 /// Checks a whole line of `remuda run`.

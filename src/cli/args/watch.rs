@@ -11,7 +11,7 @@ use crate::cli::args::values::{
     LogLevel, StdinArg, parse_duration, parse_lease, parse_stdin, parse_timeout,
 };
 use crate::job::Warning;
-use crate::report::summary::MessageLevel;
+use crate::report::text::MessageLevel;
 
 /// Options of supervision and output.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]

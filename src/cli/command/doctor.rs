@@ -20,7 +20,7 @@ use crate::cli::start::{WantedProgram, collect_facts};
 use crate::doctor::{self, diagnose, show_json, usable_hosts};
 use crate::pool::dialect::{HostfileFormat, write};
 use crate::pool::{Dialect, Host, ReadOptions, Reading, SlotCount};
-use crate::report::summary::{paint_message, show_count, show_io_error, show_step};
+use crate::report::text::{paint_message, show_count, show_io_error, show_step};
 use crate::report::{Terminal, print, print_error, print_message};
 use crate::wire::Depth;
 

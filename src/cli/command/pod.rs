@@ -20,7 +20,7 @@ use crate::launch::{self, SupervisorOptions, TerminationLog};
 use crate::os::signals;
 use crate::plan::{IdentityError, MpiLauncher, PodIdentity, PodRole, identify};
 use crate::report::diagnostic::Paint;
-use crate::report::summary::{show_count, show_step};
+use crate::report::text::{show_count, show_step};
 use crate::report::{Terminal, print_message};
 
 /// Name of the command in messages.

@@ -14,7 +14,7 @@ use crate::cli::resolve::trust::is_foreign;
 use crate::launch::DialOptions;
 use crate::os::input_file::{InputReader, open};
 use crate::os::{fds, interfaces};
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be

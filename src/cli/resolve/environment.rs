@@ -16,7 +16,7 @@ use crate::os::input_file::{irregular_kind, open};
 use crate::plan::{Accelerator, Export, VariableOrigin, propagated_exports};
 use crate::pool::{EnvFile, Variable, codes, loads_code_warning, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 
 /// Name of DeepSpeed's environment file.
 const DEFAULT_NAME: &str = ".deepspeed_env";

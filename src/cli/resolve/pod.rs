@@ -25,7 +25,7 @@ use crate::plan::{
     Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodContext, PodIdentity, mpi_hostfile_path,
 };
 use crate::report::Terminal;
-use crate::report::summary::{show_count, show_io_error};
+use crate::report::text::{show_count, show_io_error};
 
 /// The place of this pod among the pods of the job.
 pub(in crate::cli) struct Pod {

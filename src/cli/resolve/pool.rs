@@ -18,7 +18,7 @@ use crate::plan::Accelerator;
 use crate::pool::{HostSource, Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_findings;
-use crate::report::summary::{paint_message, show_count};
+use crate::report::text::{paint_message, show_count};
 
 /// Path of the hostfile without `-H` (DeepSpeed's default).
 const DEFAULT_HOSTFILE: &str = "/job/hostfile";

@@ -11,7 +11,7 @@ use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::pool::{codes, read_world};
-use crate::report::summary::show_count;
+use crate::report::text::show_count;
 
 /// Resolves hosts and slots of the job, and the node that is started here.
 pub(in crate::cli) fn node_of_world(

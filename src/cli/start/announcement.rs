@@ -4,7 +4,7 @@ use crate::cli::args::WatchArgs;
 use crate::cli::line::CommandLine;
 use crate::launch::{Options, Transport};
 use crate::plan::LaunchPlan;
-use crate::report::summary::{show_count, show_duration, show_step};
+use crate::report::text::{show_count, show_duration, show_step};
 use crate::report::{Terminal, print_message};
 
 /// Prints a note for each value that a later one replaces, which argparse allows.

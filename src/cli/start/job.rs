@@ -19,7 +19,7 @@ use crate::cli::start::size::check_size;
 use crate::launch::{self, DialOptions, LauncherFlag, MemberOptions, SupervisorOptions, Transport};
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
-use crate::report::summary::show_step;
+use crate::report::text::show_step;
 use crate::report::{Terminal, print, print_message, print_with};
 
 /// Note for a dry run, which contacts no host.

@@ -11,7 +11,7 @@ use crate::base::{Status, clock};
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
 use crate::os::calendar;
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::report::{RankFiles, make_dirs};
 
 /// Directory of the file of `--save_pid`, as in DeepSpeed.

@@ -4,7 +4,7 @@ use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
-use crate::report::summary::show_count;
+use crate::report::text::show_count;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -4,7 +4,7 @@ use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
 use crate::doctor::codes;
-use crate::report::summary::show_count;
+use crate::report::text::show_count;
 use crate::wire::{GpuProcess, GpuReport, GpusReport};
 
 pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {

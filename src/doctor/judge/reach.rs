@@ -6,7 +6,7 @@ use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
-use crate::report::summary::show_duration;
+use crate::report::text::show_duration;
 use crate::transport::{Fault, FaultKind, SessionInfo};
 
 /// Start-up time of a login shell from which it is slow; it delays the start of every job.

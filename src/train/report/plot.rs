@@ -1,7 +1,7 @@
 //! Chart of the loss curve as SVG: axes with round numbers, the training loss of every step in the
 //! background, its running mean in front, and the held-out loss as points.
 
-use crate::base::svg::{Canvas, Point, tick_label, tick_step, ticks};
+use crate::report::chart::{Canvas, Point, tick_label, tick_step, ticks};
 
 /// Size of the picture and of the frame around the curve, in pixels.
 const WIDTH: f64 = 800.0;

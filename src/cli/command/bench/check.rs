@@ -15,7 +15,7 @@ use crate::cli::resolve::{self, ResolvedCluster};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
 use crate::os::input_file::{InputReader, open};
-use crate::report::summary::{show_bytes, show_count, show_io_error};
+use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::runtime::Dtype;
 
 /// Maximum size of a file of earlier results, in bytes.

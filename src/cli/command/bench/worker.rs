@@ -20,7 +20,7 @@ use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::output_files::check_file;
 use crate::cli::start::join_group;
 use crate::os::calendar::utc;
-use crate::report::summary::show_io_error;
+use crate::report::text::show_io_error;
 use crate::report::{print, print_error};
 use crate::runtime::{Error, Group, InitOptions, Note, ReduceOrder};
 

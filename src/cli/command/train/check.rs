@@ -20,7 +20,7 @@ use crate::cli::line::{ArgvSpan, CommandLine, RefusedLine, cannot_combine, needs
 use crate::cli::output_files::{check_file, check_writable};
 use crate::inventory::available_memory;
 use crate::launch::{FileOf, WorkersFile};
-use crate::report::summary::{show_bytes, show_count, show_io_error};
+use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::report::{make_dirs, with_disk_timeout};
 use crate::train::{
     CheckpointError, CheckpointInfo, Corpus, EXTENSION, ModelId, ModelOptions, inspect,

@@ -1,0 +1,17 @@
+//! Files of a run: the output of every rank, and the directories that hold it.
+
+mod disk;
+mod files;
+mod log_dir;
+mod rank_log;
+mod retention;
+mod run_dir;
+mod saved_run;
+
+pub(super) use files::LogWriter;
+pub use log_dir::LogDir;
+pub(super) use rank_log::RankLog;
+pub use rank_log::{LogRetention, RankFiles, epoch_dir, make_private_dir};
+pub use retention::RunClass;
+pub use run_dir::{RunDir, make_dirs, with_disk_timeout};
+pub use saved_run::{SavedRun, this_host};

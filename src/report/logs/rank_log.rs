@@ -1,0 +1,234 @@
+//! A file with one worker's output to one stream. Capped files keep their first bytes and their
+//! newest bytes; between them is a line with the number of bytes that were left out.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+use crate::base::{Epoch, Rank};
+
+/// The bytes of a stream that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogRetention {
+    /// All bytes, without a limit.
+    All,
+    /// The first `head` and the newest `tail`.
+    HeadAndTail {
+        /// Bytes of the beginning.
+        head: u64,
+        /// Bytes of the end.
+        tail: u64,
+    },
+}
+
+impl LogRetention {
+    /// 16 MiB for each stream: the first MiB and the newest 15.
+    pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
+}
+
+/// Directory for the files of an epoch, below the directory of the run.
+pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
+    match epoch {
+        Epoch(0) => directory.to_owned(),
+        Epoch(restart) => directory.join(format!("restart{restart}")),
+    }
+}
+
+/// The files of `--enable_each_rank_log`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankFiles {
+    /// Directory of the files.
+    pub directory: PathBuf,
+    /// Prefix of the names: the time of the start.
+    pub stamp: String,
+}
+
+impl RankFiles {
+    /// The file of a rank.
+    pub fn path(&self, rank: Rank) -> PathBuf {
+        self.directory.join(format!("{}_rank{rank}.log", self.stamp))
+    }
+
+    /// Glob pattern of all files, for messages.
+    pub fn pattern(&self) -> PathBuf {
+        self.directory.join(format!("{}_rank*.log", self.stamp))
+    }
+}
+
+/// The log file, made when the first byte is written.
+pub(in crate::report) struct RankLog {
+    path: PathBuf,
+    retention: LogRetention,
+    file: Option<File>,
+    is_created: bool,
+    /// Number of bytes that were written to it.
+    length: u64,
+}
+
+impl RankLog {
+    /// Describes a log file without making it.
+    pub(in crate::report) fn new(path: PathBuf, keep: LogRetention) -> Self {
+        Self { path, retention: keep, file: None, is_created: false, length: 0 }
+    }
+
+    /// Starts a file of its own for the next epoch.
+    pub(in crate::report) fn begin_epoch(&mut self, epoch: Epoch) {
+        let name = self.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
+        let of_first = match self.path.parent() {
+            Some(parent) if 1 < epoch.0 => parent.parent(),
+            parent => parent,
+        };
+        self.path = epoch_dir(of_first.unwrap_or(Path::new("")), epoch).join(name);
+        (self.file, self.is_created, self.length) = (None, false, 0);
+    }
+
+    /// Whether the file was made, by a write of any length.
+    pub(in crate::report) fn is_created(&self) -> bool {
+        self.is_created
+    }
+
+    /// Path of the file, which may not exist yet.
+    pub(in crate::report) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds bytes. Once the file is full, the newest bytes overwrite the oldest of the tail.
+    pub(in crate::report) fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = Some(match create_private(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // The first file of a later epoch makes the directory.
+                    make_private_dir(self.path.parent().unwrap_or(Path::new("")))?;
+                    create_private(&self.path)?
+                }
+                created => created?,
+            });
+            self.is_created = true;
+        }
+        let file = self.file.as_ref().expect("made just above");
+        while !bytes.is_empty() {
+            let (at, room) = write_position(self.retention, self.length);
+            let count = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            file.write_all_at(&bytes[..count], at)?;
+            self.length += count as u64;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Puts the tail into order if it wrapped around.
+    pub(in crate::report) fn finish(&mut self) -> io::Result<()> {
+        let (Some(file), LogRetention::HeadAndTail { head, tail }) =
+            (self.file.take(), self.retention)
+        else {
+            return Ok(());
+        };
+        if self.length <= head + tail {
+            return Ok(());
+        }
+        let mut ring = vec![0; tail as usize];
+        let reopened = File::options().read(true).write(true).open(&self.path)?;
+        drop(file);
+        reopened.read_exact_at(&mut ring, head)?;
+        ring.rotate_left(((self.length - head) % tail) as usize);
+        let omitted = self.length - head - tail;
+        let note = format!("\n[{omitted} bytes left out]\n");
+        reopened.write_all_at(note.as_bytes(), head)?;
+        reopened.write_all_at(&ring, head + note.len() as u64)
+    }
+}
+
+/// Position of byte number `length` in the file, and how many bytes fit there in one piece.
+fn write_position(keep: LogRetention, length: u64) -> (u64, u64) {
+    match keep {
+        LogRetention::All => (length, u64::MAX),
+        LogRetention::HeadAndTail { head, .. } if length < head => (length, head - length),
+        LogRetention::HeadAndTail { head, tail } => {
+            let in_ring = (length - head) % tail;
+            (head + in_ring, tail - in_ring)
+        }
+    }
+}
+
+/// Makes a directory that only this user can read, unless it exists.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes a file that only this user can read; never follows a link at that path.
+pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(name: &str, keep: LogRetention) -> RankLog {
+        let directory =
+            std::env::temp_dir().join(format!("remuda-rank-log-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for the test");
+        RankLog::new(directory.join(name), keep)
+    }
+
+    /// Removes the file and its directory, which is the test's own.
+    fn remove(file: &Path) {
+        let directory = file.parent().expect("the file has a parent");
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
+
+    #[track_caller]
+    fn check(name: &str, pieces: &[&str], expect: &str) {
+        let mut log = log(name, LogRetention::HeadAndTail { head: 4, tail: 6 });
+        for piece in pieces {
+            log.push(piece.as_bytes()).expect("written");
+        }
+        log.finish().expect("finished");
+        assert_eq!(std::fs::read_to_string(log.path()).expect("readable"), expect);
+        remove(log.path());
+    }
+
+    #[test]
+    fn capped_log_keeps_head_and_newest_bytes() {
+        check("short", &["abc"], "abc");
+        check("full", &["abcd", "efghij"], "abcdefghij");
+        check("round", &["abcdefghijklm"], "abcd\n[3 bytes left out]\nhijklm");
+        check(
+            "pieces",
+            &["ab", "cdefg", "hijklmnopqrstu", "v"],
+            "abcd\n[12 bytes left out]\nqrstuv",
+        );
+    }
+
+    #[test]
+    fn every_epoch_has_its_own_files() {
+        let mut log = log("epochs", LogRetention::All);
+        let first = log.path().to_owned();
+        log.push(b"0").expect("written");
+        for restart in 1..3 {
+            log.begin_epoch(Epoch(restart));
+            log.push(restart.to_string().as_bytes()).expect("written");
+            let directory =
+                first.parent().expect("the file has a parent").join(format!("restart{restart}"));
+            let text = std::fs::read_to_string(directory.join("epochs")).expect("readable");
+            assert_eq!(text, restart.to_string());
+        }
+        assert_eq!(std::fs::read_to_string(&first).expect("readable"), "0");
+        remove(&first);
+    }
+
+    #[test]
+    fn log_without_output_makes_no_file() {
+        let mut log = log("nothing", LogRetention::All);
+        log.finish().expect("nothing to do");
+        assert!(!log.path().exists());
+        remove(log.path());
+    }
+}

@@ -1,0 +1,17 @@
+//! Output of a job: from the pieces that workers write to lines on the screen and in files.
+
+pub mod gather;
+mod lines;
+mod live_status;
+mod prefix;
+mod reporter;
+mod router;
+mod stream_buffer;
+mod style;
+mod tail;
+
+pub use lines::ControlChars;
+pub use prefix::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
+pub use reporter::{Consumed, OutputSender, Reporter};
+pub use router::OutputRouter;
+pub use style::Style;

@@ -1,0 +1,66 @@
+//! The last screen of a failed job, which ends with the first failure.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::neutral::escape_control_into;
+use crate::wire::Stream;
+
+/// The content of the screen.
+#[derive(Clone, Debug, Default)]
+pub struct Failure {
+    /// Stable code, `R101`.
+    pub code: &'static str,
+    /// The failure in one line.
+    pub title: String,
+    /// Facts, one per line.
+    pub facts: Vec<String>,
+    /// The last lines of the worker.
+    pub last_lines: Option<(Stream, Vec<Vec<u8>>)>,
+    /// File with all output of the worker.
+    pub log: Option<PathBuf>,
+    /// Commands that help.
+    pub help: Vec<String>,
+}
+
+/// Formats the screen.
+pub fn show_failure(failure: &Failure) -> String {
+    let mut out = format!("error[{}]: {}\n", failure.code, failure.title);
+    for fact in &failure.facts {
+        let _ = writeln!(out, "  {fact}");
+    }
+    if let Some((stream, lines)) = &failure.last_lines {
+        let _ = writeln!(out, "  last lines of its {}:", stream);
+        for line in lines {
+            let mut shown = Vec::new();
+            escape_control_into(&mut shown, line);
+            let _ = writeln!(out, "    | {}", String::from_utf8_lossy(&shown));
+        }
+    }
+    if let Some(log) = &failure.log {
+        let _ = writeln!(out, "  log: {}", log.display());
+    }
+    for help in &failure.help {
+        let _ = writeln!(out, "help: {help}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worker_output_cannot_imitate_remuda() {
+        let failure = Failure {
+            code: "R101",
+            title: "rank 1 failed".to_owned(),
+            last_lines: Some((Stream::Stderr, vec![b"\x1b[2Kerror: no".to_vec()])),
+            ..Failure::default()
+        };
+        assert_eq!(
+            show_failure(&failure),
+            "error[R101]: rank 1 failed\n  last lines of its stderr:\n    | \\x1b[2Kerror: no\n"
+        );
+    }
+}
