@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use crate::runtime::{Error, Group, ReduceOrder};
-
-#[cfg(feature = "nccl")]
-use super::device::Devices;
+use crate::runtime::ReduceOrder;
 
 /// Backend, as requested on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,58 +41,5 @@ impl Backend {
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Connected backend.
-pub enum OpenBackend<'a> {
-    /// The group itself.
-    Host(&'a Group),
-    /// Connected devices.
-    #[cfg(feature = "nccl")]
-    Devices(Devices<'a>),
-}
-
-impl<'a> OpenBackend<'a> {
-    /// Connects the backend; all ranks call it. `order` applies to groups of devices, which have an
-    /// order of their own.
-    pub fn open(
-        group: &'a Group,
-        backend: Backend,
-        #[cfg_attr(
-            not(feature = "nccl"),
-            expect(unused_variables, reason = "only devices use it")
-        )]
-        order: Option<ReduceOrder>,
-    ) -> Result<Self, Error> {
-        match backend {
-            Backend::Host => Ok(Self::Host(group)),
-            #[cfg(feature = "nccl")]
-            Backend::Nccl | Backend::Staged => {
-                Devices::open(group, backend, order).map(Self::Devices)
-            }
-            #[cfg(not(feature = "nccl"))]
-            Backend::Nccl | Backend::Staged => Err(Error::BadArgument(format!(
-                "this build has no backend {backend}; build remuda with the feature `nccl`"
-            ))),
-        }
-    }
-
-    /// Returns version and path of the external library that moves the data, if there is one.
-    pub fn library(&self) -> Option<String> {
-        match self {
-            Self::Host(_) => None,
-            #[cfg(feature = "nccl")]
-            Self::Devices(devices) => devices.library(),
-        }
-    }
-
-    /// Returns the group of the participating ranks.
-    pub fn group(&self) -> &'a Group {
-        match self {
-            Self::Host(group) => group,
-            #[cfg(feature = "nccl")]
-            Self::Devices(devices) => devices.group(),
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::collective::Collective;
 use super::operands::{MeasuredOperation, Operands};
-use super::sample::TestElement;
+use super::test_data::TestElement;
 use crate::runtime::device::DeviceElement;
 use crate::runtime::device::cudarc::driver::{CudaContext, DriverError};
 use crate::runtime::device::{

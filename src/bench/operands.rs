@@ -2,7 +2,7 @@
 //! the expected one.
 
 use super::collective::{Collective, OperationShape};
-use super::sample::{DataPattern, PERIOD, TestElement};
+use super::test_data::{DataPattern, PERIOD, TestElement};
 use crate::runtime::{Buffer, Error, Group, ReduceOp};
 
 /// An operation with its operands, in host or device memory.

@@ -3,8 +3,8 @@
 //! Pairs are measured in a round-robin tournament: in each round every node (or rank) exchanges
 //! data with one other, so n of them take n - 1 rounds instead of n² / 2 separate exchanges.
 
-use super::document::PairRow;
 use super::operands::zeros;
+use super::row::PairRow;
 use super::sweep::Options;
 use super::timing::{Repetitions, Timed};
 use crate::runtime::{Error, Group, ReduceOp};

@@ -1,11 +1,13 @@
 //! Measurement of all sizes, types and reductions, one after the other.
 
-use super::backend::{Backend, OpenBackend};
+use super::backend::Backend;
 use super::collective::Collective;
-use super::document::{EarlierResults, Row};
+use super::document::EarlierResults;
+use super::open_backend::OpenBackend;
 use super::operands::{MeasuredOperation, Operands};
-use super::sample::TestElement;
+use super::row::Row;
 use super::sizes::Sizes;
+use super::test_data::TestElement;
 use super::timing::{Average, Iterations, Repetitions, Timed, time};
 use crate::runtime::{Bf16, Dtype, Error, F16, Group, ReduceOp};
 

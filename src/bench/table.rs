@@ -5,10 +5,11 @@ use std::fmt::Write;
 
 use super::backend::Backend;
 use super::collective::Collective;
-use super::document::{EarlierResults, Row};
-use super::foreign::nccl_dtype;
+use super::document::EarlierResults;
 use super::hosts::BenchNode;
+use super::import::nccl_dtype;
 use super::pairs::Pairs;
+use super::row::Row;
 use super::sweep::Options;
 use crate::runtime::{BetweenNodes, ReduceOrder, Thresholds};
 

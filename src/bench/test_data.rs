@@ -3,12 +3,12 @@
 use crate::runtime::{Bf16, Element, F16, ReduceOp};
 
 /// Period of the data in elements; a prime, so that shifted parts differ.
-pub(super) const PERIOD: usize = 251;
+pub(crate) const PERIOD: usize = 251;
 /// Largest number of ranks for which sums of values below 4 fit a byte.
 const RANKS_OF_FOUR_MAX: usize = 64;
 
 /// Element type of test data and their reductions.
-pub(super) trait TestElement: Element {
+pub(crate) trait TestElement: Element {
     /// Returns the value nearest to `whole`; integers wrap.
     fn from_integer(whole: u64) -> Self;
 
@@ -69,16 +69,16 @@ integer!(u8);
 
 /// Test data of all ranks, and their reduction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataPattern {
+pub(crate) struct DataPattern {
     /// Number of ranks.
-    pub(super) world: usize,
+    pub(crate) world: usize,
     /// Reduction; `None` for operations that only move data.
-    pub(super) reduce: Option<ReduceOp>,
+    pub(crate) reduce: Option<ReduceOp>,
 }
 
 impl DataPattern {
     /// Returns the value of a rank at a position.
-    pub(super) fn value(self, rank: usize, position: usize) -> u64 {
+    pub(crate) fn value(self, rank: usize, position: usize) -> u64 {
         let position = position % PERIOD;
         let whole = match self.reduce {
             // A value below 251, which is exact in every type.
@@ -94,14 +94,14 @@ impl DataPattern {
     }
 
     /// Returns the data of a rank for one period, beginning at position `start`.
-    pub(super) fn period<T: TestElement>(self, rank: usize, start: usize) -> Vec<T> {
+    pub(crate) fn period<T: TestElement>(self, rank: usize, start: usize) -> Vec<T> {
         (start..start + PERIOD)
             .map(|position| T::from_integer(self.value(rank, position)))
             .collect()
     }
 
     /// Returns the reduction over all ranks for one period, beginning at position `start`.
-    pub(super) fn reduced_period<T: TestElement>(self, start: usize) -> Vec<T> {
+    pub(crate) fn reduced_period<T: TestElement>(self, start: usize) -> Vec<T> {
         (start..start + PERIOD).map(|position| self.reduced(position)).collect()
     }
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::document::{Document, EarlierResults, Row};
+use super::document::{Document, EarlierResults};
 use super::pairs::Pairs;
+use super::row::Row;
 use super::table::{show_bytes_short, show_ranks};
 use crate::report::chart::{Canvas, Point, ticks};
 

@@ -2,7 +2,7 @@
 //! program that prints a size and microseconds in the first two columns. Pure.
 
 use super::collective::Collective;
-use super::document::{DocumentError, ParseResult, Row, check_collective};
+use super::row::{DocumentError, ParseResult, Row, check_collective};
 
 /// Smallest number of columns of nccl-tests: size, count, type, operation, root, then time, two
 /// bandwidths and wrong values, out of place and then in place.
@@ -24,7 +24,7 @@ const DTYPES: [(&str, &str); 7] = [
 ];
 
 /// Name of a type in nccl-tests.
-pub(super) fn nccl_dtype(dtype: &str) -> &str {
+pub(crate) fn nccl_dtype(dtype: &str) -> &str {
     DTYPES.iter().find(|(_, known)| *known == dtype).map_or(dtype, |(name, _)| name)
 }
 
@@ -35,7 +35,7 @@ fn remuda_dtype(name: &str) -> &str {
 
 /// Parses a table of a collective. If it does not contain the number of ranks, its own bus
 /// bandwidth is used, or else that for `world` ranks.
-pub(super) fn parse_table(text: &str, collective: Collective, world: usize) -> ParseResult {
+pub(crate) fn parse_table(text: &str, collective: Collective, world: usize) -> ParseResult {
     if let Some(found) = text.lines().find_map(parse_collective) {
         check_collective(&found, collective)?;
     }

@@ -1,6 +1,6 @@
 //! Regression threshold: checks whether results are correct and fast enough. Pure.
 
-use super::document::{PairRow, Row};
+use super::row::{PairRow, Row};
 use super::table::show_bytes_short;
 
 /// Reason why results fail the check.
