@@ -11,6 +11,8 @@ use crate::cli::args::{self, ClusterArgs, WatchArgs, WorkerArgs};
 use crate::cli::command::parse::parse;
 use crate::cli::command::train::args::TrainArgs;
 use crate::cli::command::train::check::Workers;
+use crate::cli::command::train::outputs::remote_files;
+use crate::cli::command::train::resume::restart_warning;
 use crate::cli::error::CliError;
 use crate::cli::resolve;
 use crate::cli::start::{self, JobArgs, PrintedRanks, WorkerProgram, start};
@@ -70,11 +72,11 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
         return Ok(Status::Success);
     }
     if 0 < cli.watch.max_restarts && cli.watch.prints_warnings() {
-        print_message(&check::restart_warning(&cli.train), terminal.paint);
+        print_message(&restart_warning(&cli.train), terminal.paint);
     }
     let files = match workers {
         Workers::Local(_) => Vec::new(),
-        Workers::Remote(_) => check::remote_files(&cli.train),
+        Workers::Remote(_) => remote_files(&cli.train),
     };
     let checkpoint_dir =
         cli.train.checkpoint_dir.clone().filter(|_| cli.train.save_every.is_some());

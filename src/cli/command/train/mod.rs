@@ -4,6 +4,10 @@ mod args;
 mod check;
 mod codes;
 mod job;
+mod outputs;
+mod resume;
+mod sizes;
+mod typed_line;
 mod worker;
 
 pub(in crate::cli) use codes::EXPLANATIONS;

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use crate::base::{Status, clock, env_vars};
 use crate::cli::command::train::args::TrainArgs;
-use crate::cli::command::train::check::{bad_output, other_run_in_dir};
 use crate::cli::command::train::codes::IN_USE;
+use crate::cli::command::train::outputs::{bad_output, other_run_in_dir};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;

@@ -1,0 +1,132 @@
+//! Files of a run: which agents check, and which this machine checks before the start.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::{fmt, fs, io};
+
+use crate::base::Status;
+use crate::base::shell::quoted;
+use crate::cli::command::train::args::TrainArgs;
+use crate::cli::command::train::codes::{CANNOT_WRITE, IN_USE};
+use crate::cli::command::train::typed_line::TypedLine;
+use crate::cli::error::CliError;
+use crate::cli::output_files::{check_file, check_writable};
+use crate::launch::{FileOf, WorkersFile};
+use crate::report::text::show_io_error;
+use crate::report::{make_dirs, with_disk_timeout};
+use crate::train::{EXTENSION, newest_in};
+use crate::wire::{FileState, ProblemScope, RequiredFile};
+
+/// Returns the files of the run, for checks by the agents of other machines.
+pub(super) fn remote_files(args: &TrainArgs) -> Vec<WorkersFile> {
+    let file = |of, path: &Path, state, help: String| {
+        let path = path.as_os_str().as_bytes().to_vec();
+        // If the node of rank 0 is excluded, rank 0 runs on another node with the same
+        // requirements.
+        let blame = match of {
+            FileOf::AllWorkers => ProblemScope::Node,
+            FileOf::Rank0 => ProblemScope::Job,
+        };
+        WorkersFile { owner: of, file: RequiredFile { path, state, help, scope: blame } }
+    };
+    let readable = |of, path: &Path, flag: &str| {
+        let help = match of {
+            FileOf::AllWorkers => "every worker reads it: the same path must exist on every node",
+            FileOf::Rank0 => "rank 0 reads it: the path must exist on its node",
+        };
+        file(of, path, FileState::Readable, format!("`{flag}`: {help}"))
+    };
+    let data = args.data.iter().map(|path| readable(FileOf::AllWorkers, path, "--data"));
+    let resume = args.resume.iter().filter(|_| !args.is_auto());
+    let resume = resume.map(|path| readable(FileOf::Rank0, path, "--resume"));
+    let kept = args.checkpoint_dir.iter().filter(|dir| !continues_in(args, dir)).map(|dir| {
+        let state = FileState::NoFilesWithSuffix(EXTENSION.to_owned());
+        file(FileOf::Rank0, dir, state, other_dir_help(dir))
+    });
+    data.chain(resume).chain(kept).collect()
+}
+
+/// Whether a directory contains the checkpoints from which the run continues.
+fn continues_in(args: &TrainArgs, dir: &Path) -> bool {
+    let is_it = |path: &Path| path == dir || path.parent() == Some(dir);
+    let Some(resume) = &args.resume else { return false };
+    if args.is_auto() {
+        return true;
+    }
+    let real = |path: &Path| path.canonicalize().ok();
+    is_it(resume)
+        || real(dir)
+            .zip(real(resume))
+            .is_some_and(|(dir, resume)| resume == dir || resume.parent() == Some(&*dir))
+}
+
+/// Returns the checkpoint directory if it contains checkpoints of another run, and the message.
+pub(super) fn other_run_in_dir(args: &TrainArgs) -> Option<(&Path, String)> {
+    let dir = args.checkpoint_dir.as_deref().filter(|dir| !continues_in(args, dir))?;
+    let newest = newest_in(dir)?;
+    let newest = newest.file_name().unwrap_or_default().display();
+    Some((
+        dir,
+        format!("`{}` contains checkpoints of another run, up to `{newest}`", dir.display()),
+    ))
+}
+
+fn other_dir_help(dir: &Path) -> String {
+    let dir = quoted(dir);
+    format!("to continue that run: `--resume {dir}`; otherwise use another `--checkpoint_dir`")
+}
+
+/// Checks that the checkpoint directory contains no other run: each run would replace the steps
+/// of the other.
+pub(super) fn check_unused(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
+    let Some((dir, message)) = other_run_in_dir(args) else { return Ok(()) };
+    let (place, help) = (line.0.value_or_end("checkpoint_dir"), other_dir_help(dir));
+    Err(line
+        .refuse(Status::Config, IN_USE, place, message, |found| found.label("in use").help(help)))
+}
+
+pub(super) fn check_outputs(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
+    let Some(bad) = bad_output(args) else { return Ok(()) };
+    let place = line.0.value_or_end(bad.flag);
+    let message = bad.to_string();
+    Err(line.refuse(Status::CantCreate, CANNOT_WRITE, place, message, |found| found.help(bad.help)))
+}
+
+/// Error about a file of the run that cannot be written.
+pub(super) struct BadOutput<'a> {
+    flag: &'static str,
+    path: &'a Path,
+    why: String,
+    help: &'static str,
+}
+
+impl fmt::Display for BadOutput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write `{}`: {}", self.path.display(), self.why)
+    }
+}
+
+/// Finds the first file on this machine that cannot be written, and creates the checkpoint
+/// directory. The process must not have started threads yet.
+pub(super) fn bad_output(args: &TrainArgs) -> Option<BadOutput<'_>> {
+    let bad = |flag, path, why, help| Some(BadOutput { flag, path, why, help });
+    if let Some(dir) = &args.checkpoint_dir
+        && let Err(error) =
+            make_dirs(dir, 0o777).and_then(|()| with_disk_timeout(|| check_writable(dir)))
+    {
+        let hangs = error.kind() == io::ErrorKind::TimedOut;
+        let is_file = !hangs && fs::metadata(dir).is_ok_and(|found| !found.is_dir());
+        let why = if is_file { "it is a file".to_owned() } else { show_io_error(&error) };
+        let help = if hangs {
+            "its file system does not respond; use a directory on another one"
+        } else {
+            "use a directory that you can write"
+        };
+        return bad("checkpoint_dir", dir, why, help);
+    }
+    let files = [("metrics", &args.metrics), ("plot", &args.plot)].into_iter();
+    let files = files.filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+    let mut refused = files.filter_map(|(flag, file)| Some((flag, file, check_file(file).err()?)));
+    let (flag, file, why) = refused.next()?;
+    bad(flag, file, why, "name a file in a directory that exists and that you can write")
+}

@@ -1,0 +1,151 @@
+//! Checks of sizes: that they fit each other, the text and the memory of this machine.
+
+use std::fs::{self, File};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use crate::base::Status;
+use crate::cli::command::train::args::{ModelArg, TrainArgs};
+use crate::cli::command::train::codes::{BAD_SIZES, TEXT_TOO_SHORT, TEXT_UNREADABLE, TOO_LARGE};
+use crate::cli::command::train::typed_line::TypedLine;
+use crate::cli::error::CliError;
+use crate::report::text::{show_bytes, show_count, show_io_error};
+use crate::report::with_disk_timeout;
+use crate::train::{Corpus, ModelOptions, worker_bytes};
+
+pub(super) fn check_heads(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
+    let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
+    let (heads, width) = (gpt.heads, gpt.width);
+    if width.is_multiple_of(heads) {
+        return Ok(());
+    }
+    let place = line.first_of(&["heads", "width"]);
+    let message = format!("a width of {width} is not a multiple of {heads} heads");
+    Err(line.refuse(Status::Usage, BAD_SIZES, place, message, |found| {
+        found.label("not divisible").help(match width.checked_next_multiple_of(heads) {
+            Some(width) => format!("use `--width {width}`"),
+            None => format!("use `--heads 1`, or a width that is a multiple of {heads}"),
+        })
+    }))
+}
+
+/// Checks that there is a text, and that it is long enough.
+pub(super) fn check_data(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), CliError> {
+    let ModelOptions::Gpt(gpt) = args.resolve().model else { return Ok(()) };
+    let mut len = 0usize;
+    for file in &gpt.data {
+        len = len.saturating_add(check_text(line, file)?);
+    }
+    let is_own = gpt.data.is_empty();
+    let len = if is_own { Corpus::embedded_len() } else { len };
+    Corpus::check_len(len, gpt.block).map_err(|error| {
+        let place = line.first_of(if is_own { &["block"] } else { &["data", "block"] });
+        let longest = (len / 10).saturating_sub(1);
+        let help = match longest {
+            0 => "a text needs at least some hundred bytes".to_owned(),
+            longest => format!("use more text, or at most `--block {longest}`"),
+        };
+        let message = error.to_string();
+        line.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| found.help(help))
+    })
+}
+
+/// Checks a file of text, and returns its length.
+pub(super) fn check_text(line: &TypedLine<'_>, file: &Path) -> Result<usize, CliError> {
+    let place = line.file("data", file);
+    let cannot = |why: &str| {
+        let message = format!("cannot read `{}`: {why}", file.display());
+        let help =
+            "use files with training text, or leave `--data` out to train on a built-in text";
+        line.refuse(Status::NoInput, TEXT_UNREADABLE, place, message, |found| found.help(help))
+    };
+    with_disk_timeout(|| fs::metadata(file).map(drop))
+        .map_err(|error| cannot(&show_io_error(&error)))?;
+    let found = fs::metadata(file).map_err(|error| cannot(&show_io_error(&error)))?;
+    if found.is_dir() {
+        return Err(cannot("it is a directory"));
+    }
+    if !found.is_file() {
+        return Err(cannot("it is not a regular file"));
+    }
+    File::open(file).map_err(|error| cannot(&show_io_error(&error)))?;
+    if found.len() == 0 {
+        let message = format!("`{}` is empty", file.display());
+        return Err(line.refuse(Status::BadInput, TEXT_TOO_SHORT, place, message, |found| {
+            found.label("no training text").help("leave it out, or use another file")
+        }));
+    }
+    Ok(usize::try_from(found.len()).unwrap_or(usize::MAX))
+}
+
+/// Checks that this machine has enough memory for the workers. If the available memory is not
+/// known, the workers check it at their start.
+pub(super) fn check_memory(
+    line: &TypedLine<'_>,
+    args: &TrainArgs,
+    vocabulary: usize,
+    workers: usize,
+    available: Option<u64>,
+) -> Result<(), CliError> {
+    let Some(available) = available.map(|bytes| bytes as f64) else { return Ok(()) };
+    let mut options = args.resolve();
+    let mut needed = |batch_size| {
+        options.batch_size = batch_size;
+        workers as f64 * worker_bytes(&options, vocabulary)
+    };
+    let typed = args.resolve().batch_size;
+    let total = needed(typed);
+    if total <= available {
+        return Ok(());
+    }
+    let largest = largest_below(typed.get(), |samples| needed(samples) <= available);
+    let (place, help) = if let Some(samples) = largest {
+        (line.first_of(&["batch_size"]), format!("use at most `--batch_size {samples}`"))
+    } else {
+        let (sizes, names): (&[_], _) = match args.model() {
+            ModelArg::Gpt => (&["width", "layers", "block"], "`--width`, `--layers`, `--block`"),
+            ModelArg::Mlp => (&["width", "layers"], "`--width`, `--layers`"),
+        };
+        let help = format!(
+            "one sample per worker is already too much: use a smaller model ({names}) or fewer \
+             workers"
+        );
+        (line.first_of(sizes), help)
+    };
+    let (total, available) = (show_bytes(total), show_bytes(available));
+    let message = format!(
+        "{} would need about {total} of memory, {available} are available",
+        show_count(workers, "worker")
+    );
+    Err(line.refuse(Status::OsLimit, TOO_LARGE, place, message, |found| found.help(help)))
+}
+
+/// Returns the greatest number of samples below `typed` that fits, if there is one; if a number
+/// fits, every smaller number fits too.
+fn largest_below(typed: usize, mut fits: impl FnMut(NonZeroUsize) -> bool) -> Option<usize> {
+    let (mut below, mut above) = (0, typed);
+    while below + 1 < above {
+        let middle = below + (above - below) / 2;
+        let samples = NonZeroUsize::new(middle).expect("it is above `below`");
+        *if fits(samples) { &mut below } else { &mut above } = middle;
+    }
+    (0 < below).then_some(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_number_that_fits_is_found() {
+        #[track_caller]
+        fn check(typed: usize, limit: usize, expect: Option<usize>) {
+            assert_eq!(largest_below(typed, |samples| samples.get() <= limit), expect);
+        }
+        check(999_999_999, 41, Some(41));
+        check(usize::MAX, usize::MAX - 1, Some(usize::MAX - 1));
+        check(2, 1, Some(1));
+        check(2, 0, None);
+        check(1, 0, None);
+    }
+}
