@@ -40,20 +40,20 @@ pub(in crate::cli) fn run(args: &RunArgs, typed: &CommandLine) -> Result<(), Ref
 
 /// Checks the options about where a job runs.
 pub(in crate::cli) fn cluster(args: &ClusterArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
-    let reach = &args.transport;
-    if reach.key_file.is_some() && !reach.no_ssh {
+    let transport = &args.transport;
+    if transport.key_file.is_some() && !transport.no_ssh {
         return Err(needs_other(typed, "key_file", "no_ssh"));
     }
     for (name, given) in [
-        ("job_id", reach.job_id.is_some()),
-        ("join_timeout", reach.join_timeout.is_some()),
-        ("local_addr", reach.local_addr.is_some()),
+        ("job_id", transport.job_id.is_some()),
+        ("join_timeout", transport.join_timeout.is_some()),
+        ("local_addr", transport.local_addr.is_some()),
     ] {
-        if given && reach.key_file.is_none() {
+        if given && transport.key_file.is_none() {
             return Err(needs_other(typed, name, "key_file"));
         }
     }
-    match args.transport.launcher {
+    match transport.launcher {
         Some(LauncherArg::Unsupported(name)) => {
             Err(typed.refuse(&[typed.value_or_end("launcher")], |spans| {
                 let message = format!("`--launcher {name}` is not supported yet");
@@ -173,12 +173,12 @@ fn one_env(text: &OsString, typed: &CommandLine) -> Result<(), RefusedLine> {
 /// received within the lease.
 fn heartbeat(args: &WatchArgs, typed: &CommandLine) -> Result<(), RefusedLine> {
     let lease = args.lease;
-    let Some(beat) = args.heartbeat.filter(|beat| lease <= *beat * 3) else {
+    let Some(interval) = args.heartbeat.filter(|interval| lease <= *interval * 3) else {
         return Ok(());
     };
     let place = typed.value_or_end("heartbeat");
     Err(typed.refuse(&[place], |spans| {
-        let message = format!("a heartbeat interval of {} is too long", show_duration(beat));
+        let message = format!("a heartbeat interval of {} is too long", show_duration(interval));
         Diagnostic::error(codes::BAD_VALUE, spans[0], message)
             .label(format!(
                 "expected less than a third of `--lease`, which is {}",

@@ -13,7 +13,7 @@ use crate::cli::line::{
 
 /// Refuses a first word that is not a script: the interpreter, another launcher, a host, or an
 /// option without its dashes. `words` are the last words of the line.
-pub(in crate::cli) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
+pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), RefusedLine> {
     let Some((first, rest)) = words.split_first() else { return Ok(()) };
     let Some(name) = first.to_str().filter(|name| !Path::new(name).exists()) else {
         return Ok(());

@@ -5,7 +5,7 @@ use clap::Parser;
 use crate::cli::args::{ClusterArgs, ProgramArgs, WatchArgs, WorkerArgs};
 
 /// Text after the list of options in the help.
-pub(in crate::cli) const HELP_FOOTER: &str = "\
+pub(super) const HELP_FOOTER: &str = "\
 Options are placed before the script; every word after the script is an argument of the script.
 Options of DeepSpeed can be abbreviated; `-` and `_` are the same in the name of an option.
 

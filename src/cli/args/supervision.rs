@@ -16,22 +16,22 @@ const RESTARTS_MAX: i64 = 10_000;
 const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 
 /// Parses the maximum number of restarts.
-pub(in crate::cli) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
+pub(super) fn parse_restarts(text: &str) -> Result<u32, BadValue> {
     parse_whole(text, 0..=RESTARTS_MAX).map(|restarts| restarts as u32)
 }
 
 /// Parses the interval of heartbeats.
-pub(in crate::cli) fn parse_heartbeat_interval(text: &str) -> Result<Duration, BadValue> {
+pub(super) fn parse_heartbeat_interval(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
-        beat if beat < HEARTBEAT_MIN => {
+        interval if interval < HEARTBEAT_MIN => {
             Err(BadValue::new("the minimum interval is 10ms").help("write 10ms or more"))
         }
-        beat => Ok(beat),
+        interval => Ok(interval),
     }
 }
 
 /// Parses a signal and its time: `USR1`, `SIGUSR1`, `USR1:20s`.
-pub(in crate::cli) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
+pub(super) fn parse_warning(text: &str) -> Result<Warning, BadValue> {
     const STOP_SIGNALS: [i32; 4] = [libc::SIGTERM, libc::SIGKILL, libc::SIGSTOP, libc::SIGCONT];
     let (name, ahead) = match text.split_once(':') {
         Some((name, time)) => (name, parse_duration(time)?),

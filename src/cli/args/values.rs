@@ -128,7 +128,7 @@ pub struct CoreList(pub Vec<RangeInclusive<u32>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words(pub Vec<String>);
 
-pub(in crate::cli) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
+pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     let name = text.to_lowercase();
     match &*name {
         "local" => return Ok(LauncherArg::Local),
@@ -146,7 +146,7 @@ pub(in crate::cli) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue
     })
 }
 
-pub(in crate::cli) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
+pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
     match text {
         "all" => Ok(StdinArg::All),
         "none" => Ok(StdinArg::None),
@@ -193,7 +193,7 @@ pub(in crate::cli) fn parse_timeout(text: &str) -> Result<Duration, BadValue> {
 }
 
 /// Parses the time for which a process waits.
-pub(in crate::cli) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
+pub(super) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         Duration::ZERO => Err(BadValue::new("the timeout must be greater than 0")
             .help("write how long to wait: `90`, `2m`")),
@@ -203,7 +203,7 @@ pub(in crate::cli) fn parse_wait(text: &str) -> Result<Duration, BadValue> {
 
 /// Parses a lease. It must be longer than a short stall of the machine, which would end healthy
 /// jobs.
-pub(in crate::cli) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
+pub(super) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
     match parse_duration(text)? {
         lease if lease < LEASE_MIN => {
             Err(BadValue::new("the minimum lease is 500ms").help("write 500ms or more"))
@@ -213,19 +213,19 @@ pub(in crate::cli) fn parse_lease(text: &str) -> Result<Duration, BadValue> {
 }
 
 /// Parses a TCP port for listening or connecting.
-pub(in crate::cli) fn parse_port(text: &str) -> Result<u16, BadValue> {
+pub(super) fn parse_port(text: &str) -> Result<u16, BadValue> {
     parse_whole(text, 1..=65535).map(|port| port as u16)
 }
 
 /// Parses the port of rank 0; the error suggests to leave the option out.
-pub(in crate::cli) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
+pub(super) fn parse_master_port(text: &str) -> Result<u16, BadValue> {
     parse_port(text)
         .map_err(|bad| bad.help("without `--master_port` the port is 29500, or a free port"))
 }
 
 /// Parses a name or an address of rank 0 of torch; an empty text is the same as no option, as in
 /// DeepSpeed.
-pub(in crate::cli) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
+pub(super) fn parse_master_addr(text: &str) -> Result<String, BadValue> {
     if text.is_empty() || text.parse::<IpAddr>().is_ok() {
         return Ok(text.to_owned());
     }
@@ -237,7 +237,7 @@ pub(in crate::cli) fn parse_master_addr(text: &str) -> Result<String, BadValue> 
 }
 
 /// Parses a name for a job, which is part of the names of files and processes.
-pub(in crate::cli) fn parse_job_id(text: &str) -> Result<String, BadValue> {
+pub(super) fn parse_job_id(text: &str) -> Result<String, BadValue> {
     const BYTES_MAX: usize = 63;
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let begins_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -249,12 +249,12 @@ pub(in crate::cli) fn parse_job_id(text: &str) -> Result<String, BadValue> {
 }
 
 /// Parses a process id, or DeepSpeed's 0 for none.
-pub(in crate::cli) fn parse_pid(text: &str) -> Result<u32, BadValue> {
+pub(super) fn parse_pid(text: &str) -> Result<u32, BadValue> {
     parse_whole(text, 0..=i64::from(i32::MAX)).map(|pid| pid as u32)
 }
 
 /// Parses a whole number.
-pub(in crate::cli) fn parse_int(text: &str) -> Result<i64, BadValue> {
+pub(super) fn parse_int(text: &str) -> Result<i64, BadValue> {
     parse_whole(text, i64::MIN..=i64::MAX)
 }
 
@@ -266,7 +266,7 @@ pub(in crate::cli) fn parse_positive_int(text: &str) -> Result<u64, BadValue> {
 
 /// Checks a count whose range depends on the pool; the result is the text itself. `2:4` is accepted
 /// here, because the selection has a better error for it.
-pub(in crate::cli) fn parse_count(text: &str) -> Result<String, BadValue> {
+pub(super) fn parse_count(text: &str) -> Result<String, BadValue> {
     let is_range = text
         .split_once(':')
         .is_some_and(|(low, high)| python_int(low).and(python_int(high)).is_some());
@@ -274,18 +274,18 @@ pub(in crate::cli) fn parse_count(text: &str) -> Result<String, BadValue> {
 }
 
 /// Parses a number of slots of a host.
-pub(in crate::cli) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
+pub(super) fn parse_slots(text: &str) -> Result<SlotCount, BadValue> {
     let slots = parse_whole(text, 1..=i64::from(SLOTS_MAX))?;
     Ok(SlotCount::new(slots as u32).expect("it is within the limits"))
 }
 
 /// Parses words for another program.
-pub(in crate::cli) fn parse_words(text: &str) -> Result<Words, BadValue> {
+pub(super) fn parse_words(text: &str) -> Result<Words, BadValue> {
     line::split(text).map(Words)
 }
 
 /// Parses `0,2-4,6,8-9`: processors in ascending order without repetition.
-pub(in crate::cli) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
+pub(super) fn parse_cores(text: &str) -> Result<CoreList, BadValue> {
     let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
     for item in text.split(',') {
         let range = parse_core_range(item)?;

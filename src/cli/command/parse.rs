@@ -21,7 +21,7 @@ pub(in crate::cli) fn parse<P: Parser>(words: Vec<OsString>) -> Result<(P, Comma
 
 /// Parses with a definition that differs a little from that of the type. If an option of one value
 /// is given with several values, it is refused: these commands are not DeepSpeed's.
-pub(in crate::cli) fn parse_with_definition<P: Parser>(
+pub(super) fn parse_with_definition<P: Parser>(
     command: clap::Command,
     words: Vec<OsString>,
 ) -> Result<(P, CommandLine), CliError> {
@@ -71,7 +71,7 @@ fn requested_help(command: &clap::Command, typed: &CommandLine) -> StyledStr {
 }
 
 /// Returns the parsed options, unless the line requests only a text.
-pub(in crate::cli) fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), CliError> {
+pub(super) fn into_args<A>(parsed: line::Parsed<A>) -> Result<(A, CommandLine), CliError> {
     match parsed {
         line::Parsed::Run(args, typed) => Ok((*args, typed)),
         line::Parsed::Text(text) => Err(print_requested(&text)),

@@ -183,12 +183,12 @@ mod tests {
     fn topics_are_commands_and_name_their_options() {
         let commands = commands();
         for topic in &TOPICS {
-            let of_it = |command: &&Command| {
+            let is_topic = |command: &&Command| {
                 command
                     .get_bin_name()
                     .is_some_and(|name| name == format!("remuda {}", topic.command))
             };
-            let command = commands.iter().find(of_it).expect(topic.command);
+            let command = commands.iter().find(is_topic).expect(topic.command);
             for id in topic.options {
                 let has =
                     command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());

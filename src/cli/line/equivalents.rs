@@ -274,10 +274,7 @@ fn guess_letter(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
 
 /// Returns the option that was probably mistyped: one letter of a short name differs, two of a
 /// longer one, three at most.
-pub(super) fn nearest_option<'a>(
-    typed: &str,
-    names: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+fn nearest_option<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let letters = typed.chars().count();
     let budget = match letters {
         0..=2 => return None,

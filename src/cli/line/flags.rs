@@ -53,7 +53,7 @@ pub(super) enum OptionOwner {
 
 /// One option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct OptionSpec {
+pub(super) struct OptionSpec {
     /// Its first long spelling, as clap has it: `num_gpus`.
     pub(in crate::cli) long: String,
     /// All long spellings, with `_` only.

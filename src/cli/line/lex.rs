@@ -20,7 +20,7 @@ const REMOVED: [&str; 4] =
 
 /// Result of lexing a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Lexed {
+pub(super) enum Lexed {
     /// Options, and the index of the script; all words after it are arguments of the script.
     Script(usize),
     /// A request for help.
@@ -30,7 +30,7 @@ pub(in crate::cli) enum Lexed {
 }
 
 /// Finds the options and the script, and adds the options to `typed`.
-pub(in crate::cli) fn lex(flags: &Flags, typed: &mut CommandLine) -> Result<Lexed, RefusedLine> {
+pub(super) fn lex(flags: &Flags, typed: &mut CommandLine) -> Result<Lexed, RefusedLine> {
     let mut lexer = Lexer { flags, typed, at: 0, unknown: None };
     let lexed = lexer.run()?;
     // A request for help or for the version takes precedence over an unknown option; a script does

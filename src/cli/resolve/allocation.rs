@@ -9,14 +9,14 @@ use crate::cli::resolve::trust::Trust;
 use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
 
 /// The nodes of an allocation, and the scheduler.
-pub(in crate::cli) struct SchedulerAllocation {
+pub(super) struct SchedulerAllocation {
     pub(in crate::cli) reading: Reading,
     /// Name of the allocation: `Slurm job 17`.
     pub(in crate::cli) origin: String,
 }
 
 /// Result of the search for an allocation in the environment.
-pub(in crate::cli) enum AllocationSource {
+pub(super) enum AllocationSource {
     /// No scheduler was found.
     NotFound,
     /// The nodes of the allocation.
@@ -38,10 +38,7 @@ const SLURM: [&str; 6] = [
 
 /// Finds the allocation in the variables of each scheduler in turn. Nodes without a number of slots
 /// get `slots`.
-pub(in crate::cli) fn find(
-    trust: Trust,
-    slots: Option<SlotCount>,
-) -> Result<AllocationSource, LoadError> {
+pub(super) fn find(trust: Trust, slots: Option<SlotCount>) -> Result<AllocationSource, LoadError> {
     let options = |dialect| ReadOptions { dialect: Some(dialect), slots };
     if env_vars::get(env_vars::SLURM_JOB_NODELIST).is_some() {
         return slurm(options(Dialect::Slurm));

@@ -17,7 +17,7 @@ use crate::plan::Accelerator;
 
 /// Devices of this machine that may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::cli) struct Visible {
+pub(super) struct Visible {
     /// Slots in the order in which a program would number the devices.
     pub(in crate::cli) slots: Vec<Slot>,
     /// Names of the devices, if they are not numbers.
@@ -49,7 +49,7 @@ impl JobDevices {
     }
 }
 
-pub(in crate::cli) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
+pub(super) fn accelerator(args: &DeviceArgs) -> Result<Accelerator, CliError> {
     Ok(match named_accelerator(args)? {
         AcceleratorArg::Kind(kind) => kind,
         AcceleratorArg::Auto if 0 < gpu_count() => Accelerator::Cuda,
@@ -107,7 +107,7 @@ pub(in crate::cli) fn gpu_count() -> u32 {
 
 /// Returns the devices of this machine that the environment makes visible, or `None` if their
 /// number is not known.
-pub(in crate::cli) fn visible(accelerator: Accelerator) -> Option<Visible> {
+pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
     let environment = env_vars::all();
     match accelerator {
         Accelerator::Cpu => None,
@@ -134,10 +134,10 @@ fn mask(environment: &Environment, name: &str) -> Option<String> {
 fn visible_to_cuda(environment: &Environment, count: u32) -> Visible {
     let name = env_vars::CUDA_VISIBLE_DEVICES;
     let mask = mask(environment, name);
-    let said_by = mask.as_ref().map(|mask| show(name, mask));
+    let variable = mask.as_ref().map(|mask| show(name, mask));
     match inventory::visible_devices(count, mask.as_deref()) {
-        VisibleDevices::Slots(slots) => Visible { slots, names: Vec::new(), variable: said_by },
-        VisibleDevices::Uuids(names) => named(names, said_by),
+        VisibleDevices::Slots(slots) => Visible { slots, names: Vec::new(), variable },
+        VisibleDevices::Uuids(names) => named(names, variable),
     }
 }
 
@@ -149,18 +149,18 @@ fn visible_to_others(environment: &Environment, accelerator: Accelerator) -> Opt
     if let Some((name, mask)) = variables.iter().find_map(|name| Some((*name, set(name)?))) {
         let entries: Vec<String> = mask.split(',').map(|entry| entry.trim().to_owned()).collect();
         let numbers = entries.iter().map(|entry| entry.parse().ok().map(Slot));
-        let said_by = Some(show(name, &mask));
+        let variable = Some(show(name, &mask));
         return Some(match numbers.collect() {
-            Some(slots) => Visible { slots, names: Vec::new(), variable: said_by },
-            None => named(entries, said_by),
+            Some(slots) => Visible { slots, names: Vec::new(), variable },
+            None => named(entries, variable),
         });
     }
     // The variable is not changed: HIP numbers the devices that it leaves from 0.
     let below =
         set(&env_vars::ROCR_VISIBLE_DEVICES).filter(|_| accelerator == Accelerator::Rocm)?;
     let slots = (0..below.split(',').count() as u32).map(Slot).collect();
-    let said_by = Some(show(env_vars::ROCR_VISIBLE_DEVICES, &below));
-    Some(Visible { slots, names: Vec::new(), variable: said_by })
+    let variable = Some(show(env_vars::ROCR_VISIBLE_DEVICES, &below));
+    Some(Visible { slots, names: Vec::new(), variable })
 }
 
 fn show(name: &str, value: &str) -> String {
@@ -168,11 +168,11 @@ fn show(name: &str, value: &str) -> String {
 }
 
 /// Returns devices with names; they are numbered in the order of the list.
-fn named(names: Vec<String>, said_by: Option<String>) -> Visible {
-    Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, variable: said_by }
+fn named(names: Vec<String>, variable: Option<String>) -> Visible {
+    Visible { slots: (0..names.len() as u32).map(Slot).collect(), names, variable }
 }
 
-pub(in crate::cli) fn check_devices(
+pub(super) fn check_devices(
     args: &DeviceArgs,
     nodes: &[(HostName, Vec<Slot>)],
     accelerator: Accelerator,
@@ -187,7 +187,7 @@ pub(in crate::cli) fn check_devices(
     Err(too_few_devices(wanted, &format!("this machine has {found}")))
 }
 
-pub(in crate::cli) fn too_few_devices(wanted: usize, available: &str) -> CliError {
+pub(super) fn too_few_devices(wanted: usize, available: &str) -> CliError {
     CliError::usage(TOO_FEW_DEVICES, format!("the job needs {wanted} GPUs, but {available}"))
         .help("start fewer workers, share GPUs with `--oversubscribe`, or use `--accelerator cpu`")
 }

@@ -19,14 +19,14 @@ use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be
 /// unscheduled, or be booting.
-pub(in crate::cli) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Offset of the port for agents from the port of rank 0.
 const AGENT_PORT_OFFSET: u16 = 1;
 /// Offset of the port of the store from the port of rank 0.
 const STORE_PORT_OFFSET: u16 = 2;
 
 /// Options about the connection of the nodes.
-pub(in crate::cli) struct DialArgs<'a> {
+pub(super) struct DialArgs<'a> {
     pub(in crate::cli) key_file: &'a Path,
     pub(in crate::cli) job_id: Option<&'a str>,
     pub(in crate::cli) join_timeout: Option<Duration>,
@@ -42,7 +42,7 @@ pub(in crate::cli) struct DialArgs<'a> {
 
 /// Location of a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum KeyLocation {
+pub(super) enum KeyLocation {
     /// A file on a machine that may have other users.
     File,
     /// A Secret that is mounted in a pod: it belongs to root, and all users in the pod can read it.
@@ -50,7 +50,7 @@ pub(in crate::cli) enum KeyLocation {
 }
 
 /// Returns the options of the transport, and warnings.
-pub(in crate::cli) fn dial(
+pub(super) fn dial(
     args: &DialArgs<'_>,
     typed: &CommandLine,
 ) -> Result<(DialOptions, String), CliError> {
@@ -104,12 +104,12 @@ fn find_address(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
         let is_own = address.is_loopback() || all.iter().any(|(_, own)| *own == address);
         return is_own.then_some(address);
     }
-    let of_it = || all.iter().filter(|(name, _)| name == text).map(|(_, address)| *address);
+    let of_interface = || all.iter().filter(|(name, _)| name == text).map(|(_, address)| *address);
     let is_far = |address: &IpAddr| match address {
         IpAddr::V4(_) => true,
         IpAddr::V6(address) => !address.is_unicast_link_local(),
     };
-    of_it().find(IpAddr::is_ipv4).or_else(|| of_it().find(is_far))
+    of_interface().find(IpAddr::is_ipv4).or_else(|| of_interface().find(is_far))
 }
 
 /// Returns the key, and a warning if other users can read it. If others can write the file, it is

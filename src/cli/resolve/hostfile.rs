@@ -172,7 +172,7 @@ pub(in crate::cli) fn as_list(path: &Path) -> Option<&str> {
 }
 
 /// Reads a list of hosts that was typed as the value of an option or as an argument.
-pub(in crate::cli) fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
+fn read_typed(text: &str, name: &str, options: ReadOptions) -> Reading {
     let mut reading = pool::read_any(name, text.as_bytes(), options);
     // The list was typed, so a note about its dialect is useless.
     reading.evidence = None;

@@ -6,7 +6,7 @@ use crate::cli::line::{CommandLine, RefusedLine, codes, needs_other};
 use crate::plan::MASTER_PORT;
 
 /// Returns the number of the node that is started here with `--no_ssh`.
-pub(in crate::cli) fn started_node(
+pub(super) fn started_node(
     args: &TransportArgs,
     typed: &CommandLine,
     nodes: usize,
@@ -21,7 +21,7 @@ pub(in crate::cli) fn started_node(
 }
 
 /// Checks that the number of a node is less than the number of nodes.
-pub(in crate::cli) fn check_node_rank(
+pub(super) fn check_node_rank(
     typed: &CommandLine,
     rank: i64,
     nodes: usize,
@@ -55,7 +55,7 @@ fn bad_node_rank(typed: &CommandLine, found: Option<i64>, nodes: usize) -> Refus
 }
 
 /// Returns address and port of rank 0 of a job with several nodes.
-pub(in crate::cli) fn rendezvous<'a>(
+pub(super) fn rendezvous<'a>(
     args: &'a TransportArgs,
     nodes: &'a [(HostName, Vec<Slot>)],
 ) -> (&'a str, u16) {
@@ -64,7 +64,7 @@ pub(in crate::cli) fn rendezvous<'a>(
 }
 
 /// Returns a warning if this machine has the name of another node.
-pub(in crate::cli) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
+pub(super) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> String {
     let own = machine_name();
     let Some(other) = node_named(&own, nodes).filter(|other| *other != node) else {
         return String::new();
@@ -76,19 +76,19 @@ pub(in crate::cli) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>
 }
 
 /// Returns the host name of this machine.
-pub(in crate::cli) fn machine_name() -> String {
+pub(super) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }
 
 /// Returns the node with this name, with or without its domain.
-pub(in crate::cli) fn node_named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
+pub(super) fn node_named(own: &str, nodes: &[(HostName, Vec<Slot>)]) -> Option<NodeRank> {
     let place = nodes.iter().position(|(host, _)| has_name(own, host));
     place.map(|node| NodeRank(node as u32))
 }
 
 /// Whether a host is the machine with this name, with or without its domain.
-pub(in crate::cli) fn has_name(own: &str, host: &HostName) -> bool {
+pub(super) fn has_name(own: &str, host: &HostName) -> bool {
     let own = own.to_ascii_lowercase();
     let short = own.split('.').next().unwrap_or_default();
     [own.as_str(), short].contains(&&*host.canonical())

@@ -55,9 +55,9 @@ pub(in crate::cli) fn surroundings() -> PodContext {
     let hostname = no_ssh::machine_name();
     let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let full_name = full_name(&hosts, &hostname);
-    let mpi_hostfile = mpi_hostfile_path(&env).map(|(path, said_by)| {
+    let mpi_hostfile = mpi_hostfile_path(&env).map(|(path, source)| {
         let text = read_mounted(Path::new(&path)).map_err(|error| show_io_error(&error));
-        MpiHostfile { path, source: said_by, text }
+        MpiHostfile { path, source, text }
     });
     PodContext { env, hostname, full_name, mpi_hostfile }
 }

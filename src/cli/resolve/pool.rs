@@ -25,7 +25,7 @@ const DEFAULT_HOSTFILE: &str = "/job/hostfile";
 /// Number of workers without a GPU and without an option.
 const CPU_WORKERS_DEFAULT: usize = 2;
 
-pub(in crate::cli) struct FoundPool {
+pub(super) struct FoundPool {
     pub(in crate::cli) accelerator: Accelerator,
     pub(in crate::cli) device_names: Vec<String>,
     pub(in crate::cli) origin: String,
@@ -40,7 +40,7 @@ pub(in crate::cli) struct FoundPool {
 
 /// Returns hosts and slots. The allocation of a scheduler is used only if remuda was started by its
 /// own name: DeepSpeed's launcher ignores the scheduler, and its users expect that.
-pub(in crate::cli) fn find_pool(
+pub(super) fn find_pool(
     args: &ClusterArgs,
     typed: &CommandLine,
     terminal: Terminal,
@@ -115,7 +115,7 @@ fn from_reading(
     Ok((reading.hostfile.pool(), FoundPool { hostfile: Some(reading), ..found }))
 }
 
-pub(in crate::cli) fn trust(args: &ClusterArgs) -> Trust {
+pub(super) fn trust(args: &ClusterArgs) -> Trust {
     Trust::of(args.allow_insecure_files)
 }
 
@@ -191,7 +191,7 @@ fn device_slots(
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };
     let available = match &visible.variable {
-        Some(said_by) => format!("{said_by} leaves {}", visible.slots.len()),
+        Some(variable) => format!("{variable} leaves {}", visible.slots.len()),
         None => format!("this machine has {}", visible.slots.len()),
     };
     if visible.slots.is_empty() {
@@ -209,7 +209,7 @@ fn device_slots(
         None => {}
     }
     let origin = match &visible.variable {
-        Some(said_by) => format!("this machine, {said_by}"),
+        Some(variable) => format!("this machine, {variable}"),
         None => format!("this machine, {}", show_count(visible.slots.len(), "GPU")),
     };
     Ok((visible, origin))

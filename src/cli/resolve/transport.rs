@@ -18,7 +18,7 @@ use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 
 /// Returns the transport: ssh to every host including this machine, so that all nodes get the same
 /// environment. Only a job on this machine alone, with the name `machine`, needs no ssh.
-pub(in crate::cli) fn transport<'a>(
+pub(super) fn transport<'a>(
     args: &TransportArgs,
     hosts: impl Iterator<Item = &'a HostName> + Clone,
     mut users: Users,
@@ -110,7 +110,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        reach: TransportArgs,
+        transport: TransportArgs,
     }
 
     /// Parses `[USER@]HOST`.
@@ -128,7 +128,7 @@ mod tests {
         let (names, users): (Vec<_>, Vec<_>) = hosts.iter().map(|word| named(word)).unzip();
         let users = users.into_iter().flatten().collect();
         let found =
-            transport(&line.reach, names.iter(), users, "head.cluster").expect("valid flags");
+            transport(&line.transport, names.iter(), users, "head.cluster").expect("valid flags");
         assert_eq!(matches!(found, Transport::Ssh(_)), over_ssh, "for {hosts:?}");
     }
 

@@ -18,7 +18,7 @@ impl Trust {
 
 /// Whether a file belongs to a user that is not trusted: root trusts every owner, other users trust
 /// only themselves and root.
-pub(in crate::cli) fn is_foreign(owner: u32, own: u32) -> bool {
+pub(super) fn is_foreign(owner: u32, own: u32) -> bool {
     own != 0 && owner != 0 && owner != own
 }
 

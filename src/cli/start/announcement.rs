@@ -19,7 +19,7 @@ pub(in crate::cli) fn print_replacements(
 }
 
 /// Returns the line of the announcement about a node that is not connected to the other nodes.
-pub(in crate::cli) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
+pub(super) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
     let Some(node) = plan.nodes.first() else { return String::new() };
     let ranks = match &node.workers[..] {
         [first, .., last] => format!("ranks {}-{}", first.rank, last.rank),
@@ -32,7 +32,7 @@ pub(in crate::cli) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> Strin
 
 /// Prints the announcement when the start is certain. Nodes that dial in may take long until then,
 /// so for them it is printed immediately, with the time limit.
-pub(in crate::cli) fn announce(options: &mut Options, lines: String, terminal: Terminal) {
+pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
         Transport::Local | Transport::Ssh(_) => options.announcement = lines,
         Transport::Dial(dial) => {
@@ -46,7 +46,7 @@ pub(in crate::cli) fn announce(options: &mut Options, lines: String, terminal: T
 }
 
 /// Returns the announcement of a job.
-pub(in crate::cli) fn announcement(
+pub(super) fn announcement(
     plan: &LaunchPlan,
     options: &Options,
     origin: &str,

@@ -48,9 +48,9 @@ pub(in crate::cli) fn is_worker() -> bool {
     env_vars::get(env_vars::REMUDA_RANK_FD).is_some()
 }
 
-/// Sets the judge and the output style if the workers are `remuda train` or `remuda bench`, as in
+/// Sets the rule of the cause and the output style if the workers are `remuda train` or `remuda bench`, as in
 /// pods: the settings are the same as if the launcher had started them by that name.
-pub(in crate::cli) fn configure_builtin_worker(options: &mut Options, spec: &JobSpec) {
+pub(super) fn configure_builtin_worker(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
     match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {

@@ -74,7 +74,7 @@ pub(in crate::cli) fn collect_facts(
     Ok((ClusterFacts { nodes, slot_device: cluster.devices.slots_are, port }, interrupted))
 }
 
-pub(in crate::cli) fn given(address: &MasterAddr) -> Option<&str> {
+pub(super) fn given(address: &MasterAddr) -> Option<&str> {
     match address {
         MasterAddr::Given(address) => Some(address),
         MasterAddr::AskNode0 => None,

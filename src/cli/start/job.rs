@@ -53,13 +53,7 @@ pub(in crate::cli) fn start(
 ) -> Result<Status, CliError> {
     let JobArgs { watch, workers, terminal } = args;
     let exports = exports(&cluster, watch, terminal)?;
-    match (watch.preflight, watch.dry_run) {
-        (true, false) => {
-            preflight(&cluster, &worker_program.program, watch.prints_warnings(), terminal)?;
-        }
-        (true, true) => print_message(NO_PREFLIGHT, terminal.paint),
-        (false, _) => {}
-    }
+    check_hosts(&cluster, &worker_program.program, args)?;
     let spec = JobSpec {
         nodes: cluster.nodes,
         accelerator: cluster.devices.accelerator,
@@ -109,6 +103,22 @@ pub(in crate::cli) fn start(
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+fn check_hosts(
+    cluster: &ResolvedCluster,
+    program: &Program,
+    args: JobArgs<'_>,
+) -> Result<(), CliError> {
+    let JobArgs { watch, terminal, .. } = args;
+    match (watch.preflight, watch.dry_run) {
+        (true, false) => preflight(cluster, program, watch.prints_warnings(), terminal),
+        (true, true) => {
+            print_message(NO_PREFLIGHT, terminal.paint);
+            Ok(())
+        }
+        (false, _) => Ok(()),
+    }
 }
 
 /// Returns the options of a node that joins the job of node 0.

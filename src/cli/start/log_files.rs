@@ -19,9 +19,7 @@ const PID_DIRECTORY: &str = "/tmp";
 
 /// Returns the pattern for one file for each rank, with the start time in their names, as DeepSpeed
 /// names them.
-pub(in crate::cli) fn rank_files(
-    directory: Option<PathBuf>,
-) -> Result<Option<RankFiles>, CliError> {
+pub(super) fn rank_files(directory: Option<PathBuf>) -> Result<Option<RankFiles>, CliError> {
     let Some(directory) = directory else { return Ok(None) };
     let shown = directory.display();
     make_dirs(&directory, 0o777).map_err(|error| {
@@ -40,7 +38,7 @@ pub(in crate::cli) fn rank_files(
 
 /// The file with the process id of the launcher; it is removed when this value is dropped.
 #[derive(Debug)]
-pub(in crate::cli) struct PidFile(PathBuf);
+pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
     /// Creates the file; it is named after the process `named_after`, or else after this process.

@@ -37,6 +37,15 @@ pub(in crate::cli) enum PrintedRanks {
     Rank0(CauseRule),
 }
 
+impl PrintedRanks {
+    fn cause_rule(self) -> CauseRule {
+        match self {
+            Self::All => CauseRule::ExitCodes,
+            Self::Rank0(rule) => rule,
+        }
+    }
+}
+
 /// Returns the options of a launch besides its plan, and a note if the run cannot be recorded.
 pub(in crate::cli) fn options(
     args: JobArgs<'_>,
@@ -48,13 +57,7 @@ pub(in crate::cli) fn options(
     let JobArgs { watch, workers, .. } = args;
     let cores = cores(workers, &spec.exports)?;
     let rank_files = rank_files(workers.rank_log_dir())?;
-    let (job, key) = match &transport {
-        // All nodes were given the same job and key.
-        Transport::Dial(dial) => (dial.job.clone(), dial.key.clone()),
-        Transport::Local | Transport::Ssh(_) => {
-            (job_id()?, JobKey::from_random(random::random_bytes()?))
-        }
-    };
+    let (job, key) = job_and_key(&transport)?;
     let worker_count = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
     let (run_dir, note) = create_run_dir(watch, &job, class)?;
     let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
@@ -77,10 +80,7 @@ pub(in crate::cli) fn options(
             .heartbeat
             .unwrap_or_else(|| wire::heartbeat_interval(watch.lease)),
         timeout: watch.timeout,
-        agent_limit: match &transport {
-            Transport::Ssh(ssh) => ssh.agent_limit,
-            Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
-        },
+        agent_limit: agent_limit(&transport),
         restarts_max: watch.max_restarts,
         warning: watch.pre_term_signal,
         stdin: stdin(watch.stdin, worker_count),
@@ -95,10 +95,7 @@ pub(in crate::cli) fn options(
         cores,
         venv_script: workers.venv_script.clone(),
         lets_others_run: false,
-        cause_rule: match printed_ranks {
-            PrintedRanks::All => CauseRule::ExitCodes,
-            PrintedRanks::Rank0(rule) => rule,
-        },
+        cause_rule: printed_ranks.cause_rule(),
         gpu_sharing: GpuSharing::None,
         announcement: String::new(),
         continue_with: ContinueWith::Nothing,
@@ -110,6 +107,23 @@ pub(in crate::cli) fn options(
         transport,
     };
     Ok((options, note))
+}
+
+/// Returns the name of the job and its key; nodes that dial in were given both.
+fn job_and_key(transport: &Transport) -> Result<(JobId, JobKey), CliError> {
+    match transport {
+        Transport::Dial(dial) => Ok((dial.job.clone(), dial.key.clone())),
+        Transport::Local | Transport::Ssh(_) => {
+            Ok((job_id()?, JobKey::from_random(random::random_bytes()?)))
+        }
+    }
+}
+
+fn agent_limit(transport: &Transport) -> Duration {
+    match transport {
+        Transport::Ssh(ssh) => ssh.agent_limit,
+        Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
+    }
 }
 
 /// Creates the run directory, or returns a note if that is not possible.

@@ -11,11 +11,11 @@ use crate::report::{Terminal, print_message};
 use crate::wire::Depth;
 
 /// Help for the case that no host is usable.
-pub(in crate::cli) const FIX_HELP: &str =
+const FIX_HELP: &str =
     "fix the problems above; `remuda doctor` with the same options gives details";
 
 /// Runs the quick checks of `--preflight`. If there is an error, nothing is started.
-pub(in crate::cli) fn preflight(
+pub(super) fn preflight(
     cluster: &ResolvedCluster,
     program: &Program,
     warns: bool,

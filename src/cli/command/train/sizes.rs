@@ -51,7 +51,7 @@ pub(super) fn check_data(line: &TypedLine<'_>, args: &TrainArgs) -> Result<(), C
 }
 
 /// Checks a file of text, and returns its length.
-pub(super) fn check_text(line: &TypedLine<'_>, file: &Path) -> Result<usize, CliError> {
+fn check_text(line: &TypedLine<'_>, file: &Path) -> Result<usize, CliError> {
     let place = line.file("data", file);
     let cannot = |why: &str| {
         let message = format!("cannot read `{}`: {why}", file.display());
