@@ -10,7 +10,7 @@ use super::hosts::{Pool, SLOTS_MAX};
 use super::selector::python_int;
 
 /// The values of the two flags; `None`: not given, or invalid.
-pub(super) struct Counts {
+pub(super) struct FlagCounts {
     pub(super) nodes: Option<NonZeroUsize>,
     pub(super) slots: Option<NonZeroUsize>,
 }
@@ -20,7 +20,7 @@ pub(super) fn parse_counts(
     (pool, source): (&Pool, &HostSource),
     nodes: Option<&str>,
     slots: Option<&str>,
-) -> (Counts, Vec<Findings>) {
+) -> (FlagCounts, Vec<Findings>) {
     let nodes = nodes.map(|text| parse_nodes(pool, source, text));
     // Hosts beyond --num_nodes need no slots.
     let node_count = match &nodes {
@@ -37,7 +37,7 @@ pub(super) fn parse_counts(
         }
         None => None,
     };
-    (Counts { nodes: take(nodes), slots: take(slots) }, findings)
+    (FlagCounts { nodes: take(nodes), slots: take(slots) }, findings)
 }
 
 /// Parses a count of at least 1; the error describes the problem.

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::base::{Diagnostic, Findings, HostName, Slot, Source, Span};
 
 use super::codes;
-use super::counts::{Counts, parse_counts};
+use super::counts::{FlagCounts, parse_counts};
 use super::filter::{Filter, SlotFilter, parse_filter};
 use super::host_source::HostSource;
 use super::hosts::Pool;
