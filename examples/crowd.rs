@@ -14,7 +14,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use remuda::base::{Epoch, HostName, NodeRank, Rank, Slot, WorkerExit, clock};
-use remuda::os::fds;
+use remuda::os::files::fds;
 use remuda::os::tasks::Tasks;
 use remuda::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use remuda::secure::{JobKey, derive_job_id};

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use remuda::base::env_vars;
-use remuda::os::fork::{ForkSide, exit_now, fork};
+use remuda::os::process::fork::{ForkSide, exit_now, fork};
 use remuda::runtime::contract::{Note, encode_frame};
 use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp};
 

@@ -375,7 +375,7 @@ fn pid_file_contains_launcher_and_is_removed() {
 
 /// Processors that this test process may use.
 fn usable() -> Vec<u32> {
-    remuda::os::affinity::processors(None).expect("the kernel reports them")
+    remuda::os::cpu::affinity::processors(None).expect("the kernel reports them")
 }
 
 /// Script that prints the processors that a worker may use.

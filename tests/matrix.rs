@@ -45,7 +45,7 @@
 //! | F40 | no agent, another version, another processor | `tests/ssh/bring.rs::node_without_the_agent_receives_it_once`, `tests/ssh/bring.rs::different_processor_architecture_is_an_error`, `tests/ssh/bring.rs::missing_installed_agent_is_an_error` |
 //! | F41 | directory or script missing on a node | `tests/ssh/launch.rs::missing_program_is_reported_before_the_start`, `tests/ssh/refused.rs::missing_directory_is_one_error`, `tests/ssh/refused.rs::files_of_a_training_are_checked_before_the_start` |
 //! | F42 | a program that cannot be executed | `tests/faults/options.rs::script_without_an_interpreter_is_126` |
-//! | F43 | the port of rank 0 is in use | `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `src/os/ports.rs::port_claim_excludes_claims_after_socket_release`, `tests/pods/joining.rs::port_in_use_is_reported_before_the_wait` |
+//! | F43 | the port of rank 0 is in use | `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `src/os/net/ports.rs::port_claim_excludes_claims_after_socket_release`, `tests/pods/joining.rs::port_in_use_is_reported_before_the_wait` |
 //! | F44 | an unknown client connects to the store | `tests/store.rs::connection_with_invalid_bytes_is_closed`, `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job`, `tests/pods/walk.rs::printed_manifest_survives_a_killed_pod_and_port_scans` |
 //! | F45 | a rank of another job connects to the store | `tests/store.rs::store_rejects_a_different_key_epoch_job_or_rank`, `tests/pods/joining.rs::node_of_another_job_is_refused` |
 //! | F46 | a process of an earlier epoch reconnects | `tests/pods/again.rs::node_with_a_killed_agent_joins_with_a_new_agent`, `tests/store.rs::store_rejects_a_different_key_epoch_job_or_rank`, `tests/faults/agent.rs::agent_ignores_messages_of_earlier_epochs`, `src/wire/frame.rs::decoder_accepts_only_the_renewed_epoch` |
@@ -57,11 +57,11 @@
 //! | F52 | a worker prints escapes and prefixes | `tests/faults/output.rs::escape_sequences_of_several_workers_are_escaped` |
 //! | F53 | a low limit of open files | `tests/faults/options.rs::soft_limit_of_descriptors_is_raised`, `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
 //! | F54 | too few file descriptors | `tests/faults/options.rs::descriptors_are_checked_before_anything_starts` |
-//! | F55 | no process can be created | `tests/faults/options.rs::worker_without_threads_reports_an_error`, `src/job/cause.rs::start_failure_selects_exit_status` |
+//! | F55 | no process can be created | `tests/faults/options.rs::worker_without_threads_reports_an_error`, `src/job/cause/failure.rs::start_failure_selects_exit_status` |
 //! | F56 | unlimited output with limited memory | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_modules` |
 //! | F58 | a machine is suspended and resumed | `tests/faults/ours.rs::suspended_machine_keeps_its_job` |
-//! | F66 | a crash loop | `src/job/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
+//! | F66 | a crash loop | `src/job/state/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs request the same GPUs | `tests/faults/claims.rs::gpu_in_use_refuses_a_second_job`, `tests/faults/claims.rs::gpu_lock_is_held_until_agent_and_shim_exit`, `tests/faults/claims.rs::gpu_lock_survives_a_restart`, `tests/faults/claims.rs::gpu_is_shared_by_hosts_of_one_job` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::replaced_node_0_continues_at_the_next_epoch`, `tests/pods/again.rs::pods_reconnect_after_pod_0_is_evicted`, `tests/pods/again.rs::nodes_reconnect_if_node_0_is_lost_before_the_start` |
 //! | F70 | nodes are started at different times | `tests/pods/joining.rs::missing_node_is_named_on_every_screen` |
@@ -77,7 +77,7 @@
 //! | B82 | a replayed handshake, frames out of order | `tests/pods/strangers.rs::replayed_handshake_is_rejected`, `src/secure/handshake.rs::channel_rejects_repeated_and_reordered_messages` |
 //! | B83 | many silent connections | `tests/pods/strangers.rs::silent_connections_do_not_delay_nodes` |
 //! | B84 | a node reports on a worker of another node | `src/launch/scale.rs::prove_scale` |
-//! | B85 | a node sends a message twice that must be sent once | `src/launch/scale.rs::prove_scale`, `src/job/lost.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
+//! | B85 | a node sends a message twice that must be sent once | `src/launch/scale.rs::prove_scale`, `src/job/state/node_loss.rs::worker_exit_after_the_loss_of_its_node_is_ignored` |
 //!
 //! Not tested, with the reason:
 //!

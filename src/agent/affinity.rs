@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::{Status, env_vars};
 use crate::inventory;
-use crate::os::affinity::{self, MemoryPolicy};
+use crate::os::cpu::affinity::{self, MemoryPolicy};
 use crate::plan::{CoreShare, NumaMemory, share_cores};
 use crate::report::text::show_io_error;
 use crate::wire::{CoreRequest, Problem};

@@ -10,10 +10,11 @@ use super::listeners;
 use super::preflight::{self, Site};
 use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
-use crate::os::account::{self, Bounds};
-use crate::os::ports::PortClaim;
+use crate::os::net::interfaces;
+use crate::os::net::ports::PortClaim;
+use crate::os::process::command_output;
 use crate::os::shared_libraries::library_directories;
-use crate::os::{asked, interfaces};
+use crate::os::user::{self, Bounds};
 use crate::report::text::show_io_error;
 use crate::wire::{
     Adapter, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace, GpuProcess,
@@ -76,7 +77,7 @@ fn machine() -> Machine {
         boot_id: read("/proc/sys/kernel/random/boot_id"),
         kernel: read("/proc/sys/kernel/osrelease"),
         arch: std::env::consts::ARCH.to_owned(),
-        user: account::user_name(uid),
+        user: user::user_name(uid),
         uid,
         clock_us: clock::machine_us(),
         wall_us: clock::wall().as_micros() as u64,
@@ -91,8 +92,8 @@ fn compute() -> Compute {
         memory_bytes: inventory::available_memory(),
         memory_limit_bytes: inventory::memory_limit(membership, root),
         shm: shared_memory(Path::new("/dev/shm")),
-        memlock: limit(account::locked_memory()),
-        nofile: limit(account::open_files()),
+        memlock: limit(user::locked_memory()),
+        nofile: limit(user::open_files()),
     }
 }
 
@@ -112,7 +113,7 @@ fn query_python(request: &Examine, cwd: &Path) -> (Option<Python>, Vec<PathBuf>)
     let Some(python) = python else { return (None, Vec::new()) };
     let cwd = if cwd.is_dir() { cwd } else { Path::new("/") };
     let python = OsStr::from_bytes(python);
-    match asked::output_of(python, &["-c", PYTHON_SCRIPT], cwd, PYTHON_LIMIT) {
+    match command_output::output_of(python, &["-c", PYTHON_SCRIPT], cwd, PYTHON_LIMIT) {
         Ok(output) => {
             let mut lines = output.lines();
             let version = lines.next().unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::base::{Rank, clock};
 use crate::job::parse_error_file;
-use crate::os::input_file;
+use crate::os::files::input_file;
 use crate::plan;
 use crate::wire::ERROR_FILE_BYTES_MAX;
 

@@ -24,13 +24,12 @@ use super::uplink::Uplink;
 use super::worker_io::WorkerChannels;
 use super::worker_start::{self, StartedWorkers};
 use crate::base::{Epoch, Rank, WorkerExit, clock};
-use crate::inventory;
-use crate::os::family::{self, Stat};
-use crate::os::ports::PortClaim;
+use crate::os::net::ports::PortClaim;
+use crate::os::process::process_tree::{self, Stat};
 use crate::os::tasks::Tasks;
-use crate::report;
 use crate::transport::{LinkReader, LinkWriter};
 use crate::wire::{self, AgentHello, Examine, FromAgent, Prepare, PreparedNode, Problem};
+use crate::{inventory, report};
 
 /// Time limit for the exit of a helper process that was killed. A process that is blocked by its
 /// file system is not waited for any longer.
@@ -182,7 +181,7 @@ impl AgentExecutor {
     /// job ended.
     pub(super) fn finish(mut self) {
         self.shim.stop();
-        family::kill_descendants(HELPER_KILL_LIMIT, |_, _| {});
+        process_tree::kill_descendants(HELPER_KILL_LIMIT, |_, _| {});
     }
 
     fn window(&self) -> &OutputWindow {

@@ -9,15 +9,14 @@
 //! A lock is advisory between jobs of remuda and no protection: any user who may run programs on
 //! the machine may hold such a file for ever, and `--share` ignores it.
 
-use std::fmt;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use crate::base::{JobId, Slot, Status, UserName, clock, env_vars};
 use crate::inventory;
-use crate::os::shared_file::{self, Lock, SharedFile};
+use crate::os::files::shared_file::{self, Lock, SharedFile};
 use crate::report::escape_control;
 use crate::wire::{GpuLockRequest, Problem};
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::base::{JobId, NodeRank, Status, clock};
-use crate::os::names;
+use crate::os::net::name_lock;
 use crate::report::text::show_duration;
 use crate::wire::{Prepare, Problem};
 
@@ -29,7 +29,7 @@ pub(super) fn acquire(
     let limit = Duration::from_millis(millis) + SHUTDOWN_MARGIN;
     let deadline = clock::now() + limit;
     loop {
-        match names::claim(&name) {
+        match name_lock::claim(&name) {
             Ok(lock) => return Ok(lock),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 let message = format!("cannot lock the name of this node's agent: {error}");

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use crate::base::{Epoch, JobId, Status, clock, env_vars};
-use crate::os::calls::source_address;
-use crate::os::ports::PortClaim;
+use crate::os::net::connect_from::source_address;
+use crate::os::net::ports::PortClaim;
 use crate::report::text::show_io_error;
 use crate::report::try_print_error;
 use crate::runtime::comm::store::{OnRefused, Server, ServerOptions};

@@ -16,7 +16,7 @@ use super::flow_control::{Grant, OutputWindow};
 use super::rank_link::NoteReader;
 use super::uplink::{EpochUplink, read};
 use crate::base::Rank;
-use crate::os::{fds, watch};
+use crate::os::files::{async_fd, fds};
 use crate::transport::LinkWriter;
 use crate::wire::{FromAgent, OUTPUT_BYTES_MAX, Stream};
 
@@ -49,7 +49,7 @@ pub(super) struct Forward {
 impl Forward {
     /// Forwards until the stream ends.
     pub(super) async fn run(&self, pipe: OwnedFd) -> io::Result<StreamEnd> {
-        let pipe = watch::register(pipe, Interest::READABLE)?;
+        let pipe = async_fd::register(pipe, Interest::READABLE)?;
         let mut buffer = Vec::new();
         loop {
             let mut ready = tokio::select! {

@@ -15,8 +15,9 @@ use super::listeners::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
-use crate::os::input_file::{irregular_kind, is_pipe, not_regular, open};
-use crate::os::{fds, fork, sourced};
+use crate::os::files::fds;
+use crate::os::files::input_file::{irregular_kind, is_pipe, not_regular, open};
+use crate::os::process::{fork, shell_env};
 use crate::plan::CoreShare;
 use crate::report::text::show_io_error;
 use crate::wire::{FileState, Prepare, Problem, RequiredFile};
@@ -282,7 +283,7 @@ fn worker_environment(site: Site<'_>, prepare: &Prepare) -> Result<Environment, 
             site.with_search_help(Problem::new(Status::NoInput, message), Path::new(script))
         );
     }
-    sourced::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
+    shell_env::environment_after(&path, site.cwd, VENV_LIMIT).map_err(|error| {
         Problem::new(Status::Config, format!("venv script `{shown}`: {error}"))
             .help(format!("test it: `{}`", source_command(script)))
     })

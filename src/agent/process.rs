@@ -8,7 +8,8 @@ use std::panic::AssertUnwindSafe;
 use super::event_loop::serve;
 use super::shim::Shim;
 use crate::base::{Status, clock};
-use crate::os::{family, fds, signals};
+use crate::os::files::fds;
+use crate::os::process::{process_tree, signals};
 use crate::report;
 use crate::transport::{self, ssh};
 
@@ -27,9 +28,9 @@ pub enum AgentOrigin {
 pub fn main(origin: AgentOrigin) -> Status {
     fds::make_stderr_nonblocking();
     report::install_panic_hook("remuda agent");
-    family::set_name(c"remuda-agent");
+    process_tree::set_name(c"remuda-agent");
     signals::reset_sigchld();
-    family::become_subreaper();
+    process_tree::become_subreaper();
     signals::block_requests();
     // Fork before any thread is started.
     let started = Shim::fork().and_then(|shim| Ok((shim, transport::adopt_stdio()?)));

@@ -11,7 +11,7 @@ use super::rank_link::Welcomes;
 use super::shim::{ShimProcess, ShimWorker};
 use super::state::StartRequest;
 use crate::base::env_vars;
-use crate::os::code;
+use crate::os::cpu::text_pages;
 use crate::runtime::contract;
 use crate::wire::WorkerStart;
 
@@ -97,7 +97,7 @@ pub(super) fn spawn(shim: &ShimProcess, workers: &[ShimWorker]) -> io::Result<()
         Err(error) if is_disconnected(&error) => Ok(()),
         Err(error) => Err(error),
         Ok(()) => {
-            code::unmap_text_pages();
+            text_pages::unmap_text_pages();
             Ok(())
         }
     }
@@ -112,7 +112,7 @@ fn is_disconnected(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::fds;
+    use crate::os::files::fds;
 
     #[test]
     fn shim_exit_with_unread_packets_is_a_disconnect() {

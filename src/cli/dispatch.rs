@@ -15,7 +15,7 @@ use super::line::{CommandLine, codes};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status, show_typed};
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::pool::nearest;
 use crate::report::{self, Terminal, print, print_error};
 

@@ -11,9 +11,11 @@ use tokio::sync::mpsc;
 use super::case::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
-use crate::os::heard::PendingSignal;
+use crate::os::cpu::malloc;
+use crate::os::files::fds;
+use crate::os::process::signal_stream::PendingSignal;
+use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
-use crate::os::{family, fds, heap, signals};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
 use crate::report::text::{show_count, show_duration, show_step};
@@ -92,9 +94,9 @@ pub struct ExamResult {
 /// Examines all nodes; `print` receives progress lines for the user. SIGINT and SIGTERM end the wait:
 /// nodes that have not answered by then count as lost.
 pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<ExamResult, ExamError> {
-    heap::use_one_arena();
+    malloc::use_one_arena();
     signals::reset_sigchld();
-    family::become_subreaper();
+    process_tree::become_subreaper();
     check_open_files(request)?;
     // Before any thread starts, because it forks.
     let starter = match &request.access {

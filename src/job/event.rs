@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::cause::{NodeLoss, StartFailure, Verdict, WorkerEnd};
-use super::evidence::Evidence;
 use crate::base::{Epoch, NodeRank, Rank};
+use crate::job::cause::evidence::Evidence;
+use crate::job::cause::failure::{NodeLoss, StartFailure, Verdict, WorkerEnd};
 
 /// Settings of a job that the state machine follows.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::cause::WorkerEnd;
 use super::event::{Effect, Event, OnEarlyLoss, OnFailure, OnTerm, Policy};
-use super::state::Job;
 use crate::base::{NodeRank, Rank, WorkerExit};
+use crate::job::cause::failure::WorkerEnd;
+use crate::job::state::job::Job;
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 

@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 
 use super::awaited::PendingNodes;
 use super::finish::LaunchEnd;
-use super::gather;
 use super::grave::OrphanReaper;
 use super::history::History;
 use super::input::{self, Input};
@@ -21,11 +20,13 @@ use super::pause::{Pause, PauseScope};
 use super::probes::{HealthState, start_probe_server};
 use super::signals::{Signals, UserRequest};
 use super::termination_log::write_termination_message;
-use super::{orders, voice};
+use super::{gather, orders, voice};
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
 use crate::job::{Effect, Event, Evidence, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
+use crate::os::cpu::malloc;
+use crate::os::files::fds;
+use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
-use crate::os::{family, fds, heap, signals};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
 use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
@@ -44,9 +45,9 @@ const EVENTS_MAX: usize = 1024;
 
 /// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
-    heap::use_one_arena();
+    malloc::use_one_arena();
     signals::reset_sigchld();
-    family::become_subreaper();
+    process_tree::become_subreaper();
     check_open_files(plan, &options.transport)?;
     // Until its handlers are installed a signal would end the launcher, and nothing would clean up
     // if the janitor is gone too.
@@ -215,7 +216,7 @@ impl<'a> Dispatcher<'a> {
         connector: &'a Connector,
         (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
-        let inherited = family::children_of(rustix::process::getpid());
+        let inherited = process_tree::children_of(rustix::process::getpid());
         let signals = Signals::listen()?;
         let (event_sender, events) = mpsc::channel(EVENTS_MAX);
         let (consumed_sender, consumed) = mpsc::unbounded_channel();

@@ -14,7 +14,7 @@ use super::signals::Signals;
 use super::termination_log::write_termination_message;
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Status, clock};
-use crate::os::signals::BlockedRequests;
+use crate::os::process::signals::BlockedRequests;
 use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::text::{show_duration, show_step};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use crate::base::{clock, env_vars};
-use crate::os::family::{self, Reaper, Stat};
+use crate::os::process::process_tree::{self, Reaper, Stat};
 
 /// Time limit for killing what an agent that exited left behind.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ pub(super) fn is_process_1() -> bool {
 /// Whether a process was started by a job, as far as it is visible: by the variable that marks its
 /// workers and what they start, or by the session of its agents.
 pub(super) fn is_of_job(pid: Pid, job: &str, agents: &[Pid]) -> bool {
-    family::env_var_of(pid, env_vars::REMUDA_JOB).is_some_and(|value| value == job)
+    process_tree::env_var_of(pid, env_vars::REMUDA_JOB).is_some_and(|value| value == job)
         || Stat::of(pid)
             .is_some_and(|stat| agents.iter().any(|agent| stat.session == agent.as_raw_pid()))
 }

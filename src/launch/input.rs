@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::base::Rank;
-use crate::os::{fds, signals};
+use crate::os::files::fds;
+use crate::os::process::signals;
 
 /// Maximum size of one piece of input.
 const PIECE_BYTES: usize = 16 * 1024;

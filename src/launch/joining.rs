@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::codes;
 use super::dispatcher::sleep_until;
 use super::grave::{self, OrphanReaper};
 use super::options::{DialOptions, LaunchError, SupervisorOptions};
@@ -16,12 +15,13 @@ use super::probes::{HealthState, start_probe_server};
 use super::signals::{Signals, UserRequest};
 use super::termination_log::write_termination_message;
 use super::verdict::show_refusal;
-use super::voice;
+use super::{codes, voice};
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::job::{OnTerm, Requests};
+use crate::os::cpu::malloc;
+use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
-use crate::os::{family, heap, signals};
 use crate::plan::{self, LaunchPlan};
 use crate::report::diagnostic::Paint;
 use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
@@ -78,11 +78,11 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
         member.leave_message(status, &screen, None);
         return Ok(status);
     }
-    heap::use_one_arena();
+    malloc::use_one_arena();
     signals::reset_sigchld();
     let blocked_signals = signals::defer_requests();
-    family::become_subreaper();
-    let inherited = family::children_of(rustix::process::getpid());
+    process_tree::become_subreaper();
+    let inherited = process_tree::children_of(rustix::process::getpid());
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
@@ -344,7 +344,7 @@ impl MemberLoop<'_> {
                     reap_at = Some(clock::now() + REAP_INTERVAL);
                     let agent_pid = agent.as_ref().and_then(|agent| agent.pid());
                     let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
-                    family::reap_except(known, |_, _| {});
+                    process_tree::reap_except(known, |_, _| {});
                 }
             }
         }

@@ -5,14 +5,13 @@ use std::time::Instant;
 use rustix::process::Pid;
 
 use super::dispatcher::{Dispatcher, NO_MESSAGE_WARNING};
-use super::grave;
 use super::metrics::JobNumbers;
 use super::node::{Connector, NodeHandle};
 use super::pause::PauseScope;
-use super::voice;
+use super::{grave, voice};
 use crate::base::{NodeRank, clock};
 use crate::job::{Event, NodeLoss};
-use crate::os::family;
+use crate::os::process::process_tree;
 use crate::report::text::show_processes;
 use crate::wire::ToAgent;
 
@@ -110,11 +109,11 @@ impl Dispatcher<'_> {
     /// reap its processes, and this loop does not know their pids.
     fn reap_exited_children(&self) {
         if let Connector::Ssh(_) = self.connect_context.connector {
-            return family::reap_except(self.foreign_process_filter(), |_, _| {});
+            return process_tree::reap_except(self.foreign_process_filter(), |_, _| {});
         }
         let agents: Vec<Pid> = self.nodes.iter().filter_map(NodeHandle::agent_pid).collect();
         let known = |pid| agents.contains(&pid) || self.inherited.contains(&pid);
-        family::reap_except(known, |_, _| {});
+        process_tree::reap_except(known, |_, _| {});
     }
 
     /// Returns a test for children that must not be ended as leftovers of lost nodes.

@@ -5,8 +5,8 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::os::heard::PendingSignal;
-use crate::os::signals;
+use crate::os::process::signal_stream::PendingSignal;
+use crate::os::process::signals;
 
 /// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

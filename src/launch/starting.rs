@@ -7,7 +7,7 @@ use super::node::{Connector, StartStage};
 use super::options::Framing;
 use super::{awaited, orders, recording, voice};
 use crate::base::{NodeRank, Rank, Status, clock};
-use crate::os::code;
+use crate::os::cpu::text_pages;
 use crate::report::text::show_duration;
 use crate::wire::{Problem, ToAgent};
 
@@ -53,7 +53,7 @@ impl Dispatcher<'_> {
         self.stdin.start(readers.map(|(rank, _)| rank));
         // While the nodes start them: code for reading the command line, files and plans is no
         // longer needed.
-        code::unmap_text_pages();
+        text_pages::unmap_text_pages();
     }
 
     /// Begins the files of the job: from now on they are kept.

@@ -6,7 +6,7 @@ use super::signals::UserRequest;
 use super::voice;
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::Event;
-use crate::os::signals;
+use crate::os::process::signals;
 use crate::report::text::{show_count, show_step};
 use crate::wire::ToAgent;
 

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use sha2::{Digest, Sha256};
 
-use super::export::VariableOrigin;
-use super::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
-use crate::plan::env_value::EnvValue;
+use crate::plan::workers::env_value::EnvValue;
+use crate::plan::workers::export::VariableOrigin;
+use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan, WorkerPlan};
 
 /// SHA-256 over nodes, slots, ranks, argv and the variables of `--env`. The rest of the environment
 /// is left out: it may differ between nodes (paths).

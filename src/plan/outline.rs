@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::digest::{fingerprint, flag_variables};
-use super::launch_plan::{LaunchPlan, NodePlan};
+use crate::plan::workers::launch_plan::{LaunchPlan, NodePlan};
 
 /// Limit of the lines of an outline.
 const LINES_MAX: usize = 1024;

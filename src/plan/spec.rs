@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::export::Export;
 use crate::base::{HostName, Slot};
 use crate::plan::accelerator::Accelerator;
+use crate::plan::workers::export::Export;
 
 /// The port on which rank 0 of torch listens, if the user sets no other and no other process
 /// listens there.

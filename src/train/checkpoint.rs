@@ -16,7 +16,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
-use crate::os::input_file::open_regular;
+use crate::os::files::input_file::open_regular;
 use crate::train::nn::model::{Parameter, ParameterTable};
 use crate::train::nn::model_id::ModelId;
 use crate::train::optim::adamw::Moments;

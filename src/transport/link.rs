@@ -7,7 +7,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::os::watch::register;
+use crate::os::files::async_fd::register;
 
 /// The half of a link that is read.
 pub struct LinkReader(AsyncFd<OwnedFd>);
@@ -83,7 +83,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
-    use crate::os::fds;
+    use crate::os::files::fds;
 
     fn with_runtime(test: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();

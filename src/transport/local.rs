@@ -12,7 +12,8 @@ use rustix::process::Pid;
 use super::agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
 use super::link::{LinkReader, LinkWriter};
 use crate::base::{WorkerExit, clock, env_vars};
-use crate::os::{family, fds, fork};
+use crate::os::files::fds;
+use crate::os::process::{fork, process_tree};
 
 /// Starts an agent: `remuda agent job=… node=…`, in its own session, with the launcher's standard
 /// error. Its workers connect to each other from `local_addr`, if one was chosen.
@@ -54,7 +55,7 @@ async fn wait_for_child(child: &Child, limit: Duration) -> Option<WorkerExit> {
     const PAUSE: Duration = Duration::from_micros(200);
     let deadline = clock::now() + limit;
     loop {
-        let exit = family::reap_one(Pid::from_child(child));
+        let exit = process_tree::reap_one(Pid::from_child(child));
         if exit.is_some() || deadline < clock::now() {
             return exit;
         }

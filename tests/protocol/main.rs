@@ -14,7 +14,11 @@ mod base {
 }
 
 mod os {
-    pub(crate) use crate::model::{atomic, memory};
+    pub(crate) use crate::model::atomic;
+
+    pub(crate) mod cpu {
+        pub(crate) use crate::model::memory;
+    }
 }
 
 mod runtime;
@@ -26,7 +30,6 @@ use loom::sync::Arc;
 use loom::thread;
 use remuda::base::Rank;
 use remuda::runtime::Departure;
-
 use runtime::comm::core::abort::{AbortRecord, Loss};
 use runtime::comm::core::spin::Spin;
 use runtime::comm::shm::cells::{AbortCell, BufferLocation, Mailbox, RankCell, wait_barrier};

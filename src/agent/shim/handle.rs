@@ -9,9 +9,9 @@ use tokio::io::unix::AsyncFd;
 
 use super::message::{self, FromShim, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use super::run;
-use crate::os::family;
-use crate::os::fork::{self, ForkSide};
-use crate::os::{fds, watch};
+use crate::os::files::{async_fd, fds};
+use crate::os::process::fork::{self, ForkSide};
+use crate::os::process::process_tree;
 
 /// A shim that was forked and has not yet been handed to a runtime.
 pub(in crate::agent) struct Shim {
@@ -43,7 +43,7 @@ impl Shim {
     /// Registers the shim's socket with the runtime that is running.
     pub(super) fn watch(self) -> io::Result<ShimHandle> {
         // Only reading waits for readiness: packets to the shim are few and fit its buffer.
-        let control = watch::register(self.control, Interest::READABLE)?;
+        let control = async_fd::register(self.control, Interest::READABLE)?;
         Ok(ShimHandle { pid: self.pid, control })
     }
 }
@@ -84,7 +84,7 @@ impl ShimHandle {
 
     /// Signals the shim itself.
     pub(super) fn signal(&self, signal: i32) {
-        family::signal_child(self.pid, signal);
+        process_tree::signal_child(self.pid, signal);
     }
 
     /// Sends a message. The end of the shim is detected by [`Self::recv`].

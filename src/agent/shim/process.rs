@@ -8,12 +8,12 @@ use rustix::process::Pid;
 
 use super::handle::{Shim, ShimHandle};
 use super::message::{FromShim, ShimWorker, ToShim};
-use crate::os::family::{self, ChildEnd, Reaper};
+use crate::os::process::process_tree::{self, ChildEnd, Reaper};
 use crate::wire::Leftover;
 
 /// Time limit for the exit of the shim. When the agent closes its socket, the shim first kills
 /// everything, which has a limit of its own, and then exits.
-const END_LIMIT: Duration = family::KILL_LIMIT.saturating_add(Duration::from_secs(1));
+const END_LIMIT: Duration = process_tree::KILL_LIMIT.saturating_add(Duration::from_secs(1));
 
 /// The shim process. Requests to a shim that has exited do nothing.
 pub(in crate::agent) struct ShimProcess(Progress);
@@ -90,7 +90,8 @@ impl ShimProcess {
     /// cannot be killed, or `None` if others are left.
     pub(in crate::agent) fn reap_orphans(&mut self) -> Option<Vec<Leftover>> {
         if let Progress::Alive(handle) = &self.0 {
-            self.0 = Progress::Reaping(handle.pid(), Reaper::new(family::KILL_LIMIT, |_| false));
+            self.0 =
+                Progress::Reaping(handle.pid(), Reaper::new(process_tree::KILL_LIMIT, |_| false));
         }
         let Progress::Reaping(shim, reaper) = &self.0 else {
             return Some(Vec::new());
@@ -108,14 +109,14 @@ impl ShimProcess {
         if let Progress::Alive(handle) = std::mem::replace(&mut self.0, Progress::Gone) {
             let pid = handle.pid();
             drop(handle);
-            if family::wait_or_kill(pid, END_LIMIT) == ChildEnd::Killed {
-                family::kill_descendants(family::KILL_LIMIT, |_, _| {});
+            if process_tree::wait_or_kill(pid, END_LIMIT) == ChildEnd::Killed {
+                process_tree::kill_descendants(process_tree::KILL_LIMIT, |_, _| {});
             }
         }
     }
 }
 
 fn describe(pid: Pid) -> Option<Leftover> {
-    let name = family::Stat::of(pid)?.name;
+    let name = process_tree::Stat::of(pid)?.name;
     Some(Leftover { pid: pid.as_raw_pid() as u32, name })
 }

@@ -12,10 +12,11 @@ use rustix::process::Pid;
 use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
 use crate::agent::affinity::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
-use crate::os::affinity::Binding;
-use crate::os::family::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};
-use crate::os::fork::{CStrings, Exec, ExecFailure, ExecStage};
-use crate::os::{fds, signals};
+use crate::os::cpu::affinity::Binding;
+use crate::os::files::fds;
+use crate::os::process::fork::{CStrings, Exec, ExecFailure, ExecStage};
+use crate::os::process::process_tree::{self, KILL_LIMIT, ProcessRef, Reaped, Stat};
+use crate::os::process::signals;
 use crate::wire::{Leftover, WorkerStartStep};
 
 /// Number of scans without a result after which a sweep beside running workers ends.
@@ -33,8 +34,8 @@ const TERMINATION_SIGNALS: [i32; 5] =
 
 /// Serves the agent until it exits, then kills all processes that are left. Returns the exit code.
 pub(super) fn main(control: OwnedFd) -> u8 {
-    family::set_name(c"remuda-shim");
-    family::become_subreaper();
+    process_tree::set_name(c"remuda-shim");
+    process_tree::become_subreaper();
     // Pipes of many workers need many descriptors; the workers get the user's own limit back.
     fds::raise_limit();
     let Ok(children) = signals::child_events() else {
@@ -53,7 +54,7 @@ pub(super) fn main(control: OwnedFd) -> u8 {
         is_empty_reported: true,
     };
     while shim.handle_next_event().is_ok() {}
-    family::kill_descendants(KILL_LIMIT, |_, _| {});
+    process_tree::kill_descendants(KILL_LIMIT, |_, _| {});
     0
 }
 
@@ -242,7 +243,7 @@ impl Shim {
     /// Reaps the children that have exited and reports the workers among them to the agent.
     fn reap(&mut self) -> Result<(), AgentGone> {
         loop {
-            match family::reap() {
+            match process_tree::reap() {
                 Reaped::Exited(pid, exit) => self.on_child_exit(pid, exit)?,
                 Reaped::NoneExited if self.live_pids().is_empty() => {
                     return self.report_leftovers();
@@ -276,7 +277,7 @@ impl Shim {
         if self.unreported.is_empty() {
             return Ok(());
         }
-        for pid in family::children_of(rustix::process::getpid()) {
+        for pid in process_tree::children_of(rustix::process::getpid()) {
             let Some(owner) = self.owner_of(pid) else {
                 continue;
             };
@@ -322,7 +323,7 @@ impl Shim {
         if living.contains(&orphan) {
             return None;
         }
-        let rank = family::env_var_of(orphan, env_vars::RANK);
+        let rank = process_tree::env_var_of(orphan, env_vars::RANK);
         let is_of = |worker: &Worker| match (&rank, &worker.state) {
             (Some(rank), _) => *rank == worker.rank,
             (None, State::Alive(leader) | State::Exited(leader)) => {
@@ -363,9 +364,9 @@ impl Shim {
     /// Returns the processes that a worker left behind when it exited: its orphans and all their
     /// descendants.
     fn leftovers_of(&self, index: usize) -> Vec<ProcessRef> {
-        let mut found = family::hold_children(rustix::process::getpid());
+        let mut found = process_tree::hold_children(rustix::process::getpid());
         found.retain(|orphan| self.owner_of(orphan.pid()) == Some(index));
-        family::hold_descendants(&mut found);
+        process_tree::hold_descendants(&mut found);
         found
     }
 
@@ -389,7 +390,7 @@ impl Shim {
     /// Sweeps when no worker runs: every descendant is a leftover, and the kernel reports when
     /// none is left.
     fn sweep_all(&mut self) -> Result<(), AgentGone> {
-        let left = family::kill_descendants(SWEEP_LIMIT, |_, _| {});
+        let left = process_tree::kill_descendants(SWEEP_LIMIT, |_, _| {});
         self.reap()?;
         if !self.is_empty_reported
             && self.sweeping.values().all(|sweep| sweep.deadline <= clock::now())
@@ -432,7 +433,7 @@ impl Shim {
             worker.signals_sent.push(libc::SIGKILL);
         }
         let mut exits = Vec::new();
-        let left = family::kill_descendants(KILL_LIMIT, |pid, exit| exits.push((pid, exit)));
+        let left = process_tree::kill_descendants(KILL_LIMIT, |pid, exit| exits.push((pid, exit)));
         for (pid, exit) in exits {
             self.on_child_exit(pid, exit)?;
         }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// Maximum time of a running shim for one pass of its loop: the slowest one kills everything, see
-/// [`crate::os::family::KILL_LIMIT`].
+/// [`crate::os::process::process_tree::KILL_LIMIT`].
 const STEP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the agent does next with the shim.

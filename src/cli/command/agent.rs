@@ -12,14 +12,14 @@ use crate::agent::{self, AgentOrigin};
 use crate::base::Status;
 use crate::cli::codes::machine::SYSTEM;
 use crate::cli::error::CliError;
-use crate::os::heap;
+use crate::os::cpu::malloc;
 use crate::report::print;
 use crate::transport::ssh;
 
 /// Serves the link on standard input and output, or reports whether the executable is the expected
 /// one.
 pub(in crate::cli) fn main(words: &[OsString]) -> Result<Status, CliError> {
-    heap::use_one_arena();
+    malloc::use_one_arena();
     let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     match words[..] {
         [_, _, "link", "pushed"] => Ok(agent::main(AgentOrigin::Pushed)),

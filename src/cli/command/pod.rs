@@ -17,7 +17,7 @@ use crate::cli::resolve::{self, Pod};
 use crate::cli::start::{JobArgs, print_replacements, start_program};
 use crate::job::OnTerm;
 use crate::launch::{self, SupervisorOptions, TerminationLog};
-use crate::os::signals;
+use crate::os::process::signals;
 use crate::plan::{IdentityError, MpiLauncher, PodIdentity, PodRole, identify};
 use crate::report::diagnostic::Paint;
 use crate::report::text::{show_count, show_step};

@@ -12,8 +12,9 @@ use crate::cli::error::CliError;
 use crate::cli::line::{self, CommandLine};
 use crate::cli::resolve::trust::is_foreign;
 use crate::launch::DialOptions;
-use crate::os::input_file::{InputReader, open};
-use crate::os::{fds, interfaces};
+use crate::os::files::fds;
+use crate::os::files::input_file::{InputReader, open};
+use crate::os::net::interfaces;
 use crate::report::text::show_io_error;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
 

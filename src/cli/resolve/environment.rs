@@ -12,7 +12,7 @@ use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_READ};
 use crate::cli::error::CliError;
 use crate::cli::resolve::trust::{Trust, is_foreign};
 use crate::launch::Transport;
-use crate::os::input_file::{irregular_kind, open};
+use crate::os::files::input_file::{irregular_kind, open};
 use crate::plan::{Accelerator, Export, VariableOrigin, propagated_exports};
 use crate::pool::{EnvFile, Variable, codes, loads_code_warning, read_env, shadowed};
 use crate::report::diagnostic::{Paint, show_all, show_findings};

@@ -9,7 +9,7 @@ use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Findings, HostName, Severity, Source, Status};
 use crate::cli::line::as_host_list;
 use crate::cli::resolve::trust::{Trust, is_foreign};
-use crate::os::input_file::{InputReader, irregular_kind, is_pipe, open};
+use crate::os::files::input_file::{InputReader, irregular_kind, is_pipe, open};
 use crate::pool::nodeset::is_pattern;
 use crate::pool::{self, ReadOptions, Reading, SlotCount, codes};
 use crate::report::diagnostic::{Paint, show_findings};

@@ -20,7 +20,7 @@ use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
 use crate::doctor::{self, SHM_BYTES_MIN};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
-use crate::os::input_file;
+use crate::os::files::input_file;
 use crate::plan::{
     Accelerator, MASTER_PORT, MpiHostfile, MpiLauncher, PodContext, PodIdentity, mpi_hostfile_path,
 };

@@ -11,7 +11,7 @@ use crate::cli::args::ProgramArgs;
 use crate::cli::codes::machine::{CANNOT_READ, NO_PYTHON};
 use crate::cli::error::CliError;
 use crate::cli::resolve::environment::working_directory;
-use crate::os::input_file::open_regular;
+use crate::os::files::input_file::open_regular;
 use crate::plan::Program;
 use crate::wire::Problem;
 

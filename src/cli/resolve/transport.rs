@@ -12,7 +12,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
-use crate::os::input_file::{is_pipe, not_regular, open};
+use crate::os::files::input_file::{is_pipe, not_regular, open};
 use crate::pool::Users;
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 

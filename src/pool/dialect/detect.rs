@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::base::{Source, Span};
-use crate::pool::line::words;
-use crate::pool::parse::lines;
-
 use super::Dialect;
 use super::shape::LineShape;
+use crate::base::{Source, Span};
+use crate::pool::hostfile::line::words;
+use crate::pool::hostfile::parse::lines;
 
 /// A dialect other than DeepSpeed's, and the evidence for it.
 pub(super) struct Detected {

@@ -3,11 +3,11 @@
 
 use crate::base::{Diagnostic, Severity, UserName, show_typed};
 use crate::pool::codes;
-use crate::pool::host_line::{HostLine, HostToken};
-use crate::pool::host_word::read_host;
-use crate::pool::hosts::SlotCount;
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{CountSyntax, parse_count_of};
+use crate::pool::hostfile::host_line::{HostLine, HostToken};
+use crate::pool::hostfile::host_word::read_host;
+use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse_line(reader: &mut Reader, position: LinePosition, words: &[HostToken<'_>]) {
     let Some((&first, rest)) = words.split_first() else { return };

@@ -5,12 +5,12 @@ use super::shape::is_number;
 use super::variables::split_variable;
 use super::{Dialect, parse_by_line};
 use crate::base::{Source, Span};
-use crate::pool::host_line::{HostLine, HostToken};
-use crate::pool::host_word::read_host;
-use crate::pool::hosts::SlotCount;
-use crate::pool::line::words;
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{CountSyntax, parse_count_of};
+use crate::pool::hostfile::host_line::{HostLine, HostToken};
+use crate::pool::hostfile::host_word::read_host;
+use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::line::words;
+use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::settings::{CountSyntax, parse_count_of};
 
 pub(super) fn parse(source: &Source, reader: &mut Reader) {
     parse_by_line(source, reader, Dialect::Lsf, |reader, position, found| {

@@ -22,20 +22,18 @@ mod write;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span, show_typed};
-
 use super::codes;
-use super::hosts::{Hostfile, SlotCount};
-use super::line::check_characters;
-use super::line::line_without_comment;
-use super::line::words;
-use super::parse::{for_each_line, merge_in_order, parse_deepspeed};
-use super::reader::{LinePosition, Reader};
 use super::text::decode;
-use crate::pool::host_line::HostToken;
+use crate::base::{Applicability, Diagnostic, Findings, Severity, Source, Span, show_typed};
+use crate::pool::hostfile::host_line::HostToken;
+use crate::pool::hostfile::hosts::{Hostfile, SlotCount};
+use crate::pool::hostfile::line::{check_characters, line_without_comment, words};
+use crate::pool::hostfile::parse::{for_each_line, merge_in_order, parse_deepspeed};
+use crate::pool::hostfile::reader::{LinePosition, Reader};
+
+pub use self::write::{HostfileFormat, Written, lost_limits, write};
 
 pub(super) use self::openmpi::comment_at as slashes_at;
-pub use self::write::{HostfileFormat, Written, lost_limits, write};
 
 /// Limit of the bytes of a line in dialects other than DeepSpeed's: some have all hosts on one
 /// line.

@@ -9,13 +9,13 @@ use super::shape::{mixed_dialects, other_dialect};
 use super::{Dialect, LIST_BYTES_MAX};
 use crate::base::{Diagnostic, HostName, Severity, Source, Span, show_typed};
 use crate::pool::codes;
-use crate::pool::host_line::{HostLine, HostToken};
-use crate::pool::host_word::read_host;
-use crate::pool::hosts::SlotCount;
-use crate::pool::line::{check_characters, line_without_comment, words};
-use crate::pool::parse::for_each_line;
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{CountSyntax, parse_count, parse_count_of};
+use crate::pool::hostfile::host_line::{HostLine, HostToken};
+use crate::pool::hostfile::host_word::read_host;
+use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::line::{check_characters, line_without_comment, words};
+use crate::pool::hostfile::parse::for_each_line;
+use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::settings::{CountSyntax, parse_count, parse_count_of};
 use crate::pool::similar::nearest;
 
 /// Hosts on lines without a slot count, each with its number of lines and its first position.

@@ -6,13 +6,13 @@ use super::hydra::split_count;
 use super::shape::is_number;
 use crate::base::{Diagnostic, Span};
 use crate::pool::codes;
-use crate::pool::host_line::{HostLine, HostToken};
-use crate::pool::host_word::{host_missing, host_port, read_host};
-use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{
+use crate::pool::hostfile::host_line::{HostLine, HostToken};
+use crate::pool::hostfile::host_word::{host_missing, host_port, read_host};
+use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::settings::{
     CountSyntax, HostSettings, is_slots_word, missing_slots, parse_count_of,
 };
+use crate::pool::nodeset::{Pattern, is_pattern, read_pattern};
 
 /// How most lines of the file write slots, for the help of lines without slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::{Dialect, article, variables, with_article};
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
-use crate::pool::host_line::HostToken;
+use crate::pool::hostfile::host_line::HostToken;
 use crate::pool::nodeset::is_pattern;
 
 /// A form of a line that is evidence for a dialect.

@@ -6,13 +6,13 @@ use super::shape::is_number;
 use super::variables::split_variable;
 use crate::base::{Diagnostic, Source, show_typed};
 use crate::pool::codes;
-use crate::pool::host_line::{HostLine, HostToken};
-use crate::pool::hosts::SlotCount;
-use crate::pool::line::words;
+use crate::pool::hostfile::host_line::{HostLine, HostToken};
+use crate::pool::hostfile::hosts::SlotCount;
+use crate::pool::hostfile::line::words;
+use crate::pool::hostfile::parse::for_each_line;
+use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
+use crate::pool::hostfile::settings::{CountSyntax, parse_count_of};
 use crate::pool::nodeset::{NAMES_MAX, read_list};
-use crate::pool::parse::for_each_line;
-use crate::pool::reader::{LinePosition, Reader, RepeatedHost};
-use crate::pool::settings::{CountSyntax, parse_count_of};
 
 /// Variables that name the nodes, in order of preference: a step may have fewer nodes than its job.
 const LISTS: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];

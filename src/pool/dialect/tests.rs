@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::pool::SLOTS_MAX;
-use crate::pool::hosts::Host;
+use crate::pool::hostfile::hosts::Host;
 
 /// Formats the hosts as `a:2 b:1`, then the problems.
 fn show(reading: &Reading) -> String {

@@ -2,7 +2,7 @@
 
 use super::Dialect;
 use crate::base::Span;
-use crate::pool::host_line::HostToken;
+use crate::pool::hostfile::host_line::HostToken;
 
 /// The dialect to which the variable of a word belongs.
 pub(super) fn dialect_of(word: &str) -> Option<Dialect> {

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::pool::hosts::Host;
-use crate::pool::nodeset::{fold, fold_without_suffix};
-
 use super::{Dialect, slurm};
+use crate::pool::hostfile::hosts::Host;
+use crate::pool::nodeset::{fold, fold_without_suffix};
 
 /// A format in which hosts can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

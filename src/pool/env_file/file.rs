@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::base::{Diagnostic, Findings, Severity, Span};
-
 use super::line::{self, EnvLine};
+use crate::base::{Diagnostic, Findings, Severity, Span};
 use crate::pool::codes;
-use crate::pool::parse::lines;
+use crate::pool::hostfile::parse::lines;
 use crate::pool::text::decode;
 
 /// Limit of the variables of a file; reading stops there.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::os::errand::timeout_error;
+use crate::os::process::io_with_timeout::timeout_error;
 
 /// Runner of file I/O for one file system, one operation at a time.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use super::rank_log::{create_private, epoch_dir, make_private_dir};
 use super::retention::{self, RunClass};
 use super::saved_run;
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
-use crate::os::errand;
+use crate::os::process::io_with_timeout;
 use crate::plan;
 
 /// Longest wait for the disk while the job runs.
@@ -179,7 +179,7 @@ pub fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Runs file I/O with a bounded wait. No thread may exist yet.
 pub fn with_disk_timeout(operation: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    errand::run_with_timeout(LONG_STALL_LIMIT, operation)
+    io_with_timeout::run_with_timeout(LONG_STALL_LIMIT, operation)
 }
 
 fn create_below(parent: &Path, job: &JobId) -> io::Result<PathBuf> {

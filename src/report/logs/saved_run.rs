@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::base::JobId;
 use crate::os::calendar::utc_stamp;
-use crate::os::input_file;
+use crate::os::files::input_file;
 use crate::report::record::RunState;
 
 /// State and host are in the first bytes of a record; records of large jobs have megabytes.

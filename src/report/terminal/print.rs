@@ -8,7 +8,7 @@ use tracing_subscriber::prelude::*;
 
 use super::properties::Charset;
 use crate::base::env_vars;
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::report::diagnostic::Paint;
 use crate::report::text::paint_message;
 

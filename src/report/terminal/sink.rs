@@ -10,7 +10,7 @@ use memchr::memchr_iter;
 use rustix::io::Errno;
 
 use crate::base::clock;
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::report::monitor::Monitor;
 
 /// Most bytes in the queue; a writer with more waits, but not longer than [`STALL_LIMIT`].

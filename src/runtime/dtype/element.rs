@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::os::simd::vectorized;
+use crate::os::cpu::simd::vectorized;
 use crate::runtime::dtype::half::{Bf16, F16, HalfFloat};
 
 mod sealed {
@@ -393,7 +393,7 @@ integer!(u8, U8);
 #[expect(clippy::float_cmp, reason = "these results are exact")]
 mod tests {
     use super::*;
-    use crate::os::simd::tests::at_every_level;
+    use crate::os::cpu::simd::tests::at_every_level;
 
     #[track_caller]
     fn check<T: Element<Sum = T>>(op: ReduceOp, left: &[T], right: &[T], expect: &[T]) {

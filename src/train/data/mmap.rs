@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-use crate::os::input_file::open_regular;
+use crate::os::files::input_file::open_regular;
 
 /// Content of a file, which must not be shortened while it is mapped.
 #[derive(Debug)]

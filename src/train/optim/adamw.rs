@@ -205,7 +205,7 @@ pub fn clip_factor<F: ModelFloat>(norm: f64, norm_max: f64) -> F {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::simd::tests::at_every_level;
+    use crate::os::cpu::simd::tests::at_every_level;
     use crate::train::nn::model::Init;
     use std::num::NonZeroUsize;
 

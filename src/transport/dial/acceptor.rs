@@ -20,7 +20,7 @@ use super::relay::{LocalLink, RelayEvent, relay};
 use super::rules::Rules;
 use super::secure_channel::{SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::os::tasks::Tasks;
 use crate::transport::{Fault, Link, LinkReader, LinkWriter, SessionInfo};
 

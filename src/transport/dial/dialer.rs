@@ -1,9 +1,8 @@
 //! The connecting side: the other nodes connect to node 0 until it accepts them.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use std::{fmt, io};
 
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -12,7 +11,7 @@ use super::handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
 use super::notices::WaitNotices;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
-use crate::os::calls::is_on_route;
+use crate::os::net::connect_from::is_on_route;
 use crate::secure::JobKey;
 
 /// Shortest pause between two attempts while the connection is refused. An attempt that the kernel

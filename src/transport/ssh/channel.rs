@@ -17,7 +17,7 @@ use super::master::SshMaster;
 use super::options::Mux;
 use super::process::SshProcess;
 use crate::base::WorkerExit;
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::transport::{LinkReader, LinkWriter};
 
 /// Exit status of OpenSSH when the connection or a signal ended the command. The agent never exits

@@ -18,9 +18,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::base::{clock, env_vars};
-use crate::os::family::ProcessRef;
-use crate::os::fork::{self, ForkSide};
-use crate::os::{family, fds, signals};
+use crate::os::files::fds;
+use crate::os::process::fork::{self, ForkSide};
+use crate::os::process::process_tree::{self, ProcessRef};
+use crate::os::process::signals;
 
 /// Most bytes of the directory's path. The kernel allows 108 bytes for a socket's path; ssh appends
 /// up to 18 while it makes one, remuda appends a node's number.
@@ -62,7 +63,7 @@ impl ControlDir {
                 Ok((path, claim)) => Ok(Self { path, janitor, janitor_pipe: leash, _lock: claim }),
                 Err(error) => {
                     drop(leash);
-                    family::wait_or_kill(janitor, JANITOR_LIMIT);
+                    process_tree::wait_or_kill(janitor, JANITOR_LIMIT);
                     Err(error)
                 }
             },
@@ -84,7 +85,7 @@ impl Drop for ControlDir {
         sweep(&self.path);
         // A byte instead of the end of the pipe: the janitor has nothing left to do.
         let _ = rustix::io::write(&self.janitor_pipe, b".");
-        family::wait_or_kill(self.janitor, JANITOR_LIMIT);
+        process_tree::wait_or_kill(self.janitor, JANITOR_LIMIT);
     }
 }
 
@@ -156,7 +157,7 @@ fn run_janitor(pipe: OwnedFd, candidates: &[PathBuf]) {
     // The janitor ignores the signals of the terminal and of a batch system.
     let _ = rustix::process::setsid();
     signals::block_requests();
-    family::set_name(c"remuda-janitor");
+    process_tree::set_name(c"remuda-janitor");
     // Closes the other descriptors: a reader of remuda's output must not wait for the janitor.
     let Ok(pipe) = fds::close_all_except(pipe) else {
         return;
@@ -216,7 +217,7 @@ fn clear(dir: &Path, scans: u32) -> bool {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
-        if let Some(master) = is_socket.then(|| family::stopped_listener(&path)).flatten() {
+        if let Some(master) = is_socket.then(|| process_tree::stopped_listener(&path)).flatten() {
             end_stopped(&master, scans);
             continue;
         }

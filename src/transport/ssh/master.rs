@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::fault::{Fault, FaultKind};
 use super::process::SshProcess;
 use crate::base::{UserName, WorkerExit};
-use crate::os::fds;
+use crate::os::files::fds;
 use crate::transport::LinkReader;
 
 /// Most bytes of ssh's output that are kept; the rest is dropped.

@@ -14,7 +14,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::fault::{Fault, FaultKind};
 use crate::base::{WorkerExit, clock};
-use crate::os::{family, fork, signals, watch};
+use crate::os::files::async_fd;
+use crate::os::process::{fork, process_tree, signals};
 
 /// Time after which a process that was sent SIGTERM is killed.
 const END_LIMIT: Duration = Duration::from_millis(500);
@@ -40,7 +41,7 @@ impl SshProcess {
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(io::Error::from)
-            .and_then(|pidfd| watch::register(pidfd, Interest::READABLE));
+            .and_then(|pidfd| async_fd::register(pidfd, Interest::READABLE));
         match pidfd {
             Ok(pidfd) => Ok(Self { pid, pidfd }),
             Err(error) => {
@@ -58,7 +59,7 @@ impl SshProcess {
     /// Waits until the process has ended and reaps it; `None` if it was reaped elsewhere.
     pub(super) async fn wait(&self) -> Option<WorkerExit> {
         self.wait_for_exit().await;
-        family::reap_one(self.pid)
+        process_tree::reap_one(self.pid)
     }
 
     /// Signals the process, unless it has been reaped.
@@ -72,7 +73,7 @@ impl Drop for SshProcess {
         self.signal(libc::SIGTERM);
         // A stopped process acts on the signal once it is continued.
         self.signal(libc::SIGCONT);
-        if family::reap_one(self.pid).is_some() || has_ended(self.pidfd.get_ref()) {
+        if process_tree::reap_one(self.pid).is_some() || has_ended(self.pidfd.get_ref()) {
             return;
         }
         if let Ok(process) = self.pidfd.get_ref().try_clone() {
@@ -100,12 +101,12 @@ pub fn end_processes() {
         if !has_ended(process) {
             signals::send_to_pidfd(process, libc::SIGKILL);
         }
-        family::reap_one(*pid);
+        process_tree::reap_one(*pid);
     }
     let deadline = clock::now() + END_LIMIT;
     for (pid, process) in &dropped {
         wait_for_end(process, deadline);
-        family::reap_one(*pid);
+        process_tree::reap_one(*pid);
     }
 }
 

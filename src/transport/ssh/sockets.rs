@@ -16,7 +16,7 @@ use crate::os;
 pub(super) fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
     let fd = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(&fd, dir, inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO)?;
-    let fd = os::watch::register(fd, Interest::READABLE)?;
+    let fd = os::files::async_fd::register(fd, Interest::READABLE)?;
     let (changes, seen) = watch::channel(0);
     tokio::spawn(async move {
         while fd.async_io(Interest::READABLE, drain).await.is_ok() {

@@ -14,7 +14,7 @@ use crate::cli::output_files::check_file;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::inventory::available_memory;
 use crate::launch::Transport;
-use crate::os::input_file::{InputReader, open};
+use crate::os::files::input_file::{InputReader, open};
 use crate::report::text::{show_bytes, show_count, show_io_error};
 use crate::runtime::Dtype;
 

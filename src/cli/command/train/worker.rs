@@ -19,7 +19,7 @@ use crate::cli::command::train::outputs::{bad_output, other_run_in_dir};
 use crate::cli::error::CliError;
 use crate::cli::line::codes::BAD_VALUE;
 use crate::cli::start::join_group;
-use crate::os::signals;
+use crate::os::process::signals;
 use crate::report::{print, print_error};
 use crate::runtime::{Group, InitOptions};
 use crate::train::{TrainEvent, train};

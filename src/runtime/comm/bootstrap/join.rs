@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};
-use crate::os::input_file::{self, InputReader};
-use crate::os::memory::duplicate_inherited;
+use crate::os::cpu::memory::duplicate_inherited;
+use crate::os::files::input_file::{self, InputReader};
 use crate::runtime::comm::bootstrap::watchdog::{Sources, Watchdog};
 use crate::runtime::comm::core::options::{InitOptions, STREAMS_MAX};
 use crate::runtime::comm::core::roster::RankRoster;

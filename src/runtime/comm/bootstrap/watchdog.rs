@@ -11,9 +11,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::base::clock;
-use crate::os::io_errors::is_temporary;
-use crate::runtime::comm::core::abort::AbortRecord;
-use crate::runtime::comm::core::abort::Loss;
+use crate::os::files::io_errors::is_temporary;
+use crate::runtime::comm::core::abort::{AbortRecord, Loss};
 use crate::runtime::comm::core::error::Departure;
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::shm::segment::Segment;

@@ -107,7 +107,7 @@ impl<T: Element> SharedBuffer<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::memory::resident_bytes;
+    use crate::os::cpu::memory::resident_bytes;
     use crate::runtime::comm::shm::segment::Segment;
 
     fn arena() -> Arc<Arena> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::os::atomic::Ordering::{Acquire, SeqCst};
 use crate::os::atomic::{AtomicU32, spin_loop, yield_now};
-use crate::os::memory;
+use crate::os::cpu::memory;
 use crate::runtime::comm::core::spin::Spin;
 
 /// Counter in shared memory that one rank raises and others wait for; it wraps.

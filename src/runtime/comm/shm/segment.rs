@@ -19,12 +19,10 @@ use std::sync::Arc;
 
 use crate::os::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::os::atomic::{AtomicU32, AtomicU64};
-use crate::os::memory::{self, Mapping};
+use crate::os::cpu::memory::{self, Mapping};
 use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::error::Departure;
-use crate::runtime::comm::shm::cells::AbortCell;
-use crate::runtime::comm::shm::cells::Mailbox;
-use crate::runtime::comm::shm::cells::RankCell;
+use crate::runtime::comm::shm::cells::{AbortCell, Mailbox, RankCell};
 use crate::runtime::comm::shm::error::{LOCAL_WORLD_MAX, SegmentError, VERSION};
 
 /// Largest payload in bytes that is stored beside the flags and needs one barrier only.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Instant;
 
 use crate::base::{Epoch, JobId, Rank, clock};
-use crate::os::calls::{connect_from, is_on_route};
-use crate::os::io_errors::{CONNECT_PAUSE, pause_before_reconnect};
+use crate::os::files::io_errors::{CONNECT_PAUSE, pause_before_reconnect};
+use crate::os::net::connect_from::{connect_from, is_on_route};
 use crate::runtime::comm::store::state::{Reply, StoreRefusal, StoreRequest};
 use crate::secure::{
     Channel, ChannelError, HandshakeError, Preamble, Purpose, RankKey, Role, dial, parse_reply,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 
 use crate::base::{Epoch, Rank, clock};
-use crate::os::io_errors::is_temporary;
+use crate::os::files::io_errors::is_temporary;
 use crate::runtime::comm::store::state::{Reply, StoreRequest};
 use crate::secure::{
     Channel, ChannelError, FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError,

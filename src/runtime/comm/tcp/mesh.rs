@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{JobId, Rank, clock};
-use crate::os::io_errors::pause_before_reconnect;
+use crate::os::files::io_errors::pause_before_reconnect;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::core::operation::Fingerprint;

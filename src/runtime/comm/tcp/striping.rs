@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 
-use crate::os::io_errors::is_temporary;
+use crate::os::files::io_errors::is_temporary;
 use crate::runtime::comm::core::error::{Cause, Departure, mismatch};
 use crate::runtime::comm::core::operation::Fingerprint;
 use crate::runtime::comm::core::roster::RankRoster;

@@ -286,7 +286,7 @@ versions! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::simd::tests::at_every_level;
+    use crate::os::cpu::simd::tests::at_every_level;
     use crate::train::data::rng::RandomStream;
 
     fn draw<F: ModelFloat>(len: usize, name: u64) -> Vec<F> {

@@ -29,12 +29,12 @@ macro_rules! versions {
                 fn avx512<$float: $crate::train::ModelFloat>($($argument: $kind),*) $(-> $output)? {
                     body($($argument),*)
                 }
-                match $crate::os::simd::level() {
+                match $crate::os::cpu::simd::level() {
                     // SAFETY: `level` has detected these features on this processor.
-                    $crate::os::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
+                    $crate::os::cpu::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                     // SAFETY: as above.
-                    $crate::os::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
-                    $crate::os::simd::Level::Baseline => body($($argument),*),
+                    $crate::os::cpu::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
+                    $crate::os::cpu::simd::Level::Baseline => body($($argument),*),
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

@@ -1,0 +1,14 @@
+//! Why a job failed.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `failure` | failures and their verdict, as data |
+//! | `root_cause` | which failure of several is the cause |
+//! | `evidence`, `error_file`, `traceback`, `known_texts` | what a failed worker left behind |
+
+pub(crate) mod error_file;
+pub(crate) mod evidence;
+pub(crate) mod failure;
+pub(crate) mod known_texts;
+pub(crate) mod root_cause;
+pub(crate) mod traceback;

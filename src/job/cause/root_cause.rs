@@ -1,0 +1,402 @@
+//! Selection of the failure from which the others followed.
+//!
+//! A rank that fails makes the collectives of all other ranks fail too, and these often exit before
+//! it does. The order of exits is therefore weak evidence: what workers reported themselves counts
+//! first, then how they exited, then when.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use crate::base::Rank;
+use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
+use crate::job::cause::failure::{FailureCause, Failures, WorkerEnd};
+use crate::job::cause::known_texts::FailureClass;
+
+/// Exits by signal within this time of the first failure compete for being its cause. Later ones
+/// count as a result of stopping the job, whatever the signal.
+const COMPETITION_WINDOW: Duration = Duration::from_millis(200);
+
+/// A worker that failed for a reason of its own.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    end: &'a WorkerEnd,
+    /// When it failed, which may be long before it exited.
+    at: Instant,
+    /// Whether it reported the failure itself.
+    is_reported: bool,
+    /// Whether the failure certainly ended the worker.
+    is_certain: bool,
+}
+
+/// Finds the cause. All failures within [`COMPETITION_WINDOW`] of the first one compete: a worker that was
+/// never started, then a node that was lost, then a death by a signal not sent by remuda, then the
+/// earliest failure. A worker that reported that a peer was lost, or did not take part, is no cause
+/// as long as there is another one.
+pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
+    let mut candidates: Vec<_> = ends.iter().filter_map(|end| candidate(end, failures)).collect();
+    // A worker that was stopped may only have logged what looks like its failure.
+    let is_certain = candidates.iter().any(|candidate| candidate.is_certain)
+        || !failures.nodes.is_empty()
+        || !failures.unstarted.is_empty();
+    candidates.retain(|candidate| candidate.is_certain || !is_certain);
+    let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
+    let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
+    let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
+    let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
+    let Some(first) = times.into_iter().flatten().min() else {
+        return find_by_reports(ends, failures);
+    };
+    let in_time = |at: Instant| at <= first + COMPETITION_WINDOW;
+    if let Some((_, rank, failure)) = not_started.filter(|(at, ..)| in_time(*at)) {
+        return Some(FailureCause::NotStarted { rank: *rank, failure: *failure });
+    }
+    if let Some((_, node, loss)) = lost.filter(|(at, ..)| in_time(*at)) {
+        return Some(FailureCause::Node { node: *node, loss: loss.clone() });
+    }
+    let own = own?;
+    let outranks = |other: &&Candidate<'_>| {
+        // A crash may result from the failure that was reported before; SIGKILL never does.
+        let is_stronger = if own.is_reported {
+            other.end.is_killed_from_outside()
+        } else {
+            other.end.is_killed_by_foreign_signal()
+        };
+        is_stronger && in_time(other.at)
+    };
+    let strongest = candidates.iter().filter(outranks).min_by_key(|other| other.at).unwrap_or(own);
+    if strongest.end.is_own_failure() {
+        return Some(follow_peer_losses(strongest.end, ends, &failures.peer_losses));
+    }
+    let own_failures = ends.iter().filter(|end| end.is_own_failure());
+    let first = own_failures.min_by_key(|end| end.at).cloned();
+    Some(FailureCause::Exiting { rank: strongest.end.rank, first })
+}
+
+/// Whether a worker failed for a reason of its own, and when.
+fn candidate<'a>(end: &'a WorkerEnd, failures: &Failures) -> Option<Candidate<'a>> {
+    let evidence = failures.evidence.get(&end.rank);
+    if end.exit.is_success() {
+        return None;
+    }
+    let was_stopped = !end.signals_sent.is_empty();
+    let by_itself = |at, is_reported| {
+        let candidate = Candidate { end, at, is_reported, is_certain: true };
+        end.is_own_failure().then_some(candidate)
+    };
+    match evidence {
+        Some(Evidence { class: FailureClass::Own, at, is_final, .. })
+            if !end.is_killed_from_outside() && !end.is_lost() =>
+        {
+            let is_valid = |end: Instant| {
+                *is_final || end.saturating_duration_since(*at) <= EXIT_AFTER_TRACEBACK_MAX
+            };
+            if end.is_own_failure() {
+                let at = if is_valid(end.at) { (*at).min(end.at) } else { end.at };
+                return by_itself(at, true);
+            }
+            // The worker was already exiting when it was stopped.
+            let was_leaving = failures
+                .stopped_at
+                .is_none_or(|stop| *at <= stop + COMPETITION_WINDOW && is_valid(stop));
+            let candidate = Candidate { end, at: *at, is_reported: true, is_certain: *is_final };
+            (was_stopped && was_leaving).then_some(candidate)
+        }
+        Some(Evidence { class: FailureClass::LostPeer | FailureClass::TimedOut, .. })
+            if !end.is_killed() =>
+        {
+            None
+        }
+        _ => by_itself(end.at, false),
+    }
+}
+
+/// The cause where all failed workers had lost their peers: the ranks that left the collective, if
+/// they can be determined, else the rank that noticed it first.
+fn find_by_reports(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCause> {
+    let by_itself = ends.iter().filter(|end| end.is_own_failure());
+    let Some(first) = by_itself.min_by_key(|end| end.at) else {
+        // All failed only after they were stopped: the earliest exit is the best evidence.
+        let failed = ends.iter().filter(|end| !end.exit.is_success());
+        return failed.min_by_key(|end| end.at).cloned().map(FailureCause::Worker);
+    };
+    if failures.peer_losses.iter().any(|(reporter, _)| *reporter == first.rank) {
+        return Some(follow_peer_losses(first, ends, &failures.peer_losses));
+    }
+    match find_missing_ranks(ends, failures) {
+        Some((ranks, reported)) => Some(FailureCause::MissingRanks {
+            ranks,
+            reported_class: reported,
+            first: first.clone(),
+        }),
+        None => Some(FailureCause::Worker(first.clone())),
+    }
+}
+
+/// Ranks for which the others waited in vain, or whose connections ended: the ranks that are named,
+/// else those that still ran and reported nothing.
+fn find_missing_ranks(
+    ends: &[WorkerEnd],
+    failures: &Failures,
+) -> Option<(Vec<Rank>, FailureClass)> {
+    let class_of = |rank: Rank| failures.evidence.get(&rank).map(|evidence| evidence.class);
+    let has = |class| ends.iter().any(|end| class_of(end.rank) == Some(class));
+    let is_late = has(FailureClass::TimedOut);
+    let named = failures.evidence.values().flat_map(|evidence| evidence.missing.iter().copied());
+    let mut named: Vec<Rank> =
+        named.filter(|rank| ends.iter().any(|end| end.rank == *rank)).collect();
+    named.sort_unstable();
+    named.dedup();
+    // Ranks that wait for each other are disconnected from each other.
+    named.retain(|rank| class_of(*rank) != Some(FailureClass::TimedOut));
+    if !named.is_empty() && named.len() < ends.len() {
+        return Some((named, FailureClass::TimedOut));
+    }
+    // A rank that exited with 0 left the others before any of them was stopped.
+    if ends.iter().any(|end| end.exit.is_success() && end.signals_sent.is_empty()) {
+        return None;
+    }
+    let is_witness = |end: &&WorkerEnd| {
+        matches!(class_of(end.rank), Some(FailureClass::LostPeer | FailureClass::TimedOut))
+    };
+    let witnesses = ends.iter().filter(is_witness).count();
+    let is_silent = |end: &&WorkerEnd| {
+        let says_nothing = matches!(class_of(end.rank), None | Some(FailureClass::Stopped));
+        says_nothing
+            && !end.signals_sent.is_empty()
+            && !end.is_killed_by_foreign_signal()
+            && !end.is_lost()
+    };
+    let silent: Vec<Rank> = ends.iter().filter(is_silent).map(|end| end.rank).collect();
+    // Many silent ranks were stopped before they could report anything: their silence is no
+    // evidence.
+    let silent_max = if is_late { witnesses } else { 1 };
+    let is_clear = !silent.is_empty() && silent.len() <= silent_max && 0 < witnesses;
+    let reported = if is_late { FailureClass::TimedOut } else { FailureClass::LostPeer };
+    is_clear.then(|| {
+        let mut silent = silent;
+        silent.sort_unstable();
+        (silent, reported)
+    })
+}
+
+/// The cause where workers do not need each other and no failure follows from another: the greatest
+/// status, of equal ones that of the lowest rank or node, whatever the order of the events.
+pub(crate) fn find_greatest_status(
+    ends: &[WorkerEnd],
+    failures: &Failures,
+) -> Option<FailureCause> {
+    let nodes = failures
+        .nodes
+        .iter()
+        .map(|(_, node, loss)| (node.0, FailureCause::Node { node: *node, loss: loss.clone() }));
+    let not_started = failures.unstarted.iter().map(|(_, rank, failure)| {
+        (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
+    });
+    let failed = ends.iter().filter(|end| !end.exit.is_success());
+    let failed = failed.map(|end| (end.rank.0, FailureCause::Worker(end.clone())));
+    let all = nodes.chain(not_started).chain(failed);
+    all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
+        .map(|(_, cause)| cause)
+}
+
+/// Follows reports of lost peers, at most once per worker, to a worker that exited by itself, or to
+/// one that gave up and was about to exit when remuda stopped it.
+fn follow_peer_losses(
+    first: &WorkerEnd,
+    ends: &[WorkerEnd],
+    blamed: &[(Rank, Rank)],
+) -> FailureCause {
+    let mut end = first;
+    for _ in 0..ends.len() {
+        let Some((_, peer)) = blamed.iter().find(|(reporter, _)| *reporter == end.rank) else {
+            break;
+        };
+        match ends.iter().find(|other| other.rank == *peer && !other.exit.is_success()) {
+            Some(other) if other.rank == first.rank => break,
+            Some(other) if other.is_killed_by_remuda() => {
+                return FailureCause::GaveUp { rank: other.rank, detector: end.clone() };
+            }
+            Some(other) => end = other,
+            None => break,
+        }
+    }
+    FailureCause::Worker(end.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::{NodeRank, WorkerExit, clock};
+    use crate::job::cause::failure::NodeLoss;
+
+    fn end(rank: u32, exit: WorkerExit, at_ms: u64, sent: &[i32], start: Instant) -> WorkerEnd {
+        let at = start + Duration::from_millis(at_ms);
+        WorkerEnd { rank: Rank(rank), exit, at, signals_sent: sent.to_vec() }
+    }
+
+    fn signal(signal: i32) -> WorkerExit {
+        WorkerExit::Signal { signal, core: false }
+    }
+
+    #[track_caller]
+    fn check(ends: &[WorkerEnd], rank: u32) {
+        check_blaming(ends, &[], rank);
+    }
+
+    #[track_caller]
+    fn check_blaming(ends: &[WorkerEnd], blamed: &[(u32, u32)], rank: u32) {
+        let blamed = blamed.iter().map(|(reporter, peer)| (Rank(*reporter), Rank(*peer))).collect();
+        match find(ends, &Failures { peer_losses: blamed, ..Failures::default() }) {
+            Some(FailureCause::Worker(end)) => assert_eq!(end.rank, Rank(rank)),
+            other => panic!("expected rank {rank}, found {other:?}"),
+        }
+    }
+
+    #[test]
+    fn greatest_status_counts_in_any_order() {
+        let start = clock::now();
+        let status = |codes: [(u32, u8); 3]| {
+            let ends: Vec<WorkerEnd> = (0..)
+                .zip(codes)
+                .map(|(at, (rank, code))| end(rank, WorkerExit::Code(code), at * 1000, &[], start))
+                .collect();
+            find_greatest_status(&ends, &Failures::default()).map(|cause| match cause {
+                FailureCause::Worker(end) => {
+                    (end.rank.0, FailureCause::Worker(end).status().code())
+                }
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(status([(0, 1), (1, 7), (2, 3)]), Some((1, 7)));
+        assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
+        assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
+        assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
+    }
+
+    #[test]
+    fn earliest_failure_is_the_cause() {
+        let now = clock::now();
+        check(
+            &[end(2, WorkerExit::Code(1), 5, &[], now), end(0, WorkerExit::Code(3), 2, &[], now)],
+            0,
+        );
+    }
+
+    #[test]
+    fn foreign_signal_outranks_earlier_exit_code() {
+        let now = clock::now();
+        check(&[end(2, WorkerExit::Code(1), 1, &[], now), end(0, signal(9), 9, &[15], now)], 0);
+    }
+
+    #[test]
+    fn late_crash_is_not_the_cause() {
+        let now = clock::now();
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 202, &[15], now)], 0);
+        check(&[end(0, WorkerExit::Code(3), 1, &[], now), end(1, signal(11), 201, &[15], now)], 1);
+    }
+
+    #[test]
+    fn worker_stopped_by_remuda_is_never_the_cause() {
+        let now = clock::now();
+        check(&[end(1, signal(15), 1, &[15], now), end(2, WorkerExit::Code(7), 2, &[], now)], 2);
+        check(
+            &[
+                end(1, WorkerExit::Code(143), 1, &[15], now),
+                end(2, WorkerExit::Code(7), 2, &[], now),
+            ],
+            2,
+        );
+    }
+
+    #[test]
+    fn peer_loss_report_points_to_the_peer() {
+        let now = clock::now();
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(5), 8, &[], now)];
+        check_blaming(&ends, &[(1, 3)], 3);
+    }
+
+    #[test]
+    fn worker_that_gave_up_is_named_with_detector_status() {
+        let now = clock::now();
+        let ends = [end(1, WorkerExit::Code(3), 1, &[], now), end(2, signal(15), 9, &[15], now)];
+        let blamed = vec![(Rank(1), Rank(2))];
+        let cause =
+            find(&ends, &Failures { peer_losses: blamed, ..Failures::default() }).expect("a cause");
+        assert!(
+            matches!(&cause, FailureCause::GaveUp { rank: Rank(2), detector } if detector.rank == Rank(1))
+        );
+        assert_eq!(cause.status().code(), 3);
+    }
+
+    fn traceback(at: Instant, head: &str) -> Evidence {
+        let text = format!("{head}Traceback (most recent call last):\n{head}ValueError: x\n");
+        Evidence::of_output(text.as_bytes(), |_| at).expect("a traceback")
+    }
+
+    #[test]
+    fn logged_traceback_does_not_outrank_a_lost_node() {
+        let now = clock::now();
+        let later = now + Duration::from_secs(30);
+        let ends = [end(1, signal(15), 31_000, &[15], now)];
+        let find_with = |head| {
+            let evidence = BTreeMap::from([(Rank(1), traceback(now, head))]);
+            let nodes = vec![(later, NodeRank(1), NodeLoss::LeaseExpired)];
+            let stopped_at = Some(later);
+            find(&ends, &Failures { nodes, evidence, stopped_at, ..Failures::default() })
+        };
+        assert!(matches!(find_with(""), Some(FailureCause::Node { .. })));
+        let found = find_with("[rank1]: ");
+        assert!(
+            matches!(found, Some(FailureCause::Exiting { rank: Rank(1), first: None })),
+            "{found:?}"
+        );
+        assert_eq!(found.expect("a cause").status().code(), 1);
+    }
+
+    #[test]
+    fn old_traceback_of_a_stopped_worker_is_not_its_failure() {
+        let now = clock::now();
+        let lost = Evidence::of_output(b"RuntimeError: gloo Connection closed by peer", |_| now);
+        let ends =
+            [end(0, WorkerExit::Code(1), 90_000, &[], now), end(1, signal(15), 90_010, &[15], now)];
+        for (stop_s, expect) in [(90, Rank(0)), (50, Rank(1))] {
+            let stopped_at = Some(now + Duration::from_secs(stop_s));
+            let evidence = BTreeMap::from([
+                (Rank(0), lost.clone().expect("known")),
+                (Rank(1), traceback(now, "")),
+            ]);
+            let cause = find(&ends, &Failures { evidence, stopped_at, ..Failures::default() });
+            let rank = match cause.expect("a cause") {
+                FailureCause::Worker(end) => end.rank,
+                FailureCause::Exiting { rank, .. } => rank,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(rank, expect);
+        }
+    }
+
+    #[test]
+    fn mutual_peer_loss_reports_do_not_loop() {
+        let now = clock::now();
+        let ends =
+            [end(1, WorkerExit::Code(1), 1, &[], now), end(3, WorkerExit::Code(1), 2, &[], now)];
+        check_blaming(&ends, &[(1, 3), (3, 1)], 3);
+    }
+
+    #[test]
+    fn node_lost_late_is_not_the_cause() {
+        let now = clock::now();
+        let ends = [end(0, WorkerExit::Code(7), 0, &[], now)];
+        let lost = |after_ms| {
+            let at = now + Duration::from_millis(after_ms);
+            let nodes = vec![(at, NodeRank(1), NodeLoss::LeaseExpired)];
+            find(&ends, &Failures { nodes, ..Failures::default() })
+        };
+        assert!(matches!(lost(100), Some(FailureCause::Node { .. })));
+        assert!(matches!(lost(1200), Some(FailureCause::Worker(end)) if end.rank == Rank(0)));
+    }
+}

@@ -1,0 +1,9 @@
+//! The state of a job, and each phase of it.
+
+pub(crate) mod ending;
+pub(crate) mod job;
+pub(crate) mod node_loss;
+pub(crate) mod restarting;
+pub(crate) mod running;
+pub(crate) mod starting;
+pub(crate) mod stopping;

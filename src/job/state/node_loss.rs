@@ -1,0 +1,212 @@
+//! Loss of nodes, and of the workers on them.
+
+use std::time::Instant;
+
+use crate::base::{NodeRank, Rank, WorkerExit};
+use crate::job::cause::failure::{NodeLoss, WorkerEnd};
+use crate::job::event::{Effect, OnEarlyLoss};
+use crate::job::state::job::{Job, JobPhase, NodeState};
+
+impl Job {
+    pub(crate) fn on_node_lost(
+        &mut self,
+        now: Instant,
+        node: NodeRank,
+        loss: NodeLoss,
+    ) -> Vec<Effect> {
+        if loss.is_whole_node() && self.may_be_replaced(node) {
+            return self.await_replacements(vec![node]);
+        }
+        if self.record_loss(now, node, loss) { self.start_or_fail(now) } else { Vec::new() }
+    }
+
+    /// Whether a lost node may be replaced before the start. False once a node has refused, because
+    /// then the job will not start with any replacement.
+    pub(crate) fn may_be_replaced(&self, node: NodeRank) -> bool {
+        self.policy.early_loss == OnEarlyLoss::AwaitReplacement
+            && node != NodeRank(0)
+            && matches!(self.phase, JobPhase::Preparing)
+            && matches!(self.nodes[node.index()], NodeState::Preparing | NodeState::Ready)
+            && !self.nodes.contains(&NodeState::Refused)
+    }
+
+    pub(crate) fn await_replacements(&mut self, nodes: Vec<NodeRank>) -> Vec<Effect> {
+        for node in &nodes {
+            self.nodes[node.index()] = NodeState::Preparing;
+        }
+        vec![Effect::Replace(nodes)]
+    }
+
+    /// Handles nodes that lost their leases together. All of them are noted before any worker is
+    /// stopped, so that no lost node is asked to stop workers.
+    pub(crate) fn on_leases_expired(&mut self, now: Instant, nodes: &[NodeRank]) -> Vec<Effect> {
+        let (awaited, lost): (Vec<_>, Vec<_>) =
+            nodes.iter().partition(|node| self.may_be_replaced(**node));
+        if !awaited.is_empty() {
+            return self.await_replacements(awaited);
+        }
+        let mut is_news = false;
+        for node in lost {
+            is_news |= self.record_loss(now, node, NodeLoss::LeaseExpired);
+        }
+        if is_news { self.start_or_fail(now) } else { Vec::new() }
+    }
+
+    /// Notes the loss of a node; false if the node was already lost or idle.
+    fn record_loss(&mut self, now: Instant, node: NodeRank, loss: NodeLoss) -> bool {
+        match self.nodes[node.index()] {
+            NodeState::Lost => return false,
+            NodeState::Idle => {
+                // The next epoch needs a new link.
+                self.nodes[node.index()] = NodeState::Lost;
+                return false;
+            }
+            NodeState::Preparing | NodeState::Ready | NodeState::Refused | NodeState::Running => {}
+        }
+        // The exit of a shim is reported by an agent that still runs. It reports `Idle` itself,
+        // unless the job was still preparing.
+        if !loss.is_shim_failure() || matches!(self.phase, JobPhase::Preparing) {
+            self.nodes[node.index()] = NodeState::Lost;
+            self.mark_workers_lost(node, now);
+        }
+        self.failures.nodes.push((now, node, loss));
+        true
+    }
+
+    fn start_or_fail(&mut self, now: Instant) -> Vec<Effect> {
+        match self.phase {
+            JobPhase::Preparing => self.start_if_all_ready(now),
+            _ => self.on_failure(now),
+        }
+    }
+
+    pub(crate) fn mark_workers_lost(&mut self, node: NodeRank, at: Instant) {
+        // Ranks are numbered through the nodes, of which there may be thousands.
+        let first = self.node_of_rank.partition_point(|other| *other < node);
+        let end = self.node_of_rank.partition_point(|other| *other <= node);
+        for index in first..end {
+            let rank = Rank(index as u32);
+            if !self.has_ended[index] && !self.has_failed_to_start(rank) {
+                self.has_ended[index] = true;
+                let (exit, sent) = (WorkerExit::Lost, Vec::new());
+                self.ends.push(WorkerEnd { rank, exit, at, signals_sent: sent });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Status, clock};
+    use crate::job::cause::failure::StartFailure;
+    use crate::job::cause::failure::StartStep;
+    use crate::job::signals::SIGTERM;
+    use crate::job::testing::{exit, idle, preparing, running};
+    use crate::job::{Event, FailureCause};
+
+    #[test]
+    fn lost_node_stops_other_nodes_and_is_the_cause() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        let loss = NodeLoss::LinkClosed(None);
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, idle(0));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
+        assert_eq!(verdict.status, Status::LeaseLost);
+    }
+
+    #[test]
+    fn shim_lost_before_the_start_prevents_the_start() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        let loss = NodeLoss::ShimExited;
+        job.step(now, Event::Ready(NodeRank(0)));
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: loss.clone() });
+        job.step(now, idle(1));
+        let verdict = job.verdict().expect("over");
+        assert_eq!(verdict.cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
+        job = preparing(2);
+        job.step(now, Event::NodeLost { node: NodeRank(1), loss: NodeLoss::ShimExited });
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [], "the agent had sent it before");
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert!(job.verdict().is_some());
+    }
+
+    #[test]
+    fn node_lost_before_the_start_may_be_replaced() {
+        let now = clock::now();
+        let awaiting = || {
+            let mut job = preparing(3);
+            job.policy.early_loss = OnEarlyLoss::AwaitReplacement;
+            job.step(now, Event::Ready(NodeRank(0)));
+            job.step(now, Event::Ready(NodeRank(1)));
+            job
+        };
+        let gone = |loss| Event::NodeLost { node: NodeRank(1), loss };
+        let mut job = awaiting();
+        let effects = job.step(now, gone(NodeLoss::LinkClosed(None)));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(1)])]);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [], "the place is free");
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(1), NodeRank(2)]));
+        assert_eq!(effects, [Effect::Replace(vec![NodeRank(1), NodeRank(2)])]);
+        job.step(now, Event::Ready(NodeRank(2)));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+        assert_eq!(job.step(now, Event::Timer), [], "no node was lost");
+        // No replacement joined: the launcher reports a refusal, which is not a lost node.
+        let mut job = awaiting();
+        job.step(now, gone(NodeLoss::LeaseExpired));
+        job.step(now, Event::Refused(NodeRank(1)));
+        job.step(now, Event::Refused(NodeRank(2)));
+        assert_eq!(job.verdict().expect("over").cause, None);
+        // No replacement after a failed agent, which would fail again, or after a refusal.
+        for (refuses, loss) in [
+            (false, NodeLoss::LinkClosed(Some(WorkerExit::Code(70)))),
+            (false, NodeLoss::InvalidData("x".to_owned())),
+            (true, NodeLoss::LinkClosed(None)),
+        ] {
+            let mut job = awaiting();
+            if refuses {
+                job.step(now, Event::Refused(NodeRank(2)));
+            } else {
+                job.step(now, gone(loss));
+                job.step(now, Event::Ready(NodeRank(2)));
+            }
+            assert!(job.verdict().is_some());
+        }
+    }
+
+    #[test]
+    fn nodes_with_expired_leases_are_lost_together() {
+        let now = clock::now();
+        let mut job = running(3, now);
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(2), NodeRank(0)]));
+        assert!(effects.contains(&Effect::Signal(SIGTERM)), "the third still runs");
+        job.step(now, exit(2, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, exit(3, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now, idle(1));
+        let verdict = job.verdict().expect("over");
+        let cause = FailureCause::Node { node: NodeRank(0), loss: NodeLoss::LeaseExpired };
+        assert_eq!((&verdict.cause, &verdict.also_lost), (&Some(cause), &vec![NodeRank(2)]));
+        let mut job = running(2, now);
+        let effects = job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
+        assert!(!effects.contains(&Effect::Kill) && job.verdict().is_some(), "{effects:?}");
+        let mut job = preparing(2);
+        job.step(now, Event::LeaseExpired(vec![NodeRank(0), NodeRank(1)]));
+        assert_eq!(job.verdict().expect("over").status, Status::LeaseLost);
+    }
+
+    #[test]
+    fn worker_exit_after_the_loss_of_its_node_is_ignored() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        job.step(now, Event::NodeLost { node: NodeRank(0), loss: NodeLoss::LeaseExpired });
+        job.step(now, exit(0, WorkerExit::Code(0), now, &[]));
+        let failure = StartFailure { step: StartStep::Exec, errno: 2 };
+        job.step(now, Event::NotStarted { rank: Rank(1), failure });
+        assert!(job.verdict().is_none(), "the other node still runs");
+    }
+}

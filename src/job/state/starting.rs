@@ -1,0 +1,167 @@
+//! Start of an epoch, from the question whether nodes can start to running workers: all or none.
+
+use std::time::Instant;
+
+use crate::base::{NodeRank, Rank, Status};
+use crate::job::cause::failure::{FailureCause, StartFailure, Verdict};
+use crate::job::cause::root_cause;
+use crate::job::event::{Effect, OnFailure};
+use crate::job::state::job::{Job, JobPhase, NodeState};
+
+impl Job {
+    pub(crate) fn on_node_answer(
+        &mut self,
+        now: Instant,
+        node: NodeRank,
+        answer: NodeState,
+    ) -> Vec<Effect> {
+        // The answer may have been sent before the node was lost.
+        if self.nodes[node.index()] == NodeState::Lost {
+            return Vec::new();
+        }
+        assert_eq!(self.nodes[node.index()], NodeState::Preparing, "a node answers once");
+        self.nodes[node.index()] = answer;
+        self.start_if_all_ready(now)
+    }
+
+    /// Starts all workers or none: if one node refuses, no worker starts anywhere. Only workers
+    /// that run on whatever happens to the others start where they can.
+    pub(crate) fn start_if_all_ready(&mut self, now: Instant) -> Vec<Effect> {
+        let preparing = matches!(self.phase, JobPhase::Preparing);
+        if !preparing || self.nodes.contains(&NodeState::Preparing) {
+            return Vec::new();
+        }
+        let can_start = match self.policy.failure {
+            OnFailure::StopAll => self.nodes.iter().all(|node| *node == NodeState::Ready),
+            OnFailure::LetRun => self.nodes.contains(&NodeState::Ready),
+        };
+        if can_start && self.epoch < self.first_unused_epoch {
+            return vec![self.skip_used_epochs()];
+        }
+        if can_start {
+            self.mark_ready_nodes_running();
+            self.phase = JobPhase::Running;
+            self.workers_started_at = Some(now);
+            return vec![Effect::Start];
+        }
+        if let Some(before) = self.previous_verdict.take() {
+            // The failure that made the restart necessary is the cause; the launcher keeps the
+            // reasons why the restart was refused.
+            self.phase = JobPhase::Done(before);
+            return Vec::new();
+        }
+        let status =
+            if self.failures.nodes.is_empty() { Status::Config } else { Status::LeaseLost };
+        let cause = root_cause::find(&self.ends, &self.failures);
+        let status = cause.as_ref().map_or(status, FailureCause::status);
+        self.phase = JobPhase::Done(Verdict {
+            status,
+            also_lost: self.also_lost(cause.as_ref()),
+            cause,
+            also_failed: 0,
+            stopped: 0,
+            unconfirmed: Vec::new(),
+            reports: Box::default(),
+        });
+        Vec::new()
+    }
+
+    /// Skips the epochs that a previous launcher began, so that what is left of them cannot be
+    /// taken for a part of this one.
+    fn skip_used_epochs(&mut self) -> Effect {
+        self.epoch = self.first_unused_epoch;
+        self.nodes.fill(NodeState::Preparing);
+        Effect::SkipToEpoch(self.epoch)
+    }
+
+    /// Excludes nodes that are not ready: they have no part in the job, and their workers count as
+    /// ended.
+    fn mark_ready_nodes_running(&mut self) {
+        for (node, index) in self.node_of_rank.iter().zip(0..) {
+            self.has_ended[index] |= self.nodes[node.index()] != NodeState::Ready;
+        }
+        for node in &mut self.nodes {
+            *node = if *node == NodeState::Ready { NodeState::Running } else { NodeState::Lost };
+        }
+    }
+
+    pub(crate) fn on_worker_not_started(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        failure: StartFailure,
+    ) -> Vec<Effect> {
+        if self.has_ended[rank.index()] {
+            return Vec::new();
+        }
+        self.failures.unstarted.push((now, rank, failure));
+        self.on_failure(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
+    use crate::job::testing::{exit, idle, preparing};
+    use crate::job::{Effect, Event, OnFailure};
+
+    #[test]
+    fn nothing_starts_unless_every_node_is_ready() {
+        let mut job = preparing(2);
+        let now = clock::now();
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert_eq!(job.step(now, Event::Refused(NodeRank(1))), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+
+    #[test]
+    fn refused_node_is_not_unconfirmed_after_a_signal() {
+        let mut job = preparing(3);
+        let now = clock::now();
+        job.step(now, Event::Ready(NodeRank(0)));
+        job.step(now, Event::Refused(NodeRank(2)));
+        job.step(now, Event::Signal(2));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.unconfirmed), (Status::Interrupted(2), &Vec::new()));
+    }
+
+    #[test]
+    fn replacement_launcher_skips_used_epochs() {
+        let now = clock::now();
+        let mut job = preparing(2);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), []);
+        assert_eq!(job.step(now, Event::EarlierEpochs { epoch: Epoch(2), uncharged: 0 }), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
+        assert_eq!(job.epoch(), Epoch(3));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+    }
+
+    #[test]
+    fn independent_workers_start_on_ready_nodes() {
+        let now = clock::now();
+        let mut job = preparing(3);
+        job.policy.failure = OnFailure::LetRun;
+        job.step(now, Event::Refused(NodeRank(0)));
+        job.step(now, Event::Ready(NodeRank(1)));
+        assert_eq!(job.step(now, Event::Ready(NodeRank(2))), [Effect::Start]);
+        assert_eq!(job.running(), 4);
+        for rank in 2..6 {
+            job.step(now, exit(rank, WorkerExit::Code(0), now, &[]));
+        }
+        job.step(now, idle(1));
+        job.step(now, idle(2));
+        let verdict = job.verdict().expect("over");
+        assert_eq!((verdict.status, &verdict.cause), (Status::Success, &None));
+    }
+
+    #[test]
+    fn independent_workers_need_one_ready_node() {
+        let now = clock::now();
+        let mut job = preparing(1);
+        job.policy.failure = OnFailure::LetRun;
+        assert_eq!(job.step(now, Event::Refused(NodeRank(0))), []);
+        assert_eq!(job.verdict().expect("over").status, Status::Config);
+    }
+}

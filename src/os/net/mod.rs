@@ -1,0 +1,8 @@
+//! Addresses, ports and names of this machine.
+
+pub mod connect_from;
+pub mod interfaces;
+#[cfg(feature = "cli")]
+pub mod name_lock;
+#[cfg(feature = "cli")]
+pub mod ports;

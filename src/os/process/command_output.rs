@@ -1,0 +1,70 @@
+//! Output of a short-lived helper program: for checks of a node, never for workers.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::os::process::fork::terminate_with_parent;
+use crate::os::process::shell_env::{last_line, memory_file, read_all, wait};
+
+/// Runs a program to its end and returns its standard output. The error says why there is none: it
+/// cannot be started, it fails, or it takes longer than `limit`.
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+pub fn output_of(
+    program: &OsStr,
+    arguments: &[&str],
+    cwd: &Path,
+    limit: Duration,
+) -> Result<String, String> {
+    let run = || -> io::Result<Result<String, String>> {
+        let (mut out, mut err) = (memory_file()?, memory_file()?);
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(cwd).stdin(Stdio::null());
+        command.stdout(out.try_clone()?).stderr(err.try_clone()?);
+        let mut child = terminate_with_parent(&mut command).spawn()?;
+        Ok(match wait(&mut child, limit)? {
+            None => Err(format!("it did not exit within {} s", limit.as_secs())),
+            Some(status) if status.success() => {
+                Ok(String::from_utf8_lossy(&read_all(&mut out)?).into_owned())
+            }
+            Some(status) => match last_line(&read_all(&mut err)?) {
+                line if line.is_empty() => Err(format!("it failed ({status})")),
+                line => Err(format!("it failed ({status}): {line}")),
+            },
+        })
+    };
+    run().unwrap_or_else(|error| Err(format!("it cannot be started: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(program: &str, arguments: &[&str], expect: Result<&str, &str>) {
+        let limit = Duration::from_secs(20);
+        let result = output_of(OsStr::new(program), arguments, Path::new("/"), limit);
+        match (&result, expect) {
+            (Ok(output), Ok(expect)) => assert_eq!(output, expect),
+            (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
+            _ => panic!("{result:?}"),
+        }
+    }
+
+    #[test]
+    fn command_output_is_text_or_reason() {
+        check("sh", &["-c", "echo yes"], Ok("yes\n"));
+        check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
+        check("sh", &["-c", "exit 3"], Err("it failed"));
+        check("/nowhere/at/all", &[], Err("cannot be started"));
+    }
+
+    #[test]
+    fn command_is_killed_at_its_time_limit() {
+        let limit = Duration::from_millis(50);
+        let result = output_of(OsStr::new("sleep"), &["1000"], Path::new("/"), limit);
+        assert!(result.is_err_and(|why| why.contains("did not exit")));
+    }
+}

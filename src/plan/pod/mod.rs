@@ -1,0 +1,12 @@
+//! Pods: what each is told, and who it is in its job.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `context` | what a pod is told, and its place among the pods of a job |
+//! | `identity`, `conventions` | the place, from the conventions of operators and schedulers |
+//! | `mpi_job` | the hostfile of an MPIJob |
+
+pub(crate) mod context;
+pub(crate) mod conventions;
+pub(crate) mod identity;
+pub(crate) mod mpi_job;
