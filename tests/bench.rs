@@ -1,19 +1,12 @@
 //! Command lines of `remuda bench`: tables, documents, charts, `--threshold`, and refused lines.
 //!
 //! `tests/bench/refused.expected` contains every refused line with its screen and exit status;
-//! `UPDATE_EXPECTED=1 cargo test --test bench` rewrites it.
-
-#![cfg(feature = "cli")]
-
-#[path = "support/expected.rs"]
-mod expected;
-#[path = "support/scratch.rs"]
-mod scratch;
+//! `UPDATE_EXPECTED=1 cargo test --test program bench::` rewrites it.
 
 use std::fs;
 
-use expected::check_expected;
-use scratch::{Scratch, screen_of, text};
+use crate::support::expected::check_expected;
+use crate::support::scratch::{Scratch, screen_of, text};
 use serde_json::Value;
 
 /// Options of a measurement that takes milliseconds.

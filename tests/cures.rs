@@ -27,18 +27,12 @@
 //! | 3408, 3409 | nodes with different numbers of GPUs | `tests/plan.rs::ranks_and_local_ranks_follow_hosts_and_slots` |
 //! | 8489, 8563 | elastic training and its options were removed | `tests/cli/lines.rs::unknown_options_are_refused` |
 
-#![cfg(feature = "cli")]
-
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "shared with tests that need more of it")]
-mod support;
-
 use std::fs;
 
+use crate::support::launch::{Launch, command, hosts, workers};
+use crate::support::process::Role;
+use crate::support::proof::skip;
 use rustix::process::Signal;
-use support::launch::{Launch, command, hosts, workers};
-use support::process::Role;
-use support::proof::skip;
 
 /// Nodes without connections: each is started separately.
 #[test]

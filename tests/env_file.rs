@@ -1,19 +1,14 @@
 //! Golden tests of environment files: every file of `env/` with its variables and findings, and
 //! files that only a test can create.
 //!
-//! `UPDATE_EXPECTED=1 cargo test --test env_file` rewrites the expectations.
-
-#![cfg(feature = "cli")]
-
-#[path = "support/golden.rs"]
-mod golden;
+//! `UPDATE_EXPECTED=1 cargo test --test program env_file::` rewrites the expectations.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use golden::Golden;
+use crate::support::golden::Golden;
 use proptest::prelude::*;
 use remuda::base::Findings;
 use remuda::pool::{self, EnvFile, loads_code_warning, read_env, shadowed};
@@ -56,7 +51,7 @@ const WITHOUT_FILE: &[&str] =
 fn every_env_file_code_has_a_golden_file() {
     let explanations = pool::codes::EXPLANATIONS.into_iter().flatten();
     let env_codes = explanations.filter(|found| found.code.starts_with('E'));
-    golden::check_codes(&["env/valid", "env/invalid"], env_codes, WITHOUT_FILE);
+    crate::support::golden::check_codes(&["env/valid", "env/invalid"], env_codes, WITHOUT_FILE);
 }
 
 fn shown(text: &str) -> String {

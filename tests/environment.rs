@@ -1,16 +1,12 @@
 //! Environment of the workers of a real job: variables and their sources, log and pid files, core
 //! binding, and the script of a virtual environment.
 
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "shared with tests that need more of it")]
-mod support;
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use support::launch::{Launch, command, hosts, workers};
-use support::proof::skip;
+use crate::support::launch::{Launch, command, hosts, workers};
+use crate::support::proof::skip;
 
 /// A job with its own home and working directory.
 struct JobDirs {
@@ -463,7 +459,7 @@ fn failed_venv_script_shows_its_last_line() {
 
 #[test]
 fn venv_script_selects_the_interpreter() {
-    let JobDirs { launch, cwd, .. } = with_dirs(support::launch::python(1));
+    let JobDirs { launch, cwd, .. } = with_dirs(crate::support::launch::python(1));
     let bin = cwd.join("bin");
     fs::create_dir_all(&bin).expect("made");
     let python = write(&bin, "python3", "#!/bin/sh\necho \"mine $*\"\n");

@@ -1,17 +1,13 @@
 //! `remuda ssh` over simulated hosts: whole screens and exit statuses.
 
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "shared with tests that need more of it")]
-mod support;
-
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use support::delays::without_delays;
-use support::launch::{REMUDA, command};
+use crate::support::delays::without_delays;
+use crate::support::launch::{REMUDA, command};
 
 /// Standard output, standard error and the exit status of a command on hosts `n1` … `n4`.
 fn run(name: &str, options: &[&str], words: &[&OsStr]) -> (String, String, Option<i32>) {

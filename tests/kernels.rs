@@ -3,21 +3,17 @@
 //! NVRTC of two CUDA releases (`scripts/libraries`) compiles them. The C++ compiler compiles the same source
 //! for the CPU, where the threads of the device run one after the other. No GPU is needed.
 
-#![cfg(all(feature = "cli", feature = "nccl"))]
 #![expect(clippy::disallowed_methods, reason = "tests start programs")]
-
-#[expect(dead_code, reason = "shared with tests that use more of it")]
-mod support;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::proof::{Random, has};
 use remuda::runtime::device::FoldKernel;
 use remuda::runtime::nvrtc::{Architecture, Compiler};
 use remuda::runtime::{Bf16, Dtype, Element, F16, Group, ReduceOp};
-use support::proof::{Random, has};
 
 const OPS: [ReduceOp; 5] =
     [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];

@@ -92,5 +92,3 @@
 //!   which the architecture test enforces.
 //! * F58 by suspending a machine: that needs a separate machine. Its monotonic clock does not advance while
 //!   it is suspended; a peer that was awake does not wait, and the job ends as in F25.
-
-#![cfg(feature = "cli")]

@@ -3,19 +3,14 @@
 //!
 //! The workers run under `remuda run` with NVIDIA's own libraries (`scripts/libraries`), without a GPU.
 
-#![cfg(all(feature = "cli", feature = "nccl"))]
-
-#[expect(dead_code, reason = "shared with tests that use more of it")]
-mod support;
-
 use std::io::Write;
 use std::path::PathBuf;
 
+use crate::support::launch::{Launch, workers};
+use crate::support::proof::has;
 use remuda::base::env_vars;
 use remuda::runtime::nccl::{NcclLibrary, share_id};
 use remuda::runtime::{Error, Group};
-use support::launch::{Launch, workers};
-use support::proof::has;
 
 /// Environment variable that is set for workers of a test.
 const ROLE: &str = "REMUDA_TEST_ROLE";
@@ -54,7 +49,7 @@ fn ranks(count: usize, variable: &str, value: impl Into<std::ffi::OsString>) -> 
     for other in ["VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "REMUDA_NCCL_LIBRARY"] {
         launch = launch.env(other, "");
     }
-    let args = ["--exact", "worker", "--nocapture"].map(std::ffi::OsString::from);
+    let args = ["--exact", "nccl::worker", "--nocapture"].map(std::ffi::OsString::from);
     launch.env(variable, value).program(std::iter::once(own.into_os_string()).chain(args))
 }
 

@@ -8,11 +8,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use proof::{Random, has, proof_cases};
+use crate::support::proof::{Random, has, proof_cases};
 use remuda::pool::nodeset::{fold, fold_set, fold_without_suffix, read_list};
-
-#[path = "support/proof.rs"]
-mod proof;
 
 /// Number of patterns in one query.
 const BATCH: usize = 50;

@@ -1,17 +1,12 @@
 //! Plans: equal input gives equal bytes, ranks are dense, and every worker has the variables and the
 //! arguments that DeepSpeed and torchrun set.
 
-#![cfg(feature = "cli")]
-
-#[path = "support/expected.rs"]
-mod expected;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use expected::check_expected;
+use crate::support::expected::check_expected;
 use proptest::prelude::*;
 use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{

@@ -1,8 +1,6 @@
 //! `--include`, `--exclude`, `--num_nodes` and `--num_gpus`: the selection of DeepSpeed 0.19.8, and
 //! the messages for invalid values.
 
-#![cfg(feature = "cli")]
-
 use proptest::prelude::*;
 use remuda::base::{HostName, Severity, Slot};
 use remuda::pool::{self, Filter, HostSource, Pool, Selection, SelectorArgs, SlotFilter, select};

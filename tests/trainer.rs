@@ -2,19 +2,12 @@
 //! files; runs resume from checkpoints.
 //!
 //! `tests/trainer/refused.expected` contains every refused line with its screen and exit status;
-//! `UPDATE_EXPECTED=1 cargo test --test trainer` rewrites it.
-
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[path = "support/expected.rs"]
-mod expected;
-#[path = "support/scratch.rs"]
-mod scratch;
+//! `UPDATE_EXPECTED=1 cargo test --test program trainer::` rewrites it.
 
 use std::fs;
 
-use expected::check_expected;
-use scratch::{Scratch, text};
+use crate::support::expected::check_expected;
+use crate::support::scratch::{Scratch, text};
 
 /// Options of a GPT that trains within milliseconds.
 const SMALL: &str = "--num_gpus 2 --layers 1 --heads 2 --width 8 --block 8 --batch_size 2";

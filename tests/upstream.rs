@@ -30,20 +30,14 @@
 //! | … `test_numactl_cmd_rejects_invalid_binding` | processors that are not there | `tests/environment.rs::impossible_core_binding_stops_the_launch` |
 //! | `test_elastic.py`, until 0.19.7 | removed there; its flags are refused here | `tests/cli/lines.rs::unknown_options_are_refused` |
 
-#![cfg(feature = "cli")]
-
-#[path = "support/mod.rs"]
-#[expect(dead_code, reason = "shared with tests that need more of it")]
-mod support;
-
 use std::ffi::OsString;
 use std::fs;
 
+use crate::support::launch::{Launch, hosts, python, workers};
 use remuda::base::Slot;
 use remuda::cli::run::{ParsedRun, parse};
 use remuda::pool::{self, HostSource, Pool, SelectorArgs, select};
 use serde_json::Value;
-use support::launch::{Launch, hosts, python, workers};
 
 fn pool_of(hostfile: &str) -> Pool {
     let (hostfile, findings) = pool::read("hosts", hostfile.as_bytes());
@@ -192,7 +186,8 @@ fn test_hostfiles_bad() {
 
 /// The command line of a job on two hosts with four slots each.
 fn on_two_hosts(options: &[&str]) -> Launch {
-    support::launch::on_hosts(&[("worker-0", 4), ("worker-1", 4)]).options(options.iter().copied())
+    crate::support::launch::on_hosts(&[("worker-0", 4), ("worker-1", 4)])
+        .options(options.iter().copied())
 }
 
 #[test]

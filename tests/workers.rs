@@ -201,7 +201,7 @@ fn spawn(welcome: &Welcome, segment: &OwnedFd, role: &str, timeout_ms: u64) -> W
 #[expect(clippy::disallowed_methods, reason = "tests start workers as agents would")]
 fn worker_command(role: &str, timeout_ms: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "worker", "--nocapture"]);
+    command.args(["--exact", "workers::worker", "--nocapture"]);
     command.env(ROLE, role).env(TIMEOUT_MS, timeout_ms.to_string());
     command.stdout(Stdio::piped());
     command

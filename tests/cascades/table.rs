@@ -10,7 +10,7 @@ use remuda::job::{
     WorkerEnd, parse_error_file,
 };
 
-use crate::words;
+use crate::cascades::words;
 
 /// How one worker of a cascade ended, and what it left behind.
 #[derive(Clone, Copy)]

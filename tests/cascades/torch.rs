@@ -1,6 +1,6 @@
 //! Real torch with gloo on three ranks of this machine.
 
-use crate::plain::script;
+use crate::cascades::plain::script;
 use crate::support::launch::{Launch, Outcome, workers};
 use crate::support::torch::python_with_torch;
 

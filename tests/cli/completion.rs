@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::proof::has;
+use crate::support::proof::has;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 

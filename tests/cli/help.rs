@@ -1,11 +1,11 @@
 //! Help pages as they are printed, at several widths.
 //!
-//! `UPDATE_EXPECTED=1 cargo test --test cli` rewrites the expectations.
+//! `UPDATE_EXPECTED=1 cargo test --test program cli::` rewrites the expectations.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::expected::check_expected;
+use crate::support::expected::check_expected;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::proof::has;
+use crate::support::proof::has;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 

@@ -1,6 +1,6 @@
 //! Bad command lines and their whole screens: what is printed, and the exit status.
 //!
-//! `UPDATE_EXPECTED=1 cargo test --test cli` rewrites the expectations.
+//! `UPDATE_EXPECTED=1 cargo test --test program cli::` rewrites the expectations.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::expected::check_expected;
+use crate::support::expected::check_expected;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remuda::runtime::{Cause, CollectiveError, Departure, Group, InitOptions, Operation, ReduceOp};
 
-use crate::sample::on_ranks;
+use crate::collectives::sample::on_ranks;
 
 /// Cause of the error on every rank; the other fields differ between ranks.
 fn causes(

@@ -2,12 +2,12 @@
 
 use remuda::runtime::{Bf16, F16, Group};
 
-use crate::operations::{
+use crate::collectives::operations::{
     as_machines, check_all_to_all, check_broadcast, check_messages, check_reductions, check_ring,
     check_rooted, check_scatter,
 };
-use crate::proof::{Random, proof_cases};
-use crate::sample::Sample;
+use crate::collectives::sample::Sample;
+use crate::support::proof::{Random, proof_cases};
 
 /// Draws a placement: up to nine ranks on up to four nodes.
 fn draw_nodes(random: &mut Random) -> Vec<usize> {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use remuda::runtime::{Bf16, F16, Group, InitOptions, ReduceOp, ReduceOrder};
 
-use crate::sample::{LARGE, OPS, SIZES, Sample, assert_bits, on_ranks, reduced, values};
+use crate::collectives::sample::{
+    LARGE, OPS, SIZES, Sample, assert_bits, on_ranks, reduced, values,
+};
 
 /// Group of threads on simulated nodes with the settings of real machines: several streams for each
 /// connection, and overlapping rounds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use remuda::runtime::{Cause, Error, Group, InitOptions, ReduceOp};
 
-use crate::sample::{assert_bits, on_ranks, reduced, tree, values};
+use crate::collectives::sample::{assert_bits, on_ranks, reduced, tree, values};
 
 /// Groups of six ranks on one node, on several nodes, and on uneven nodes.
 fn placements() -> Vec<Vec<Group>> {

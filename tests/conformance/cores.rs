@@ -5,9 +5,9 @@ use remuda::cli::run::{ParsedRun, parse};
 use remuda::plan::{CoreShare, NumaMemory, Topology, share_cores};
 use serde_json::{Value, json};
 
-use crate::proof::Random;
-use crate::reference::Reference;
-use crate::rules::Verdict;
+use crate::conformance::reference::Reference;
+use crate::conformance::rules::Verdict;
+use crate::support::proof::Random;
 
 /// Lists, good ones and others.
 const LISTS: &[&str] = &[

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use remuda::base::{Diagnostic, Findings, Severity};
 use remuda::pool::{self, Host, Hostfile};
 
-use crate::proof::Random;
-use crate::reference::{Reference, Refusal};
-use crate::rules::{self, Rule, Verdict};
+use crate::conformance::reference::{Reference, Refusal};
+use crate::conformance::rules::{self, Rule, Verdict};
+use crate::support::proof::Random;
 
 const HOSTS: &[&str] = &[
     "worker-0",

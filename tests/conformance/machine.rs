@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::proof;
+use crate::support::proof;
 
 /// GPUs of that machine.
 const GPUS: usize = 4;

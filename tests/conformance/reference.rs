@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use remuda::base::env_vars::get_text;
 use serde_json::{Value, json};
 
-use crate::machine::Machine;
-use crate::proof;
+use crate::conformance::machine::Machine;
+use crate::support::proof;
 
 /// What the package needs from `scripts/test`.
 const COMPONENT: &str = "peers";

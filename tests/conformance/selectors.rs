@@ -4,9 +4,9 @@ use remuda::base::Findings;
 use remuda::pool::{self, HostSource, Pool, SelectorArgs, codes, select};
 use serde_json::{Value, json};
 
-use crate::proof::Random;
-use crate::reference::Reference;
-use crate::rules::{self, Verdict};
+use crate::conformance::reference::Reference;
+use crate::conformance::rules::{self, Verdict};
+use crate::support::proof::Random;
 
 const HOSTS: &[&str] = &["worker-0", "worker-1", "w2", "10.0.0.1", "[::1]", "W2", "n3"];
 const UNUSUAL_HOSTS: &[&str] = &[

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::rules::{Rule, Verdict};
+use crate::conformance::rules::{Rule, Verdict};
 
 /// Verdicts of one kind of case.
 #[derive(Debug)]

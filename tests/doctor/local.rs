@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use crate::doctor::{Doctor, lines_of};
 use crate::support::launch::{Launch, REMUDA, command};
-use crate::{Doctor, lines_of};
 
 fn on_hosts(lines: &str) -> (Doctor, Launch) {
     let launch = Launch::new();

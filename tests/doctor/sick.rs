@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::cluster::{Cluster, can_run};
+use crate::doctor::{Doctor, lines_of};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Launch, command};
 use crate::support::proof::has;
-use crate::{Doctor, lines_of};
 
 /// Two nodes, and a doctor for them.
 fn two(test: &str) -> Option<(Cluster, Launch)> {

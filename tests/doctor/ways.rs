@@ -1,8 +1,8 @@
 //! Nodes that the launcher can reach and that cannot connect to each other: every node is a network
 //! namespace with an sshd, and packets between namespaces are dropped.
 
-use crate::Doctor;
-use crate::hosts::{Hosts, can_run};
+use crate::doctor::Doctor;
+use crate::netns::hosts::{Hosts, can_run};
 use crate::support::net::Network;
 
 fn doctor(hosts: &Hosts, launch: &crate::support::launch::Launch) -> Doctor {

@@ -6,12 +6,12 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
+use crate::faults::trace_ffi::Tracer;
 use crate::support::cgroup::Group;
 use crate::support::launch::{Launch, Outcome, Running, command, hosts, python, workers};
 use crate::support::process::Role;
 use crate::support::proof::skip;
 use crate::support::wait_for;
-use crate::trace_ffi::Tracer;
 
 /// A worker that prints `ready` and then sleeps; SIGTERM ends it.
 const WAITS: &str = "echo ready; exec sleep 1000";

@@ -10,7 +10,7 @@ use remuda::pool::{self, HOSTS_MAX, ReadOptions, fix, format, lint, read_any};
 use remuda::report::diagnostic::{Paint, show_findings};
 use remuda::report::findings::{CheckedFile, show_github, show_json, show_sarif};
 
-use crate::proof::{Random, proof_cases};
+use crate::support::proof::{Random, proof_cases};
 
 #[test]
 fn huge_line_is_one_finding_without_excerpt() {

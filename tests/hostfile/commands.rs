@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use remuda::base::Status;
 use serde_json::Value;
 
-use crate::{hostfile, scratch, word, write};
+use crate::hostfile::{hostfile, scratch, word, write};
 
 /// Runs a command and compares its standard output, standard error and status.
 #[track_caller]

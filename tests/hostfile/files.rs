@@ -9,7 +9,7 @@ use remuda::cli::hostfile::{LoadError, Trust, load};
 use remuda::pool::{Dialect, ReadOptions};
 use remuda::report::diagnostic::Paint;
 
-use crate::{scratch, write};
+use crate::hostfile::{scratch, write};
 
 #[track_caller]
 fn check_load(path: &Path, status: Status, message: &str) -> LoadError {

@@ -7,8 +7,8 @@ use remuda::base::{Applicability, Findings, Severity, Status};
 use remuda::pool::dialect::Dialect;
 use remuda::pool::{self, ReadOptions, fix, read_any};
 
-use crate::support::{Golden, check_codes, files};
-use crate::{hostfile, scratch, word, write};
+use crate::hostfile::{hostfile, scratch, word, write};
+use crate::support::golden::{Golden, check_codes, files};
 
 /// Compares the screen and the status of every file in a directory.
 #[track_caller]

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::{scratch, write};
+use crate::hostfile::{scratch, write};
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 

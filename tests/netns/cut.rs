@@ -1,6 +1,6 @@
 //! Links that are cut, for good or for a while.
 
-use crate::hosts::{Hosts, can_run};
+use crate::netns::hosts::{Hosts, can_run};
 use crate::support::launch::{Outcome, Running};
 use crate::support::net::Network;
 

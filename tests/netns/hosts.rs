@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use crate::cluster::{SSHD, make_key, sshd_config};
+use crate::ssh::cluster::{SSHD, make_key, sshd_config};
 use crate::support::launch::{Launch, command, on_hosts};
 use crate::support::net::Network;
 use crate::support::proof::has;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::cluster::untrusted_copy;
-use crate::hosts::{Hosts, can_run};
+use crate::netns::hosts::{Hosts, can_run};
+use crate::ssh::cluster::untrusted_copy;
 use crate::support::launch::{Launch, Outcome, Running};
 use crate::support::process::Process;
 use crate::support::wait_for_or;

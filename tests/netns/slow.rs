@@ -1,6 +1,6 @@
 //! Links that are slow, or lose packets.
 
-use crate::hosts::{Hosts, can_run};
+use crate::netns::hosts::{Hosts, can_run};
 use crate::support::proof::has;
 
 #[test]

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, can_run};
-use crate::nodes::Nodes;
+use crate::pods::cluster::{Cluster, can_run};
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Outcome};
 use crate::support::torch::python_with_torch;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Running};
 use crate::support::net::{Namespace, Network};
 use crate::support::process::{Process, Role};

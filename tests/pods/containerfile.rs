@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::manifest::printed;
+use crate::pods::manifest::printed;
 use crate::support::launch::{REMUDA, command};
 
 /// The instructions: a word, and what is behind it.

@@ -1,6 +1,6 @@
 //! Links between pods that are cut, for good or for a while, slow ones, and ones that lose packets.
 
-use crate::cluster::{Cluster, can_run};
+use crate::pods::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, REMUDA, Running};
 use crate::support::net::Network;
 use crate::support::proof::has;

@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run, init, kill};
+use crate::pods::cluster::{Cluster, can_run, init, kill};
 use crate::support::launch::command;
 use crate::support::wait_for;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Outcome};
 use crate::support::process::Role;
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::cgroup::Group;
 use crate::support::launch::{Launch, command};
 use crate::support::process::Role;

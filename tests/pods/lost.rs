@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Running};
 use crate::support::process::Role;
 

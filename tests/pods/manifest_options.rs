@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde_json::Value;
 
-use crate::manifest::printed;
+use crate::pods::manifest::printed;
 use crate::support::launch::{REMUDA, command};
 
 /// The object of a kind, printed with these options.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, REMUDA};
 use crate::support::wait_for;
 

@@ -1,7 +1,7 @@
 //! `remuda pod`: the same command line in every pod.
 
-use crate::cluster::{Cluster, can_run};
-use crate::nodes::Nodes;
+use crate::pods::cluster::{Cluster, can_run};
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, REMUDA, command};
 use crate::support::proof::skip;
 

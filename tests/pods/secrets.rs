@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::launch::{Launch, Outcome};
 
 /// One of two pods, with this key.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use crate::nodes::Nodes;
+use crate::pods::nodes::Nodes;
 use crate::support::process::Role;
 use crate::support::{LIMIT, wait_for};
 

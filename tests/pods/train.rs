@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cluster::{Cluster, can_run, kill};
+use crate::pods::cluster::{Cluster, can_run, kill};
 use crate::support::launch::{Launch, REMUDA, workers};
 use crate::support::wait_for;
 

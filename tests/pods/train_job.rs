@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, can_run};
-use crate::manifest::printed;
+use crate::pods::cluster::{Cluster, can_run};
+use crate::pods::manifest::printed;
 use crate::support::launch::{Launch, Running};
 
 /// What the Trainer gives the pods of a TrainJob that has a `trainer`, but for their numbers.

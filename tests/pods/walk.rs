@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, can_run, init, kill};
-use crate::manifest::printed;
+use crate::pods::cluster::{Cluster, can_run, init, kill};
+use crate::pods::manifest::printed;
 use crate::support::launch::{Launch, REMUDA, Running, command};
 use crate::support::net::{Namespace, Network};
 use crate::support::process::MARK;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, can_run, untrusted_copy};
+use crate::ssh::cluster::{Cluster, can_run, untrusted_copy};
 use crate::support::launch::{REMUDA, command};
 
 /// The builds that a cache holds, each with the inode of its file.

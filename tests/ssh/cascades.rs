@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::Outcome;
 use crate::support::torch::python_with_torch;
 

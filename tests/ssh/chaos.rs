@@ -5,7 +5,7 @@
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, Running};
 use crate::support::process::{Process, while_stopped};
 use crate::support::proof::{Random, proof_cases};

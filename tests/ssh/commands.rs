@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::delays::without_delays;
 use crate::support::launch::{Launch, REMUDA, command};
 use crate::support::process::MARK;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, Running, on_hosts};
 use crate::support::process::{Process, while_stopped};
 use crate::support::{wait_for, wait_for_or};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run, untrusted_copy};
+use crate::ssh::cluster::{Cluster, can_run, untrusted_copy};
 use crate::support::launch::{Launch, REMUDA, command, on_hosts};
 use crate::support::wait_for;
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::Launch;
 use crate::support::proof::has;
 

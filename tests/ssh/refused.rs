@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::launch::{Outcome, REMUDA, command};
 use crate::support::terminal::{self, Recording};
 use crate::support::wait_for;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cluster::{Cluster, can_run};
+use crate::ssh::cluster::{Cluster, can_run};
 use crate::support::proof::has;
 
 /// Runs a job with this login shell, without changing an account: sshd passes the command unchanged.

@@ -3,10 +3,13 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod delays;
+pub(crate) mod expected;
+pub(crate) mod golden;
 pub(crate) mod launch;
 pub(crate) mod net;
 pub(crate) mod process;
 pub(crate) mod proof;
+pub(crate) mod scratch;
 pub(crate) mod terminal;
 pub(crate) mod torch;
 

@@ -4,7 +4,7 @@
 use remuda::cli::run::RunArgs;
 
 use super::Command;
-use crate::rules::{self, Rule};
+use crate::conformance::rules::{self, Rule};
 
 pub(super) const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 

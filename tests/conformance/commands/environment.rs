@@ -8,7 +8,7 @@ use remuda::base::env_vars::RESERVED;
 use serde_json::Value;
 
 use super::Command;
-use crate::rules::{self, Rule};
+use crate::conformance::rules::{self, Rule};
 
 /// The usual name of an env file.
 const USUAL: &str = ".deepspeed_env";

@@ -1,6 +1,6 @@
 //! Generator of lines: usual ones, and some with errors.
 
-use crate::proof::Random;
+use crate::support::proof::Random;
 
 /// Options of DeepSpeed with valid values, and some invalid ones.
 const OPTIONS: &[(&str, &[&str])] = &[

@@ -19,8 +19,8 @@ use std::path::Path;
 use remuda::base::Diagnostic;
 use remuda::cli::run::RunArgs;
 
-use crate::reference::Reference;
-use crate::rules::{Rule, Verdict};
+use crate::conformance::reference::Reference;
+use crate::conformance::rules::{Rule, Verdict};
 
 /// Placeholder for the directory of the case.
 const HERE: &str = "@here@";

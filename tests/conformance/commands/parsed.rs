@@ -11,8 +11,8 @@ use remuda::cli::values::{AutotuningArg, LauncherArg, LogLevel};
 use serde_json::{Value, json};
 
 use super::{Command, Differences, show};
-use crate::reference::{Reference, Refusal};
-use crate::rules::{self, Verdict};
+use crate::conformance::reference::{Reference, Refusal};
+use crate::conformance::rules::{self, Verdict};
 
 /// Result of parsing a line with both launchers.
 pub(super) enum Read {

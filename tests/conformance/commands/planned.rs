@@ -13,9 +13,9 @@ use super::environment::{self, Promise, Source};
 use super::parsed::ParsedByBoth;
 use super::refused::{self, OurRefusal, Reparsed, reparsed};
 use super::{Command, Differences, besides, compare_both, devices};
-use crate::machine::Machine;
-use crate::reference::Reference;
-use crate::rules::{self, Verdict};
+use crate::conformance::machine::Machine;
+use crate::conformance::reference::Reference;
+use crate::conformance::rules::{self, Verdict};
 
 /// First address that the substitute of `hostname -I` prints.
 const HOST_ADDRESS: &str = "10.0.0.7";

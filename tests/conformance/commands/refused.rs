@@ -11,8 +11,8 @@ use super::devices::{self, number};
 use super::environment::{Line, read};
 use super::parsed::ParsedByBoth;
 use super::{Command, Differences, besides, compare_both};
-use crate::reference::{Reference, Refusal};
-use crate::rules::{self, Rule, Verdict};
+use crate::conformance::reference::{Reference, Refusal};
+use crate::conformance::rules::{self, Rule, Verdict};
 
 /// Slots of a host at most.
 const SLOTS_MAX: i64 = 1024;

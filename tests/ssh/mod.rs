@@ -13,16 +13,10 @@
 //! | any process of remuda killed, by a table or at random | `killed`, `chaos` |
 //! | a failure that spreads from one host to the others | `cascades` |
 
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[expect(dead_code, reason = "each test program uses a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
 mod bring;
 mod cascades;
 mod chaos;
-mod cluster;
+pub(crate) mod cluster;
 mod commands;
 mod killed;
 mod launch;

@@ -9,12 +9,6 @@
 //! The same over ssh and for nodes that connect by themselves is in `tests/ssh/cascades.rs` and
 //! `tests/pods/cascades.rs`.
 
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[expect(dead_code, reason = "each test program uses a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
 mod plain;
 mod table;
 mod torch;

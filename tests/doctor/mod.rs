@@ -9,18 +9,6 @@
 //! | this machine, exit statuses, the document, the usable hostfile | `local` |
 //! | `--preflight` of a job | `preflight` |
 
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[expect(dead_code, reason = "each test program uses a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
-#[expect(dead_code, reason = "a part of it is used")]
-#[path = "../ssh/cluster.rs"]
-mod cluster;
-#[expect(dead_code, reason = "tests of links use the rest")]
-#[path = "../netns/hosts.rs"]
-mod hosts;
 mod local;
 mod preflight;
 mod sick;
@@ -30,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use support::launch::{REMUDA, command};
+use crate::support::launch::{REMUDA, command};
 
 /// `remuda doctor`, built word by word.
 struct Doctor {

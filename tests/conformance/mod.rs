@@ -4,29 +4,18 @@
 //! package and compares any number of cases; without the
 //! package (component `peers`) these tests are skipped.
 
-#[path = "support/proof.rs"]
-mod proof;
-
-#[path = "conformance/commands/mod.rs"]
 mod commands;
-#[path = "conformance/cores.rs"]
 mod cores;
-#[path = "conformance/hostfiles.rs"]
 mod hostfiles;
-#[path = "conformance/machine.rs"]
 mod machine;
-#[path = "conformance/reference.rs"]
 mod reference;
-#[path = "conformance/rules.rs"]
 mod rules;
-#[path = "conformance/selectors.rs"]
 mod selectors;
-#[path = "conformance/tally.rs"]
 mod tally;
 
 use std::collections::BTreeSet;
 
-use proof::{Random, proof_cases};
+use crate::support::proof::{Random, proof_cases};
 use reference::Reference;
 use rules::{RULES, Verdict};
 use tally::Tally;
@@ -68,7 +57,7 @@ fn prove_agreement_with_deepspeed() {
 
 /// The names in backticks of the second column of a table: `on purpose (`trailing-text`)`.
 fn named_in_compat() -> BTreeSet<String> {
-    let compat = include_str!("../COMPAT.md");
+    let compat = include_str!("../../COMPAT.md");
     let cells = compat.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
     let names = |cell: &str| {
         let (_, names) = cell.split_once('(')?;

@@ -11,16 +11,7 @@
 //! | workers flood a slow link (F31), or one that loses packets (F32) | `slow` |
 //! | the first session of a new user with eight hosts | `newcomer` |
 
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[expect(dead_code, reason = "each test program uses a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
-#[expect(dead_code, reason = "hosts on the loopback have more to them")]
-#[path = "../ssh/cluster.rs"]
-mod cluster;
 mod cut;
-mod hosts;
+pub(crate) mod hosts;
 mod newcomer;
 mod slow;

@@ -1,22 +1,13 @@
 //! Hostfiles: the golden files of `hostfiles/`, files that a test creates, and the commands of
 //! `remuda hostfile`.
 //!
-//! `UPDATE_EXPECTED=1 cargo test --test hostfile` rewrites the expectations.
-
-#![cfg(feature = "cli")]
+//! `UPDATE_EXPECTED=1 cargo test --test program hostfile::` rewrites the expectations.
 
 mod bytes;
 mod commands;
 mod files;
 mod golden;
 mod launch;
-
-#[path = "../support/golden.rs"]
-mod support;
-
-#[expect(dead_code, reason = "every test of this file can run")]
-#[path = "../support/proof.rs"]
-mod proof;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -6,8 +6,5 @@
 mod failures;
 mod matrix;
 mod operations;
-#[expect(dead_code, reason = "these tests run everywhere")]
-#[path = "../support/proof.rs"]
-mod proof;
 mod sample;
 mod split;

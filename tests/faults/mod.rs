@@ -34,12 +34,6 @@
 //! * The screen of an agent that exits after an internal error: no agent does. `agent` tests that the
 //!   agent reports the error and exits with 70, `job` tests how the launcher handles 70.
 
-#![cfg(all(feature = "cli", feature = "train"))]
-
-#[expect(dead_code, reason = "each test program uses a part of it")]
-#[path = "../support/mod.rs"]
-mod support;
-
 mod agent;
 mod claims;
 mod frozen;

@@ -1,0 +1,10 @@
+//! Command lines: parsing, help pages, completions, and screens of errors.
+
+mod codes;
+mod compat;
+mod completion;
+mod help;
+mod host_lists;
+mod lines;
+mod man;
+mod screens;

@@ -1,0 +1,26 @@
+//! Tests of the program: commands, launches, faults, pods, ssh. One executable, because each links the
+//! whole crate.
+
+#![cfg(all(feature = "cli", feature = "train"))]
+
+mod bench;
+mod cascades;
+mod cli;
+mod conformance;
+mod cures;
+mod doctor;
+mod env_file;
+mod environment;
+mod everywhere;
+mod faults;
+mod hostfile;
+mod matrix;
+mod netns;
+mod oracles;
+mod plan;
+mod pods;
+mod selection;
+mod ssh;
+mod support;
+mod trainer;
+mod upstream;
