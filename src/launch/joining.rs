@@ -200,8 +200,8 @@ impl MemberLoop<'_> {
         }
         if self.may_join_again(&part) {
             let attempt = voice::attempt_explained(self.first_unused_epoch());
-            let text = format!("to node 0 was lost; reconnecting for {attempt}");
-            self.say(&show_step("Lost", &format!("the connection {text}")));
+            let text = format!("node 0: its connection ended; reconnecting for {attempt}");
+            self.say(&show_step("Lost", &text));
             return Ok(None);
         }
         Ok(Some(self.report_end(part)))

@@ -44,7 +44,7 @@ fn pods_reconnect_after_pod_0_is_evicted() {
     first.signal(Signal::TERM);
     drop(first.end().code(143).says("   Leaving  node 0; the other nodes wait up to "));
     second.wait_for_error(
-        "Lost  the connection to node 0 was lost; \
+        "Lost  node 0: its connection ended; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
     let replaced = pod(&nodes, 0).end().code(0);
@@ -94,7 +94,7 @@ fn replaced_node_0_continues_at_the_next_epoch() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end().killed_by(Signal::KILL));
     second.wait_for_error(
-        "      Lost  the connection to node 0 was lost; \
+        "      Lost  node 0: its connection ended; \
          reconnecting for attempt 2 (attempt 1 was the first start)\n",
     );
     let replaced = node(&nodes, 0).end().code(0);
@@ -184,7 +184,7 @@ fn nodes_reconnect_if_node_0_is_lost_before_the_start() {
     first.the(Role::Launcher).signal(Signal::KILL);
     drop(first.end());
     second.wait_for_error(
-        "the connection to node 0 was lost; reconnecting for attempt 1 (the first start)",
+        "node 0: its connection ended; reconnecting for attempt 1 (the first start)",
     );
     let third = early(&nodes, 2).start();
     let first = early(&nodes, 0).end().code(0);

@@ -108,7 +108,7 @@ fn reconnected_pod_takes_part_in_the_restart() {
     cluster.network.disconnect(2);
     first.wait_for_error("train-2: no heartbeat for 2.0 s; restart 1 of 1");
     third.wait_for_error(
-        "Lost  the connection to node 0 was lost; \
+        "Lost  node 0: its connection ended; \
          reconnecting for attempt 2 (attempt 1 was the first start)",
     );
     cluster.network.reconnect(2);
@@ -131,7 +131,7 @@ fn pod_disconnected_before_the_start_joins_again() {
     cluster.network.disconnect(1);
     first.wait_for_error("Lost  train-1 before the job started");
     second.wait_for_error(
-        "Lost  the connection to node 0 was lost; reconnecting for attempt 1 (the first start)",
+        "Lost  node 0: its connection ended; reconnecting for attempt 1 (the first start)",
     );
     cluster.network.reconnect(1);
     let third = launch(2);
