@@ -12,6 +12,7 @@ mod visit;
 pub use case::{
     Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, MasterPort, NodeFacts, SlotDevice,
 };
-pub use judge::{SHM_BYTES_MIN, diagnose};
+pub use judge::SHM_BYTES_MIN;
+pub use judge::diagnose;
 pub use screen::{DOCTOR_VERSION, refusal, show, show_findings, show_json, status, usable_hosts};
 pub use visit::{ExamError, ExamRequest, ExamResult, NodeAccess, examine_nodes};

@@ -440,8 +440,9 @@ fn network_json(report: &Examination) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge::{diagnose, testing};
+    use super::super::judge::testing;
     use super::*;
+    use crate::doctor::judge::diagnose;
     use crate::transport::{Fault, FaultKind};
 
     fn with_unreachable() -> ClusterFacts {

@@ -2,12 +2,11 @@
 
 mod exam;
 mod frame;
+mod heartbeat;
 mod message;
 mod offset;
 mod prepare;
 mod roster;
-
-use std::time::Duration;
 
 pub use exam::{
     Adapter, CheckResult, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace,
@@ -17,6 +16,7 @@ pub use exam::{
 pub use frame::{
     Decoder, FRAME_BYTES_MAX, FrameError, OUTPUT_BYTES_MAX, encode, encode_output_head,
 };
+pub use heartbeat::heartbeat_interval;
 pub use message::{
     AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, LauncherHello, Leftover, Start,
     Stream, ToAgent, VERSION, WorkerNote, WorkerStart, WorkerStartStep,
@@ -27,11 +27,3 @@ pub use prepare::{
     PreparedNode, Problem, ProblemScope, RequiredFile,
 };
 pub use roster::{NodeRoster, RosterError};
-
-/// Heartbeat interval of both ends for a lease: a tenth of it, between 10 ms and 3 s, so that
-/// several heartbeats may be late before the lease expires.
-pub fn heartbeat_interval(lease: Duration) -> Duration {
-    const BEAT_MIN: Duration = Duration::from_millis(10);
-    const BEAT_MAX: Duration = Duration::from_secs(3);
-    (lease / 10).clamp(BEAT_MIN, BEAT_MAX)
-}

@@ -87,11 +87,7 @@ pub(in crate::cli) fn options(
         style: Style { log_dir: logs, rank_files, ..style(args, printed_ranks, worker_count) },
         // Workers of bundled programs meet at the store, so messages about it are left out.
         shows_progress: prints_all && watch.prints_progress(),
-        group_limit: if prints_all && watch.prints_warnings() {
-            GROUP_LIMIT
-        } else {
-            Duration::ZERO
-        },
+        group_limit: group_limit(watch, printed_ranks),
         cores,
         venv_script: workers.venv_script.clone(),
         lets_others_run: false,
@@ -107,6 +103,11 @@ pub(in crate::cli) fn options(
         transport,
     };
     Ok((options, note))
+}
+
+fn group_limit(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Duration {
+    let warns = printed_ranks == PrintedRanks::All && watch.prints_warnings();
+    if warns { GROUP_LIMIT } else { Duration::ZERO }
 }
 
 /// Returns the name of the job and its key; nodes that dial in were given both.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cuda::library::LibrarySpec;
+use crate::cuda::library::spec::LibrarySpec;
 
 /// Error of opening a library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix;
 
 use crate::cuda::library::LibraryError;
-use crate::cuda::library::LibrarySpec;
 use crate::cuda::library::search::SearchPath;
+use crate::cuda::library::spec::LibrarySpec;
 
 /// Function table of a library; declared by [`functions!`].
 pub(crate) trait FunctionTable: Sized {

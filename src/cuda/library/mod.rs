@@ -14,6 +14,7 @@
 mod error;
 mod ffi;
 mod search;
+mod spec;
 
 pub use crate::cuda::library::error::LibraryError;
 pub(crate) use crate::cuda::library::ffi::FunctionTable;
@@ -21,16 +22,4 @@ pub(crate) use crate::cuda::library::ffi::OpenLibrary;
 pub(crate) use crate::cuda::library::ffi::copy_c_string;
 pub(crate) use crate::cuda::library::ffi::functions;
 pub(crate) use crate::cuda::library::ffi::open_sibling;
-
-/// Library to open at run time.
-#[derive(Debug, PartialEq, Eq)]
-pub struct LibrarySpec {
-    /// Display name.
-    pub name: &'static str,
-    /// File names, the preferred one first; Python wheels contain only that one.
-    pub files: &'static [&'static str],
-    /// Python package that contains it.
-    pub package: &'static str,
-    /// Environment variable that can name the file.
-    pub variable: &'static str,
-}
+pub use crate::cuda::library::spec::LibrarySpec;

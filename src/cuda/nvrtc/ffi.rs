@@ -11,8 +11,8 @@ use crate::cuda::library::OpenLibrary;
 use crate::cuda::library::copy_c_string;
 use crate::cuda::library::functions;
 use crate::cuda::library::open_sibling;
-use crate::cuda::nvrtc::Architecture;
 use crate::cuda::nvrtc::NvrtcError;
+use crate::cuda::nvrtc::architecture::Architecture;
 
 /// Names under which the library is searched.
 static NVRTC: LibrarySpec = LibrarySpec {

@@ -7,26 +7,11 @@
 //! | `ffi` | functions of the library |
 //! | `error` | errors |
 
+mod architecture;
 mod error;
 mod ffi;
-
-use std::fmt;
 
 pub use crate::cuda::nvrtc::error::NvrtcError;
 pub use crate::cuda::nvrtc::ffi::Compiled;
 pub use crate::cuda::nvrtc::ffi::Compiler;
-
-/// Target architecture, such as `sm_90`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Architecture {
-    /// Major compute capability.
-    pub major: u32,
-    /// Minor compute capability.
-    pub minor: u32,
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sm_{}{}", self.major, self.minor)
-    }
-}
+pub use architecture::Architecture;

@@ -1,9 +1,9 @@
 //! Findings about processors, memory and limits.
 
-use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
+use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_count;
 
 const MIB: u64 = 1 << 20;

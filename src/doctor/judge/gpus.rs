@@ -1,9 +1,9 @@
 //! Findings about GPUs: their number compared with the slots, their state and their software.
 
-use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
 use crate::doctor::codes;
+use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_count;
 use crate::wire::{GpuProcess, GpuReport, GpusReport};
 

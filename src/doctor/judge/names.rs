@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::outliers;
 use crate::base::{HostName, NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, Finding};
 use crate::doctor::codes;
+use crate::doctor::judge::outliers::outliers;
 use crate::pool::nodeset::fold;
 use crate::wire::ListenerOwner;
 

@@ -1,9 +1,9 @@
 //! Findings about the files that a job needs: working directory, program, script, Python.
 
-use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding};
 use crate::doctor::codes;
+use crate::doctor::judge::outliers::outliers;
 use crate::wire::CheckResult;
 
 pub(super) fn findings(cluster: &ClusterFacts) -> Vec<Finding> {

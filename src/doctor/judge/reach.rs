@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::outliers;
 use crate::base::{NodeRank, Severity};
 use crate::doctor::case::{ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
+use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_duration;
 use crate::transport::{Fault, FaultKind, SessionInfo};
 

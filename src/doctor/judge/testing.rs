@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::diagnose;
 use crate::base::{HostName, Severity};
 use crate::doctor::case::{
     Clock, ClusterFacts, ExamOutcome, ExaminedNode, MasterPort, NodeFacts, SlotDevice,
 };
+use crate::doctor::judge::diagnose::diagnose;
 use crate::transport::SessionInfo;
 use crate::wire::{
     Compute, EXAM_VERSION, Examination, FileSystemSpace, GpuReport, GpusReport, Limit, Machine,

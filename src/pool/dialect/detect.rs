@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::Dialect;
 use super::shape::LineShape;
 use crate::base::{Source, Span};
+use crate::pool::dialect::kind::Dialect;
 use crate::pool::hostfile::line::words;
 use crate::pool::hostfile::parse::lines;
 

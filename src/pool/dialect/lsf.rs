@@ -3,8 +3,9 @@
 
 use super::shape::is_number;
 use super::variables::split_variable;
-use super::{Dialect, parse_by_line};
 use crate::base::{Source, Span};
+use crate::pool::dialect::kind::Dialect;
+use crate::pool::dialect::lines::parse_by_line;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::host_word::read_host;
 use crate::pool::hostfile::hosts::SlotCount;

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 
 use super::hydra::parse_user;
 use super::shape::{mixed_dialects, other_dialect};
-use super::{Dialect, LIST_BYTES_MAX};
 use crate::base::{Diagnostic, HostName, Severity, Source, Span, show_typed};
 use crate::pool::codes;
+use crate::pool::dialect::kind::Dialect;
+use crate::pool::dialect::lines::LIST_BYTES_MAX;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::host_word::read_host;
 use crate::pool::hostfile::hosts::SlotCount;

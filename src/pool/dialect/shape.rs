@@ -1,8 +1,11 @@
 //! The form of a line, determined before its content is parsed.
 
-use super::{Dialect, article, variables, with_article};
+use super::variables;
 use crate::base::{Diagnostic, HostName, Span};
 use crate::pool::codes;
+use crate::pool::dialect::kind::Dialect;
+use crate::pool::dialect::kind::article;
+use crate::pool::dialect::kind::with_article;
 use crate::pool::hostfile::host_line::HostToken;
 use crate::pool::nodeset::is_pattern;
 

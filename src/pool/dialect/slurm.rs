@@ -1,18 +1,19 @@
 //! The dialect of Slurm: the output of `env | grep SLURM` in a job, or a node list with its counts,
 //! `n[1-4] 2(x3),1`.
 
-use super::LIST_BYTES_MAX;
 use super::shape::is_number;
 use super::variables::split_variable;
 use crate::base::{Diagnostic, Source, show_typed};
 use crate::pool::codes;
+use crate::pool::dialect::lines::LIST_BYTES_MAX;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::hosts::SlotCount;
 use crate::pool::hostfile::line::words;
 use crate::pool::hostfile::parse::for_each_line;
 use crate::pool::hostfile::reader::{LinePosition, Reader, RepeatedHost};
 use crate::pool::hostfile::settings::{CountSyntax, parse_count_of};
-use crate::pool::nodeset::{NAMES_MAX, read_list};
+use crate::pool::nodeset::NAMES_MAX;
+use crate::pool::nodeset::read_list;
 
 /// Variables that name the nodes, in order of preference: a step may have fewer nodes than its job.
 const LISTS: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];

@@ -1,3 +1,5 @@
+use crate::base::Severity;
+use crate::pool::hostfile::hosts::SlotCount;
 use proptest::prelude::*;
 
 use super::*;

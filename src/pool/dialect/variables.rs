@@ -1,7 +1,7 @@
 //! Parser of `NAME=value` lines in the form of `env` and of shells.
 
-use super::Dialect;
 use crate::base::Span;
+use crate::pool::dialect::kind::Dialect;
 use crate::pool::hostfile::host_line::HostToken;
 
 /// The dialect to which the variable of a word belongs.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Dialect, slurm};
+use super::slurm;
+use crate::pool::dialect::kind::Dialect;
 use crate::pool::hostfile::hosts::Host;
 use crate::pool::nodeset::{fold, fold_without_suffix};
 

@@ -54,7 +54,7 @@ pub enum RangeError {
     #[error("more than {max} ranges in one name", max = super::Pattern::RANGES_MAX)]
     TooManyRanges,
     /// Too many hosts: a typing error can name billions.
-    #[error("{0} hosts exceed the limit {max}", max = super::NAMES_MAX)]
+    #[error("{0} hosts exceed the limit {max}", max = crate::pool::nodeset::error::NAMES_MAX)]
     TooManyNames(u64),
     /// An empty name between two commas.
     #[error("a host name is missing")]
@@ -116,3 +116,6 @@ impl RangeProblem {
         }
     }
 }
+
+/// Limit of the names in one list.
+pub const NAMES_MAX: u64 = 65_536;

@@ -10,10 +10,8 @@ mod pattern;
 mod read;
 
 pub use algebra::{Expression, Operator, SetOperand};
+pub use error::NAMES_MAX;
 pub use error::{RangeError, RangeProblem};
 pub use fold::{fold, fold_set, fold_without_suffix, siblings};
 pub use pattern::Pattern;
 pub use read::{is_pattern, read_list, read_pattern};
-
-/// Limit of the names in one list.
-pub const NAMES_MAX: u64 = 65_536;

@@ -2,9 +2,9 @@
 
 use crate::base::{HostName, Span};
 
-use super::NAMES_MAX;
 use super::error::{RangeError, RangeProblem};
 use super::pattern::{Pattern, PatternPart, Run};
+use crate::pool::nodeset::error::NAMES_MAX;
 
 /// Number of digits that always fit into a `u64`.
 const DIGITS_MAX: usize = 18;

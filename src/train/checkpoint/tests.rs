@@ -7,8 +7,10 @@ const SAMPLES: SampleRange = SampleRange { lanes: 4, batch_size: 2, seed: 5 };
 
 /// Bytes of a checkpoint of two kilobytes after step 300.
 fn saved() -> Vec<u8> {
-    let dir = std::env::temp_dir().join(format!("remuda-checkpoint-{}", std::process::id()));
-    let path = dir.join(format!("{:?}.safetensors", std::thread::current().id()));
+    let thread = std::thread::current().id();
+    let name = format!("remuda-checkpoint-{}-{thread:?}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let path = dir.join("saved.safetensors");
     let identity: ModelId =
         "mlp inputs=3 layers=1 width=2 classes=2 teacher=5".parse().expect("a model");
     let table = identity.parameters(1 << 20).expect("a small model");

@@ -79,7 +79,12 @@ impl BoundListener {
             if notices.is_due(now - since, &error.to_string()) {
                 on_wait(&error, now - since);
             }
-            tokio::time::sleep(super::share_of(now - since, PAUSE_MIN, PAUSE_MAX)).await;
+            tokio::time::sleep(crate::transport::dial::retry_pause::share_of(
+                now - since,
+                PAUSE_MIN,
+                PAUSE_MAX,
+            ))
+            .await;
         }
     }
 }

@@ -161,8 +161,12 @@ impl fmt::Display for AttemptError {
 /// eighth of its own delay, and many nodes that wait long attempt once per second.
 fn pause_after(why: &AttemptError, waited: Duration, answered: u32) -> Duration {
     match why {
-        AttemptError::Unreachable(_) => super::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX),
-        AttemptError::Unresolved(_) => super::share_of(waited, UNRESOLVED_PAUSE_MIN, PAUSE_MAX),
+        AttemptError::Unreachable(_) => {
+            crate::transport::dial::retry_pause::share_of(waited, REFUSED_PAUSE_MIN, PAUSE_MAX)
+        }
+        AttemptError::Unresolved(_) => {
+            crate::transport::dial::retry_pause::share_of(waited, UNRESOLVED_PAUSE_MIN, PAUSE_MAX)
+        }
         AttemptError::Closed | AttemptError::Refused(_) => {
             let doubled = 1u32.checked_shl(answered.saturating_sub(1)).unwrap_or(u32::MAX);
             REJECTED_PAUSE_MIN.saturating_mul(doubled).min(PAUSE_MAX)

@@ -21,10 +21,9 @@ mod handshake;
 mod member;
 mod notices;
 mod relay;
+mod retry_pause;
 mod rules;
 mod secure_channel;
-
-use std::time::Duration;
 
 pub use acceptor::{Acceptor, HANDSHAKES_MAX, Joined};
 pub use bind::{BindError, BoundListener};
@@ -32,8 +31,3 @@ pub use control_messages::{JobOver, JoinRefusal};
 pub use dialer::{Dialer, JoinFault};
 pub use member::{AttachedMember, MemberConnection, MemberEvent};
 pub use rules::Rules;
-
-/// Pause between two attempts: an eighth of the time waited so far, within bounds.
-fn share_of(waited: Duration, min: Duration, max: Duration) -> Duration {
-    (waited / 8).clamp(min, max)
-}

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::located::{CheckedFile, locate_diagnostics};
 use crate::base::Severity;
-use crate::report::findings::{CheckedFile, locate_diagnostics};
 
 /// Formats a line for each diagnostic.
 pub fn show_github(files: &[CheckedFile<'_>]) -> String {

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::located::{CheckedFile, LocatedDiagnostic, locate_diagnostics, severity_name};
 use crate::base::Applicability;
-use crate::report::findings::{CheckedFile, LocatedDiagnostic, locate_diagnostics, severity_name};
 use crate::report::world::{self, host_documents};
 
 /// Version of the document; it increases when a field changes its meaning.

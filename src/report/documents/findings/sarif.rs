@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::pool::codes::EXPLANATIONS;
-use crate::report::findings::{
+use super::located::{
     CheckedFile, LocatedDiagnostic, TextRegion, locate_diagnostics, severity_name,
 };
+use crate::pool::codes::EXPLANATIONS;
 
 /// Formats the document; ends with a line end.
 pub fn show_sarif(files: &[CheckedFile<'_>]) -> String {

@@ -10,7 +10,9 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::Ptx;
 
-use crate::cuda::nvrtc::{Architecture, Compiler, NvrtcError};
+use crate::cuda::nvrtc::Architecture;
+use crate::cuda::nvrtc::Compiler;
+use crate::cuda::nvrtc::NvrtcError;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::ffi_pinned::driver_message;
