@@ -37,7 +37,7 @@ const NARROW: [(&str, &[&str]); 3] = [
     // The bundled worker uses what a user's worker can use; `report` prints its lines.
     ("train", &["base", "os", "runtime", "report"]),
     // Likewise; `report` draws its charts.
-    ("bench", &["base", "runtime", "report"]),
+    ("bench", &["base", "runtime"]),
 ];
 
 /// The rooms of `runtime`, lowest layer first; `comm` without a room is its own files. A room imports only

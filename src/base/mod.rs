@@ -1,6 +1,7 @@
 //! Common types of the program (layer L0). It imports no other module of the crate, and does no I/O
 //! except in `clock` and `env_vars`, which all other modules must use.
 
+pub mod chart;
 pub mod clock;
 pub mod diagnostic;
 pub mod env_vars;

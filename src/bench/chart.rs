@@ -8,7 +8,9 @@ use super::document::{Document, EarlierResults};
 use super::pairs::Pairs;
 use super::row::Row;
 use super::table::{show_bytes_short, show_ranks};
-use crate::report::chart::{Canvas, Point, ticks};
+use crate::base::chart::Canvas;
+use crate::base::chart::Point;
+use crate::base::chart::ticks;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 480.0;

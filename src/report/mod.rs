@@ -7,9 +7,7 @@
 //! * `logs`: the files of a run and their directories.
 //! * `output`: from the bytes of workers to lines on the screen and in files.
 //! * `documents`: tables and JSON documents for programs.
-//! * `chart`: pictures as SVG.
 
-pub mod chart;
 mod documents;
 mod emulation;
 mod logs;

@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 
 use remuda::base::Explanation;
 
-#[path = "expected.rs"]
-mod expected;
-
-use expected::check_expected;
+use super::expected::check_expected;
 
 /// A directory of inputs with the same extension.
 pub(crate) struct Golden {

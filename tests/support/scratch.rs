@@ -6,9 +6,6 @@ use std::process::{Command, Output, Stdio};
 
 use remuda::base::env_vars;
 
-#[path = "delays.rs"]
-mod delays;
-
 /// The directory of a test and a command, removed when dropped.
 pub(crate) struct Scratch {
     command: &'static str,
@@ -73,7 +70,7 @@ impl Drop for Scratch {
 
 /// Standard error, for comparison with a whole screen.
 pub(crate) fn screen_of(output: &Output) -> String {
-    delays::without_delays(&text(&output.stderr))
+    super::delays::without_delays(&text(&output.stderr))
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

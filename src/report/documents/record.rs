@@ -19,7 +19,7 @@ pub struct RunRecord {
     /// Name of the job.
     pub job: String,
     /// State of the job. If a record contains `running` and no process holds the lock of its
-    /// directory, its launcher was killed: [`super::SavedRun`] reads it as `lost`, and the next
+    /// directory, its launcher was killed: [`SavedRun`](crate::report::SavedRun) reads it as `lost`, and the next
     /// command that makes a run directory beside it writes `lost` into it.
     pub state: RunState,
     /// Pid of the launcher.

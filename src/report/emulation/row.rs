@@ -19,7 +19,7 @@ pub(super) struct EmulatedRow {
     pub(super) is_redrawn: bool,
     /// Whether a line feed ended it after the newest text.
     pub(super) is_ended: bool,
-    /// The text that [`Emulator::take_changed_bar`] returned last.
+    /// The text that `Emulator::take_changed_bar` returned last.
     pub(super) reported: Option<Vec<u8>>,
 }
 

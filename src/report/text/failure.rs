@@ -30,7 +30,7 @@ pub fn show_failure(failure: &Failure) -> String {
         let _ = writeln!(out, "  {fact}");
     }
     if let Some((stream, lines)) = &failure.last_lines {
-        let _ = writeln!(out, "  last lines of its {}:", stream);
+        let _ = writeln!(out, "  last lines of its {stream}:");
         for line in lines {
             let mut shown = Vec::new();
             escape_control_into(&mut shown, line);

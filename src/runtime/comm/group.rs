@@ -4,7 +4,6 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
-use std::time::Duration;
 
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
 use crate::runtime::comm::bootstrap::split::{SplitRequest, Subgroup};
@@ -353,7 +352,7 @@ impl Group {
 
     /// Time limit of every operation.
     #[cfg(feature = "nccl")]
-    pub(crate) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> std::time::Duration {
         self.inner.options.timeout
     }
 

@@ -1,7 +1,11 @@
 //! Chart of the loss curve as SVG: axes with round numbers, the training loss of every step in the
 //! background, its running mean in front, and the held-out loss as points.
 
-use crate::report::chart::{Canvas, Point, tick_label, tick_step, ticks};
+use crate::base::chart::Canvas;
+use crate::base::chart::Point;
+use crate::base::chart::tick_label;
+use crate::base::chart::tick_step;
+use crate::base::chart::ticks;
 
 /// Size of the picture and of the frame around the curve, in pixels.
 const WIDTH: f64 = 800.0;
