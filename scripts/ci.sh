@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Runs all checks of CI: format, lints, documentation, licences, crate counts, proofs, tests. Run it
-# before a commit. If a step fails, the later steps still run.
+# Runs all checks of CI: format, lints, documentation, licences, crate counts, tests. Proofs are tests and
+# run there with few cases. Run it before a commit. If a step fails, the later steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 failed=()
+times=()
 
 step() {
-    local name=$1
+    local name=$1 since=$SECONDS
     shift
     printf '\n== %s\n' "$name"
     "$@" || failed+=("$name")
+    times+=("$name: $((SECONDS - since)) s")
 }
 
 # Checks the links of the documentation for several sets of features.
@@ -52,8 +54,11 @@ step "lints" cargo clippy --locked --quiet --all-targets -- -D warnings
 step "documentation" documentation
 step "licences and advisories" licences
 step "crate counts" crate_counts
-step "proofs, few cases each" scripts/prove --smoke
 step "tests" scripts/test "$@"
+
+printf '\ntimes:'
+printf ' [%s]' "${times[@]}"
+echo
 
 # Printed last, after the summary of the tests, and only after a failure.
 if [[ ${#failed[@]} -gt 0 ]]; then
