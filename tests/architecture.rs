@@ -2,6 +2,8 @@
 //!
 //! This file has the tables, and the tests that check the repository against them.
 
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/doc_comments.rs"]
 mod doc_comments;
 #[path = "architecture/documents.rs"]
@@ -12,6 +14,8 @@ mod names;
 mod prose;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/shape.rs"]
+mod shape;
 #[path = "architecture/source.rs"]
 mod source;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -13,6 +13,7 @@ use super::notes::NoteThrottle;
 use super::state::StartRequest;
 use super::uplink::EpochUplink;
 use crate::base::{Epoch, JobId, Rank, clock};
+use crate::os::tasks::sleep_until;
 use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
@@ -171,12 +172,5 @@ impl NoteReader {
 
     fn lock_state(&self) -> MutexGuard<'_, NoteState> {
         self.state.lock().expect("no thread panics while it holds the lock")
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
     }
 }

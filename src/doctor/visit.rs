@@ -15,7 +15,7 @@ use crate::os::cpu::malloc;
 use crate::os::files::fds;
 use crate::os::process::signal_stream::PendingSignal;
 use crate::os::process::{process_tree, signals};
-use crate::os::tasks::Tasks;
+use crate::os::tasks::{Tasks, sleep_until};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
 use crate::report::text::{show_count, show_duration, show_step};
@@ -278,7 +278,7 @@ impl<'a> Examiner<'a> {
                 },
                 () = self.interrupt.recv() => return self.stop(libc::SIGINT),
                 () = self.terminate.recv() => return self.stop(libc::SIGTERM),
-                () = sleep_until(wake) => {
+                () = sleep_until(Some(wake)) => {
                     waited += NOTICE_INTERVAL;
                     wake += NOTICE_INTERVAL;
                     self.print_waiting(what, waited);
@@ -340,10 +340,6 @@ fn report_of((outcome, _): &(ExamOutcome, Option<NodeContext>)) -> Option<&Exami
         | ExamOutcome::NoReport(_)
         | ExamOutcome::OtherVersion { .. } => None,
     }
-}
-
-async fn sleep_until(at: Instant) {
-    tokio::time::sleep_until(at.into()).await;
 }
 
 /// Starts an agent on a node and requests its report.

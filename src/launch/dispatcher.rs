@@ -9,89 +9,32 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tokio::sync::mpsc;
 
-use super::awaited::PendingNodes;
-use super::finish::LaunchEnd;
-use super::grave::OrphanReaper;
 use super::history::History;
 use super::input::{self, Input};
-use super::node::{ConnectContext, Connector, NodeEvent, NodeHandle};
-use super::options::{DialOptions, Framing, LaunchError, Options, Transport};
+use super::options::{LaunchError, Options, Transport};
 use super::pause::{Pause, PauseScope};
-use super::probes::{HealthState, start_probe_server};
 use super::signals::{Signals, UserRequest};
-use super::termination_log::write_termination_message;
-use super::{gather, orders, voice};
-use crate::base::{Epoch, NodeRank, Rank, Status, clock};
+use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::job::{Effect, Event, Evidence, Job, OnEarlyLoss, OnFailure, Policy, StopReason};
-use crate::os::cpu::malloc;
-use crate::os::files::fds;
-use crate::os::process::{process_tree, signals};
-use crate::os::tasks::Tasks;
+use crate::launch::node::handle::{ConnectContext, Connector, NodeEvent, NodeHandle};
+use crate::launch::node::orphan_reaper::OrphanReaper;
+use crate::launch::pod::probes::HealthState;
+use crate::launch::screen::messages;
+use crate::launch::startup::pending::{NO_MESSAGE_WARNING, PendingNodes};
+use crate::launch::startup::requests;
+use crate::os::process::process_tree;
+use crate::os::tasks::{Tasks, sleep_until};
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::record::EpochRecord;
-use crate::report::{Consumed, OutputSender, Reporter, WorkerLabel};
+use crate::report::{Consumed, Reporter, WorkerLabel};
 use crate::transport::Fault;
-use crate::transport::dial::HANDSHAKES_MAX;
-use crate::transport::ssh::{Ssh, end_processes};
 use crate::wire::{PreparedNode, Problem, ToAgent};
 
-/// Time without a message of a node after which that is reported.
-pub(super) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
 /// Time without any line before the start after which the launcher reports the nodes that it waits
 /// for.
 const FIRST_WAITING_REPORT: Duration = Duration::from_millis(2500);
 /// Maximum number of node events that wait for the loop; at this bound, links wait.
 const EVENTS_MAX: usize = 1024;
-
-/// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
-pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
-    malloc::use_one_arena();
-    signals::reset_sigchld();
-    process_tree::become_subreaper();
-    check_open_files(plan, &options.transport)?;
-    // Until its handlers are installed a signal would end the launcher, and nothing would clean up
-    // if the janitor is gone too.
-    let blocked_signals = signals::defer_requests();
-    // Before anything that starts a thread: it forks.
-    let target = match &options.transport {
-        Transport::Local => ReachBy::Connector(Connector::Local),
-        Transport::Ssh(ssh) => {
-            let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
-            // Without progress messages no hints are printed either.
-            let shows_progress = options.shows_progress || options.framing != Framing::None;
-            let ssh = if shows_progress { ssh } else { ssh.without_hints() };
-            ReachBy::Connector(Connector::Ssh(Arc::new(ssh)))
-        }
-        Transport::Dial(dial) => ReachBy::Accepting(dial),
-    };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let status = runtime.block_on(async {
-        let mut tasks = Tasks::default();
-        let health = Arc::new(HealthState::default());
-        start_probe_server(options.supervisor.status_addr, &health, &mut tasks).await?;
-        match target {
-            ReachBy::Connector(connector) => {
-                health.set_ready(true);
-                let ended =
-                    supervise(plan, options, (&connector, health), |_| drop(blocked_signals))
-                        .await?;
-                let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-                let LaunchEnd { status, text, cause, .. } = ended;
-                let file = options.supervisor.termination_log.as_ref();
-                write_termination_message(file, (&options.job, own), status, (&text, cause));
-                Ok(status)
-            }
-            ReachBy::Accepting(dial) => {
-                gather::supervise_as_leader(plan, options, (dial, health), blocked_signals).await
-            }
-        }
-    });
-    // The process does not wait for a name server that does not answer.
-    runtime.shutdown_background();
-    end_processes();
-    status
-}
 
 /// Time until the first report of nodes that are not ready. Nodes that connect by themselves have
 /// been announced.
@@ -100,49 +43,6 @@ fn first_waiting_report(options: &Options) -> Duration {
         Transport::Local | Transport::Ssh(_) if options.shows_progress => FIRST_WAITING_REPORT,
         Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => NO_MESSAGE_WARNING,
     }
-}
-
-/// How nodes will be reached.
-enum ReachBy<'a> {
-    Connector(Connector),
-    Accepting(&'a DialOptions),
-}
-
-/// Supervises the job from the first link to the final report. `on_output_sender` receives the
-/// sender of output.
-pub(super) async fn supervise(
-    plan: &LaunchPlan,
-    options: &Options,
-    (connector, health): (&Connector, Arc<HealthState>),
-    on_output_sender: impl FnOnce(OutputSender),
-) -> Result<LaunchEnd, LaunchError> {
-    let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
-    let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
-    let mut dispatcher = Dispatcher::start(plan, options, connector, (stdout, stderr))?;
-    dispatcher.health = health;
-    on_output_sender(dispatcher.reporter.sender());
-    dispatcher.run_until_verdict().await;
-    Ok(dispatcher.finish().await)
-}
-
-/// Checks the limit of file descriptors: some for each link, two for the files of each rank, and
-/// some for the launcher itself.
-fn check_open_files(plan: &LaunchPlan, transport: &Transport) -> Result<(), LaunchError> {
-    const OWN_FDS: u64 = 24;
-    let of_link = match transport {
-        Transport::Local => 2,
-        // Three pipes, the channel, the messages of ssh, and its exit.
-        Transport::Ssh(_) => 6,
-        // The connection, and both ends of the link, each of them twice.
-        Transport::Dial(_) => 5,
-    };
-    let handshakes = match transport {
-        Transport::Local | Transport::Ssh(_) => 0,
-        Transport::Dial(_) => HANDSHAKES_MAX as u64,
-    };
-    let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
-    let (needed, limit) = (links + ranks + handshakes + OWN_FDS, fds::raise_limit());
-    if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
 }
 
 /// State of a launch: the job, its nodes, and the sources of events.
@@ -209,6 +109,24 @@ enum LauncherEvent {
     Evidence(BTreeMap<Rank, Evidence>),
 }
 
+/// The policy of a job, by its options and the way to its nodes.
+fn policy(options: &Options, connector: &Connector) -> Policy {
+    Policy {
+        grace: options.grace,
+        failure: if options.lets_others_run { OnFailure::LetRun } else { OnFailure::StopAll },
+        restarts_max: options.restarts_max,
+        warning: options.warning,
+        on_term: options.supervisor.on_term,
+        early_loss: match connector {
+            Connector::Dial(..) => OnEarlyLoss::AwaitReplacement,
+            Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndJob,
+            #[cfg(test)]
+            Connector::Simulated(_) => OnEarlyLoss::EndJob,
+        },
+        has_evidence: true,
+    }
+}
+
 impl<'a> Dispatcher<'a> {
     pub(super) fn start(
         plan: &'a LaunchPlan,
@@ -227,39 +145,16 @@ impl<'a> Dispatcher<'a> {
                 let _ = consumed_sender.send(bytes);
             })?;
         let mut tasks = Tasks::default();
-        let (job, output) = (&options.job, reporter.sender());
-        let traffic = Arc::default();
-        let caller = ConnectContext {
-            connector,
-            job,
-            prepare_started_at: clock::now(),
-            events: event_sender,
-            output,
-            traffic,
-        };
+        let caller = ConnectContext::new(connector, &options.job, event_sender, reporter.sender());
         let connect = |node| NodeHandle::connect(&caller, node, (0, Epoch(0)), &mut tasks);
-        let nodes = orders::nodes_to_connect(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
-        let policy = Policy {
-            grace: options.grace,
-            failure: if options.lets_others_run { OnFailure::LetRun } else { OnFailure::StopAll },
-            restarts_max: options.restarts_max,
-            warning: options.warning,
-            on_term: options.supervisor.on_term,
-            early_loss: match connector {
-                Connector::Dial(..) => OnEarlyLoss::AwaitReplacement,
-                Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndJob,
-                #[cfg(test)]
-                Connector::Simulated(_) => OnEarlyLoss::EndJob,
-            },
-            has_evidence: true,
-        };
+        let nodes = requests::nodes_to_connect(plan).map(connect).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             plan,
             options,
             started: (clock::now(), clock::wall()),
             inherited,
             connect_context: caller,
-            job: Job::new(policy, orders::node_of_rank(plan)),
+            job: Job::new(policy(options, connector), requests::node_of_rank(plan)),
             health: Arc::default(),
             epochs: Vec::new(),
             deferred_reconnects: None,
@@ -384,7 +279,7 @@ impl<'a> Dispatcher<'a> {
             Effect::Start => self.start_workers(),
             Effect::Signal(signal) => self.send_to_all(&ToAgent::Signal(signal)),
             Effect::Warn(warning) => {
-                self.reporter.print_message(voice::warning_sent(warning));
+                self.reporter.print_message(messages::warning_sent(warning));
                 self.send_to_all(&ToAgent::Signal(warning.signal));
             }
             Effect::Kill => self.send_to_all(&ToAgent::Kill),
@@ -404,7 +299,7 @@ impl<'a> Dispatcher<'a> {
             Effect::ReportKilling => {
                 let running = self.history.workers.iter().filter(|worker| worker.is_running());
                 let running: Vec<u32> = running.map(|worker| worker.rank.0).collect();
-                self.reporter.print_message(voice::killing(&running));
+                self.reporter.print_message(messages::killing(&running));
             }
         }
     }
@@ -429,7 +324,7 @@ impl<'a> Dispatcher<'a> {
             return;
         }
         let noun = if self.options.lets_others_run { "command" } else { "worker" };
-        let line = voice::stopping(reason, (self.job.running(), noun), self.options.grace);
+        let line = messages::stopping(reason, (self.job.running(), noun), self.options.grace);
         if let Some(line) = line {
             self.reporter.print_message(line);
         }
@@ -443,7 +338,7 @@ impl<'a> Dispatcher<'a> {
         }
         let early = self.history.take_early_exits(now);
         if let (true, Some(line)) =
-            (self.options.shows_progress, voice::early_exits(&early, self.job.running()))
+            (self.options.shows_progress, messages::early_exits(&early, self.job.running()))
         {
             self.reporter.print_message(line);
         }
@@ -465,11 +360,4 @@ fn labels(plan: &LaunchPlan) -> Vec<WorkerLabel> {
         node.workers.iter().map(label).collect::<Vec<_>>()
     };
     plan.nodes.iter().flat_map(of_node).collect()
-}
-
-pub(super) async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
 }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::argument_hints::LauncherFlag;
 use super::codes;
-use super::termination_log::TerminationLog;
 use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
+use crate::launch::pod::termination_log::TerminationLog;
+use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::BindError;

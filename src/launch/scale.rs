@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use self::proof::{Random, proof_cases};
 use super::dispatcher::Dispatcher;
-use super::node::Connector;
 use super::options::{
     CauseRule, ContinueWith, Framing, GpuSharing, Options, StdinTo, SupervisorOptions, Transport,
 };
 use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerExit, clock};
 use crate::job::{FailureCause, NodeLoss, Verdict};
+use crate::launch::node::handle::Connector;
 use crate::os::files::fds;
 use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
 use crate::report::text::MessageLevel;

@@ -1,7 +1,8 @@
-//! Tasks of an async runtime whose panics are propagated to their owner.
+//! Tasks of an async runtime whose panics are propagated to their owner, and a sleep for `select!`.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::time::Instant;
 
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
@@ -43,6 +44,14 @@ fn pass_on_panic(ended: Result<(), JoinError>) {
     // A task that was cancelled is not a failure.
     if let Err(Ok(panic)) = ended.map_err(JoinError::try_into_panic) {
         std::panic::resume_unwind(panic);
+    }
+}
+
+/// Sleeps until a time; for ever, if there is none. Meant as one branch of a `select!`.
+pub async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -83,8 +83,12 @@ impl Fault {
 
     /// Advice for the user.
     pub fn help(&self) -> Option<String> {
-        let ManualCommands { ssh_args: way, forget_key } = &self.commands;
-        let text = match self.kind {
+        self.advice().map(str::to_owned).or_else(|| self.advice_with_command())
+    }
+
+    /// Advice that is the same for every host.
+    fn advice(&self) -> Option<&'static str> {
+        Some(match self.kind {
             FaultKind::NoSsh => "install the OpenSSH client",
             FaultKind::NoSuchName => {
                 "correct the name, or add a HostName for it to your ssh configuration"
@@ -92,43 +96,8 @@ impl Fault {
             FaultKind::Refused => {
                 "check that its sshd runs and listens on this port (`--ssh_port`)"
             }
-            FaultKind::NoAnswer => {
-                return Some(format!(
-                    "check that the host is up and reachable: `ssh -v {way} true`"
-                ));
-            }
-            FaultKind::Ssh => {
-                return Some(format!(
-                    "`ssh -o BatchMode=yes {way} true` must succeed without a prompt"
-                ));
-            }
-            FaultKind::HostKeyChanged => {
-                return Some(format!(
-                    "if the host was reinstalled, remove its old key with `{forget_key}`"
-                ));
-            }
-            FaultKind::HostKeyUnknown => {
-                // By default ssh may reject the key without a prompt, and a configuration may
-                // forbid prompts.
-                let ask = "-o BatchMode=no -o StrictHostKeyChecking=ask";
-                return Some(format!(
-                    "log in once with `ssh {ask} {way}` and compare the fingerprint"
-                ));
-            }
-            FaultKind::Denied => {
-                let must =
-                    format!("`ssh -o BatchMode=yes {way} true` must succeed without a prompt");
-                return Some(must + "; see `ssh-add -l`");
-            }
             FaultKind::Penalty => {
                 "wait some minutes: the PerSourcePenalties of its sshd are in force"
-            }
-            FaultKind::Dropped => {
-                return Some(format!(
-                    "possible causes: too many connections (MaxStartups; try a smaller `--fanout`), \
-                     a ban of this machine (fail2ban, hosts.deny), missing host keys, another \
-                     service on this port; see `ssh -v {way} true`"
-                ));
             }
             FaultKind::OtherArch | FaultKind::NoDirectory => {
                 "install remuda on that host and give `--agent_path FILE`"
@@ -138,13 +107,6 @@ impl Fault {
             }
             FaultKind::NotInstalled => {
                 "install this remuda on that host, or leave out `--agent_path`: remuda then copies itself"
-            }
-            FaultKind::NoAgent => return Some(format!("see what `ssh {way} true` prints")),
-            FaultKind::Hangs => {
-                return Some(format!(
-                    "check that `ssh {way} true` ends: a start-up file or the home directory may hang; \
-                     `--agent_timeout TIME` waits longer"
-                ));
             }
             FaultKind::NotJoined => {
                 "start every node with the same command line and key; only `--node_rank` differs"
@@ -157,9 +119,41 @@ impl Fault {
                 "start every node with the same command line and hosts; only `--node_rank` differs"
             }
             FaultKind::OtherBuild => "install the same remuda on every node",
-            FaultKind::Damaged => return None,
-        };
-        Some(text.to_owned())
+            _ => return None,
+        })
+    }
+
+    /// Advice with a command for this host.
+    fn advice_with_command(&self) -> Option<String> {
+        let ManualCommands { ssh_args: way, forget_key } = &self.commands;
+        let must = || format!("`ssh -o BatchMode=yes {way} true` must succeed without a prompt");
+        Some(match self.kind {
+            FaultKind::NoAnswer => {
+                format!("check that the host is up and reachable: `ssh -v {way} true`")
+            }
+            FaultKind::Ssh => must(),
+            FaultKind::HostKeyChanged => {
+                format!("if the host was reinstalled, remove its old key with `{forget_key}`")
+            }
+            FaultKind::HostKeyUnknown => {
+                // By default ssh may reject the key without a prompt, and a configuration may
+                // forbid prompts.
+                let ask = "-o BatchMode=no -o StrictHostKeyChecking=ask";
+                format!("log in once with `ssh {ask} {way}` and compare the fingerprint")
+            }
+            FaultKind::Denied => must() + "; see `ssh-add -l`",
+            FaultKind::Dropped => format!(
+                "possible causes: too many connections (MaxStartups; try a smaller `--fanout`), \
+                 a ban of this machine (fail2ban, hosts.deny), missing host keys, another \
+                 service on this port; see `ssh -v {way} true`"
+            ),
+            FaultKind::NoAgent => format!("see what `ssh {way} true` prints"),
+            FaultKind::Hangs => format!(
+                "check that `ssh {way} true` ends: a start-up file or the home directory may hang; \
+                 `--agent_timeout TIME` waits longer"
+            ),
+            _ => return None,
+        })
     }
 }
 

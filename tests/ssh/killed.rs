@@ -95,7 +95,10 @@ fn training_that_loses_an_agent_shows_one_error() {
     ];
     assert_eq!(error[1..], help, "{outcome:#?}");
     let survivor = String::from_utf8_lossy(&outcome.run_file("rank0.stderr")).into_owned();
-    assert!(survivor.contains("is gone"), "it is kept: {survivor}");
+    // Before rank 1 ends, it may notice the loss of its agent and abort the group.
+    let texts =
+        ["rank 1 on host `n2` is gone", "rank 1 aborted the group: the connection to the agent"];
+    assert!(texts.iter().any(|text| survivor.contains(text)), "it is kept: {survivor}");
     let _ = std::fs::remove_dir_all(outcome.dir());
 }
 

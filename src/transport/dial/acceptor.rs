@@ -21,7 +21,7 @@ use super::rules::Rules;
 use super::secure_channel::{SecureReader, SecureWriter};
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::os::files::fds;
-use crate::os::tasks::Tasks;
+use crate::os::tasks::{Tasks, sleep_until};
 use crate::transport::{Fault, Link, LinkReader, LinkWriter, SessionInfo};
 
 /// Handshakes that run at the same time. Further connections wait in the kernel's queue and are not
@@ -427,11 +427,4 @@ async fn serve(
         RelayEvent::Control(_) => {}
     };
     relay(local, connection, controls, on_event).await;
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at.into()).await,
-        None => std::future::pending().await,
-    }
 }

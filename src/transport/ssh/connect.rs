@@ -320,17 +320,24 @@ impl Ssh {
                 Ok(BootstrapReply::NoDirectory) => {
                     return Err(bootstrap.make_fault(FaultKind::NoDirectory, "").await);
                 }
-                Err(NoReply::Timeout(limit)) => {
-                    let words = format!("no agent within {} s", limit.as_secs_f64());
-                    return Err(bootstrap.make_fault(FaultKind::Hangs, &words).await);
-                }
-                Err(NoReply::Impossible(why)) => {
-                    let kind = match self.options.agent_path {
-                        Some(_) => FaultKind::NotInstalled,
-                        None => FaultKind::NoAgent,
-                    };
-                    return Err(bootstrap.make_fault(kind, why).await);
-                }
+                Err(no_reply) => return Err(self.no_agent(&mut bootstrap, no_reply).await),
+            }
+        }
+    }
+
+    /// Fault of a host that did not reply.
+    async fn no_agent(&self, bootstrap: &mut BootstrapSession, no_reply: NoReply) -> Fault {
+        match no_reply {
+            NoReply::Timeout(limit) => {
+                let words = format!("no agent within {} s", limit.as_secs_f64());
+                bootstrap.make_fault(FaultKind::Hangs, &words).await
+            }
+            NoReply::Impossible(why) => {
+                let kind = match self.options.agent_path {
+                    Some(_) => FaultKind::NotInstalled,
+                    None => FaultKind::NoAgent,
+                };
+                bootstrap.make_fault(kind, why).await
             }
         }
     }

@@ -1,0 +1,481 @@
+//! A node as the launcher sees it: a queue of messages to it, and a task that serves its link.
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
+use crate::launch::pod::metrics::LinkTraffic;
+use crate::launch::startup::requests::NodeToConnect;
+use crate::os::tasks::Tasks;
+use crate::report::text::show_duration;
+use crate::report::{OutputSender, WorkerStep, escape_control};
+use crate::transport::dial::{Acceptor, Joined};
+use crate::transport::ssh::Ssh;
+use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
+use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
+
+/// Buffer for one read from a link; it holds several pieces of output.
+const LINK_READ_BYTES: usize = 256 * 1024;
+/// An agent that does not exit this long after its link has ended is no longer waited for.
+const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Upper bound of how far the clock of a node may appear to be ahead, because its offset is an
+/// estimate.
+const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(1);
+
+/// A message of a node, or an event of its link.
+pub(in crate::launch) struct NodeEvent {
+    pub(in crate::launch) node: NodeRank,
+    /// Number of the link to the node.
+    pub(in crate::launch) link: u32,
+    pub(in crate::launch) message: NodeMessage,
+}
+
+/// Content of a [`NodeEvent`].
+pub(in crate::launch) enum NodeMessage {
+    /// The ssh login succeeded; an agent will be started.
+    LoggedIn,
+    /// The link to the node was made.
+    Connected,
+    /// The node has taken part in every epoch before this one, with another node 0.
+    EarlierEpochs {
+        epoch: Epoch,
+        uncharged: u32,
+    },
+    /// No link could be made.
+    Unreachable(Fault),
+    Message(FromAgent),
+    /// The link has ended.
+    Closed(AgentEnd),
+    /// The data received is no valid message.
+    InvalidData(String),
+    /// A process of remuda on the node received a signal.
+    Signal(i32),
+}
+
+/// How nodes are reached.
+pub(in crate::launch) enum Connector {
+    /// As processes of this machine.
+    Local,
+    Ssh(Arc<Ssh>),
+    /// The first node is this machine, with the address of its workers if one was chosen; the
+    /// others connect by themselves, within this time.
+    Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
+    /// Links that a test has made.
+    #[cfg(test)]
+    Simulated(std::sync::Mutex<Vec<Option<Link>>>),
+}
+
+/// A node and its link, which ends with the task that serves it. When the link ends, everything of
+/// the job on the node ends.
+pub(in crate::launch) struct NodeHandle {
+    to_agent: mpsc::UnboundedSender<QueuedFrame>,
+    /// Number of the link to the node, counted from 0.
+    pub(in crate::launch) link: u32,
+    /// The epoch of the launcher and the agent; the task that reads the link loads it.
+    epoch: Arc<AtomicU32>,
+    /// Pid of the agent if it is a process of this machine.
+    agent_pid: Option<Pid>,
+    clock: ClockOffset,
+    hello_sent_us: u64,
+    pub(in crate::launch) stage: StartStage,
+    /// When the last message was received; `None` until there is a link.
+    pub(in crate::launch) last_message_at: Option<Instant>,
+    /// Whether the node is lost: its later messages and the end of its link are ignored.
+    pub(in crate::launch) is_lost: bool,
+    task: AbortHandle,
+}
+
+/// The progress of a node that has not answered whether it can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::launch) enum StartStage {
+    /// A connection is being made, or the node will connect by itself.
+    Connecting,
+    /// The ssh login succeeded, and there is no agent yet.
+    LoggedIn,
+    /// The agent was asked at this instant and runs its checks.
+    Preparing(Instant),
+}
+
+/// An encoded message to a node.
+enum QueuedFrame {
+    Own(Vec<u8>),
+    /// A frame that is sent to many nodes.
+    Shared(Arc<[u8]>),
+}
+
+type FrameQueue = mpsc::UnboundedReceiver<QueuedFrame>;
+
+/// Everything that is needed to connect to nodes, at the start or later.
+pub(in crate::launch) struct ConnectContext<'a> {
+    pub(in crate::launch) connector: &'a Connector,
+    pub(in crate::launch) job: &'a JobId,
+    /// When the nodes were asked whether they can start: all have the same deadline.
+    pub(in crate::launch) prepare_started_at: Instant,
+    pub(in crate::launch) events: mpsc::Sender<NodeEvent>,
+    pub(in crate::launch) output: OutputSender,
+    /// Counters of the links.
+    pub(in crate::launch) traffic: Arc<LinkTraffic>,
+}
+
+impl<'a> ConnectContext<'a> {
+    /// The nodes connect from now on.
+    pub(in crate::launch) fn new(
+        connector: &'a Connector,
+        job: &'a JobId,
+        events: mpsc::Sender<NodeEvent>,
+        output: OutputSender,
+    ) -> Self {
+        let (prepare_started_at, traffic) = (clock::now(), Arc::default());
+        Self { connector, job, prepare_started_at, events, output, traffic }
+    }
+
+    /// The address of the workers on this machine, if one was chosen.
+    fn local_addr(&self) -> Option<IpAddr> {
+        match self.connector {
+            Connector::Dial(_, _, at) => *at,
+            Connector::Local | Connector::Ssh(_) => None,
+            #[cfg(test)]
+            Connector::Simulated(_) => None,
+        }
+    }
+
+    /// How long the launcher waits for a node that connects by itself.
+    pub(in crate::launch) fn join_limit(&self) -> Duration {
+        match self.connector {
+            Connector::Dial(_, limit, _) => *limit,
+            Connector::Local | Connector::Ssh(_) => Duration::ZERO,
+            #[cfg(test)]
+            Connector::Simulated(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// Everything that the task of a node needs.
+#[derive(Clone)]
+struct LinkContext {
+    node: NodeRank,
+    /// Ranks of the node's workers.
+    ranks: Range<u32>,
+    link: u32,
+    /// The epoch in which the link was made.
+    since: Epoch,
+    epoch: Arc<AtomicU32>,
+    events: mpsc::Sender<NodeEvent>,
+    output: OutputSender,
+    traffic: Arc<LinkTraffic>,
+}
+
+impl LinkContext {
+    /// Sends an event to the launcher's loop.
+    async fn send_event(&self, what: NodeMessage) {
+        let _ =
+            self.events.send(NodeEvent { node: self.node, link: self.link, message: what }).await;
+    }
+}
+
+impl NodeHandle {
+    /// Starts to make a link and queues the hello. One of `tasks` serves the link.
+    pub(in crate::launch) fn connect(
+        caller: &ConnectContext<'_>,
+        NodeToConnect { node, host, ranks }: NodeToConnect<'_>,
+        (link, since): (u32, Epoch),
+        tasks: &mut Tasks,
+    ) -> io::Result<Self> {
+        let (to_agent, queue) = mpsc::unbounded_channel();
+        let (job, epoch) = (caller.job, Arc::new(AtomicU32::new(since.0)));
+        let (events, output) = (caller.events.clone(), caller.output.clone());
+        let traffic = Arc::clone(&caller.traffic);
+        let own_epoch = Arc::clone(&epoch);
+        let ends =
+            LinkContext { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
+        let (agent, task) = match caller.connector {
+            Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
+                let until = (caller.prepare_started_at + *limit, *limit);
+                (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
+            }
+            Connector::Local | Connector::Dial(..) => {
+                let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
+                let link = connect_local(&args.map(Into::into), caller.local_addr())?;
+                (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
+            }
+            Connector::Ssh(ssh) => {
+                let (ssh, host, job) = (Arc::clone(ssh), host.clone(), job.clone());
+                (None, tasks.spawn(serve_remote(ssh, (host, job), ends, queue)))
+            }
+            #[cfg(test)]
+            Connector::Simulated(links) => {
+                let link = links.lock().expect("no panic while held")[node.index()].take();
+                (None, tasks.spawn(serve_connected(link.expect("one for each node"), ends, queue)))
+            }
+        };
+        let node_handle = Self {
+            to_agent,
+            link,
+            epoch,
+            agent_pid: agent,
+            clock: ClockOffset::default(),
+            hello_sent_us: clock::machine_us(),
+            stage: StartStage::Connecting,
+            last_message_at: agent.map(|_| clock::now()),
+            is_lost: false,
+            task,
+        };
+        node_handle.send(&ToAgent::Hello(LauncherHello {
+            version: wire::VERSION,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+            job: job.to_string(),
+            node,
+        }));
+        Ok(node_handle)
+    }
+
+    /// Notes that the link exists; messages queued so far are sent over it.
+    pub(in crate::launch) fn on_connected(&mut self) {
+        self.hello_sent_us = clock::machine_us();
+        self.last_message_at = Some(clock::now());
+    }
+
+    /// Excludes time during which the launcher did not run from the time limit of the node.
+    pub(in crate::launch) fn postpone_deadline(&mut self, time: Duration) {
+        if let StartStage::Preparing(at) = &mut self.stage {
+            *at += time;
+        }
+    }
+
+    /// Closes the link, or aborts the attempt to make one. An agent on another machine then exits.
+    pub(in crate::launch) fn close(&self) {
+        self.task.abort();
+    }
+
+    /// Sends a message. If the agent is gone, the task that reads the link notices it.
+    pub(in crate::launch) fn send(&self, message: &ToAgent) {
+        let _ = self.to_agent.send(QueuedFrame::Own(wire::encode(self.epoch(), message)));
+    }
+
+    /// Sends a frame that was encoded once for several nodes.
+    pub(in crate::launch) fn send_encoded(&self, frame: &Arc<[u8]>) {
+        let _ = self.to_agent.send(QueuedFrame::Shared(Arc::clone(frame)));
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    /// Begins the next epoch on the same link: later messages belong to it.
+    pub(in crate::launch) fn begin_epoch(&self, epoch: Epoch) {
+        self.send(&ToAgent::NextEpoch);
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// Changes the epoch of a link on which nothing was started.
+    pub(in crate::launch) fn skip_to_epoch(&self, epoch: Epoch) {
+        self.send(&ToAgent::SkipToEpoch(epoch));
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// Pid of the agent if it is a process of this machine.
+    pub(in crate::launch) fn agent_pid(&self) -> Option<Pid> {
+        self.agent_pid
+    }
+
+    /// Handles the agent's hello, which contains the time of its clock. The start of the agent lies
+    /// between request and answer, so the next answer gives a better estimate, and it is requested
+    /// at once.
+    pub(in crate::launch) fn on_hello(&mut self, clock_us: u64) {
+        self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
+        self.send_heartbeat();
+    }
+
+    /// Sends a heartbeat, which also asks for the time, if there is a link.
+    pub(in crate::launch) fn send_heartbeat(&self) {
+        if self.last_message_at.is_none() {
+            return;
+        }
+        self.send(&ToAgent::Heartbeat { at_us: clock::machine_us() });
+    }
+
+    /// Handles the answer to a heartbeat.
+    pub(in crate::launch) fn on_clock(&mut self, asked_us: u64, clock_us: u64) {
+        self.clock.add(asked_us, clock_us, clock::machine_us());
+    }
+
+    /// Converts a time of the agent's clock to an instant of the launcher's. The offset is an
+    /// estimate: a time up to 1 s in the future keeps its order, a later one becomes the present.
+    pub(in crate::launch) fn to_instant(&self, at_us: u64) -> Instant {
+        let (now, now_us) = (clock::now(), clock::machine_us());
+        let own_us = self.clock.to_launcher_clock(at_us);
+        let age = Duration::from_micros(now_us.saturating_sub(own_us));
+        let ahead = Duration::from_micros(own_us.saturating_sub(now_us));
+        let past = now.checked_sub(age).unwrap_or(now);
+        if ahead < CLOCK_AHEAD_MAX { past + ahead } else { now }
+    }
+}
+
+async fn write(writer: LinkWriter, mut queue: FrameQueue) {
+    while let Some(frame) = queue.recv().await {
+        let written = match frame {
+            QueuedFrame::Own(frame) => writer.write_all(&frame, &[]).await,
+            QueuedFrame::Shared(frame) => writer.write_all(&frame, &[]).await,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+async fn serve_remote(
+    ssh: Arc<Ssh>,
+    (host, job): (HostName, JobId),
+    ends: LinkContext,
+    queue: FrameQueue,
+) {
+    let (output, name) = (ends.output.clone(), host.clone());
+    let show_line =
+        move |line: &str| output.print_message(format!("{name} │ {}\n", escape_control(line)));
+    let (node, on_login) = ((&job, ends.node), ends.send_event(NodeMessage::LoggedIn));
+    let connected = ssh.connect(&host, node, Box::new(show_line), on_login).await;
+    if let Some(hint) = ssh.take_hint() {
+        ends.output.print_message(format!("note: {hint}\n"));
+    }
+    match connected {
+        Ok(link) => serve_connected(link, ends, queue).await,
+        Err(fault) => ends.send_event(NodeMessage::Unreachable(fault)).await,
+    }
+}
+
+/// Waits for a node that another system starts until an instant, which lies the given limit after
+/// the nodes were asked, and serves it.
+async fn serve_joined(
+    acceptor: Arc<Acceptor>,
+    (until, limit): (Instant, Duration),
+    ends: LinkContext,
+    queue: FrameQueue,
+) {
+    let joined = match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
+        Ok(Some(Ok(joined))) => joined,
+        Ok(Some(Err(fault))) => return ends.send_event(NodeMessage::Unreachable(fault)).await,
+        Ok(None) | Err(_) => {
+            let fault = absent_fault(&acceptor, &ends, limit).await;
+            return ends.send_event(NodeMessage::Unreachable(fault)).await;
+        }
+    };
+    let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = joined;
+    if Epoch(0) < epoch {
+        ends.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
+    }
+    let signal_ends = ends.clone();
+    let forward_signals = async {
+        while let Some(signal) = signals.recv().await {
+            signal_ends.send_event(NodeMessage::Signal(signal)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = serve_connected(link, ends, queue) => {}
+        () = forward_signals => {}
+    }
+}
+
+/// The fault of a node that did not join in time: rejected connections with another key prove the
+/// reason.
+async fn absent_fault(acceptor: &Acceptor, ends: &LinkContext, limit: Duration) -> Fault {
+    let (node, limit) = (ends.node, show_duration(limit));
+    let mut message = format!("node {node} did not join within {limit} (--join_timeout)");
+    if 0 < ends.link {
+        message += "; its first connection was lost";
+    }
+    let Some(rejected) = acceptor.wrong_keys(node).await else {
+        return Fault::new(FaultKind::NotJoined, message);
+    };
+    let own_key = acceptor.key_label();
+    let message = format!(
+        "node {node} did not join within {limit} (--join_timeout): {rejected}; the key of node 0 has \
+         the {own_key}"
+    );
+    Fault::new(FaultKind::OtherKey, message)
+}
+
+/// Serves a link that was made after the start.
+async fn serve_connected(link: Link, ends: LinkContext, queue: FrameQueue) {
+    ends.send_event(NodeMessage::Connected).await;
+    serve(link, ends, queue).await;
+}
+
+/// Writes and reads until the link ends, and reaps the process at its other end.
+async fn serve(link: Link, ends: LinkContext, queue: FrameQueue) {
+    let Link { reader, writer, agent, early, .. } = link;
+    let read = async {
+        let end = read_messages(&reader, &early, &ends).await;
+        drop(reader);
+        let what = match end {
+            Ok(()) => NodeMessage::Closed(agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await),
+            Err(why) => NodeMessage::InvalidData(why),
+        };
+        ends.send_event(what).await;
+    };
+    tokio::join!(write(writer, queue), read);
+}
+
+/// The reason for rejecting a message about a worker of another node.
+pub(in crate::launch) fn foreign_rank_error(rank: Rank) -> String {
+    format!("protocol error: report about rank {rank} of another node")
+}
+
+/// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's
+/// loop.
+async fn read_messages(
+    reader: &LinkReader,
+    early: &[u8],
+    ends: &LinkContext,
+) -> Result<(), String> {
+    let mut decoder = Decoder::for_epoch(ends.since);
+    decoder.push(early);
+    loop {
+        decoder.begin_epoch(Epoch(ends.epoch.load(Ordering::Relaxed)));
+        while let Some(message) = decoder.message().map_err(|error| error.to_string())? {
+            match message {
+                FromAgent::Output { rank, .. }
+                | FromAgent::OutputEnd { rank, .. }
+                | FromAgent::Note { rank, note: WorkerNote::Step { .. } }
+                    if !ends.ranks.contains(&rank.0) =>
+                {
+                    return Err(foreign_rank_error(rank));
+                }
+                FromAgent::Output { rank, stream, bytes } => {
+                    ends.traffic.output(stream, bytes.len());
+                    ends.output.output((ends.node, ends.link), rank, stream, bytes);
+                }
+                // Sent the same way as output, so that a step does not arrive after a later line.
+                FromAgent::Note {
+                    rank,
+                    note: WorkerNote::Step { step, steps, loss, tokens_per_s },
+                } => {
+                    let step = WorkerStep { step, steps, loss, tokens_per_s };
+                    ends.traffic.step(rank, step);
+                    ends.output.step(rank, step);
+                }
+                FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
+                // Before the line in which the worker prints the loss too.
+                FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                    ends.output.report_peer_lost(rank);
+                    let note = WorkerNote::PeerLost(peer);
+                    ends.send_event(NodeMessage::Message(FromAgent::Note { rank, note })).await;
+                }
+                message => ends.send_event(NodeMessage::Message(message)).await,
+            }
+        }
+        match reader.read(decoder.room(LINK_READ_BYTES)).await {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+    }
+}

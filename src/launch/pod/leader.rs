@@ -1,0 +1,106 @@
+//! Node 0 of a job whose nodes are started one by one: accepts the others, and sends them the
+//! result at the end.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::base::exit::signal_name;
+use crate::base::{NodeRank, Status, clock};
+use crate::launch::node::handle::Connector;
+use crate::launch::options::{DialOptions, LaunchError, Options};
+use crate::launch::outcome::LaunchEnd;
+use crate::launch::pod::probes::HealthState;
+use crate::launch::pod::termination_log::write_termination_message;
+use crate::launch::screen::failure_report::show_on_other_nodes;
+use crate::launch::signals::Signals;
+use crate::launch::supervise::supervise as dispatch;
+use crate::os::process::signals::BlockedRequests;
+use crate::os::tasks::Tasks;
+use crate::plan::{self, LaunchPlan};
+use crate::report::text::{show_duration, show_step};
+use crate::report::{OutputSender, print_error};
+use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
+
+/// Time limit for the other nodes to receive the result: those that have it disconnect at once, the
+/// others are disconnected.
+const RESULT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Supervises the job, from the wait for the name of node 0 to the final report. Pending signals
+/// are handled from the beginning.
+pub(in crate::launch) async fn supervise_as_leader(
+    plan: &LaunchPlan,
+    options: &Options,
+    (dial, health): (&DialOptions, Arc<HealthState>),
+    blocked_signals: BlockedRequests,
+) -> Result<Status, LaunchError> {
+    let file = options.supervisor.termination_log.as_ref();
+    let mut signals = Signals::listen()?;
+    drop(blocked_signals);
+    let deadline = clock::now() + dial.join_limit;
+    let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
+    // The name of node 0 may not exist yet. Process 1 is not ended by a signal that it does not
+    // handle.
+    let listener = tokio::select! {
+        listener = BoundListener::open(&dial.address, dial.port, deadline, report_wait) => listener?,
+        signal = signals.wait_for_stop() => {
+            let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
+            let status = Status::Interrupted(signal);
+            write_termination_message(file, (&dial.job, NodeRank(0)), status, (&text, Some(NodeRank(0))));
+            return Ok(status);
+        }
+    };
+    health.set_ready(true);
+    let mut tasks = Tasks::default();
+    let screen: Arc<OnceLock<OutputSender>> = Arc::default();
+    let output = Arc::clone(&screen);
+    let say = move |line: String| match output.get() {
+        Some(screen) => screen.print_message(line),
+        None => print_error(&line),
+    };
+    let acceptor = Arc::new(Acceptor::open(listener, rules(plan, options, dial), say, &mut tasks)?);
+    let connector = Connector::Dial(Arc::clone(&acceptor), dial.join_limit, dial.local_addr);
+    let job = dispatch(plan, options, (&connector, health), |sender| {
+        // The handlers of the dispatcher now receive signals that arrived before they were
+        // installed.
+        signals.resend_pending();
+        let _ = screen.set(sender);
+    });
+    let LaunchEnd { status, text, cause, may_be_taken_over } = tokio::select! {
+        ended = job => ended?,
+        never = tasks.propagate_panics() => match never {},
+    };
+    let own = dial.status_of(NodeRank(0), status, cause);
+    write_termination_message(file, (&dial.job, NodeRank(0)), own, (&text, cause));
+    if may_be_taken_over {
+        let limit = show_duration(dial.join_limit);
+        let text = format!("node 0; the other nodes wait up to {limit} for its replacement");
+        print_error(&show_step("Leaving", &text));
+        acceptor.leave();
+    } else {
+        acceptor.close(JobOver { status: status.code(), text: show_on_other_nodes(&text), cause });
+    }
+    let _ = tokio::time::timeout(RESULT_DELIVERY_TIMEOUT, tasks.join_all()).await;
+    Ok(own)
+}
+
+fn print_wait(why: &BindError, waited: Duration, limit: Duration) {
+    let text = format!(
+        "for the name of this node to resolve, {} so far, {} at most (--join_timeout): {why}",
+        show_duration(waited),
+        show_duration(limit)
+    );
+    print_error(&show_step("Waiting", &text));
+}
+
+fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
+    Rules {
+        job: dial.job.clone(),
+        key: dial.key.clone(),
+        key_file: dial.key_file.clone(),
+        lease: options.lease,
+        build: env!("CARGO_PKG_VERSION"),
+        digest: plan::digest(plan),
+        outline: plan::outline(plan),
+        hosts: plan.nodes.iter().map(|node| node.host.to_string()).collect(),
+    }
+}

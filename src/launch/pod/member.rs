@@ -1,0 +1,522 @@
+//! A member of a job whose nodes are started one by one, other than node 0: connects to node 0,
+//! starts its agent, and stays in the foreground until node 0 has reported how the job ended.
+
+use std::ffi::OsString;
+use std::process;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+use crate::base::exit::signal_name;
+use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
+use crate::job::{OnTerm, Requests};
+use crate::launch::codes;
+use crate::launch::node::orphan_reaper::{self, OrphanReaper};
+use crate::launch::options::{DialOptions, LaunchError, SupervisorOptions};
+use crate::launch::pod::probes::{HealthState, start_probe_server};
+use crate::launch::pod::termination_log::write_termination_message;
+use crate::launch::screen::job_report::show_refusal;
+use crate::launch::screen::messages;
+use crate::launch::signals::{Signals, UserRequest};
+use crate::os::cpu::malloc;
+use crate::os::process::{process_tree, signals};
+use crate::os::tasks::{Tasks, sleep_until};
+use crate::plan::{self, LaunchPlan};
+use crate::report::diagnostic::Paint;
+use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
+use crate::report::{escape_control, print_message};
+use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, MemberEvent};
+use crate::transport::{AgentHandle, Link, connect_local};
+use crate::wire::Problem;
+
+/// An agent that does not exit this long after its link has ended is no longer waited for.
+const AGENT_EXIT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time that stopping takes beside the grace.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
+/// Interval at which process 1 reaps orphans.
+const REAP_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Options of a member, beside its plan.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// How nodes connect to each other.
+    pub dial: DialOptions,
+    /// Which node this is.
+    pub node: NodeRank,
+    /// Time between the request to stop and SIGKILL.
+    pub grace: Duration,
+    /// Time without a heartbeat after which a link counts as lost.
+    pub lease: Duration,
+    /// Maximum number of restarts after a failure.
+    pub restarts_max: u32,
+    /// Options for the supervisor of a pod.
+    pub supervisor: SupervisorOptions,
+    /// Why this node cannot start its workers, as far as it is known by now.
+    pub problems: Vec<Problem>,
+    /// Whether events are reported.
+    pub shows_progress: bool,
+    /// Colors of the lines that remuda prints.
+    pub paint: Paint,
+}
+
+impl MemberOptions {
+    fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
+        let file = self.supervisor.termination_log.as_ref();
+        write_termination_message(file, (&self.dial.job, self.node), status, (text, cause));
+    }
+}
+
+/// Takes part in the job of node 0. Returns the exit status of the job.
+pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchError> {
+    if let Some(first) = member.problems.first() {
+        let host = plan.nodes[member.node.index()].host.as_str();
+        let what = "this node cannot take part; nothing was started here";
+        let problems = member.problems.iter().map(|problem| (host, problem));
+        let (screen, status) = (show_refusal(what, problems), Status::Worker(first.status));
+        print_message(&screen, member.paint);
+        member.leave_message(status, &screen, None);
+        return Ok(status);
+    }
+    malloc::use_one_arena();
+    signals::reset_sigchld();
+    let blocked_signals = signals::defer_requests();
+    process_tree::become_subreaper();
+    let inherited = process_tree::children_of(rustix::process::getpid());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let status = runtime.block_on(async {
+        let mut member_loop = MemberLoop {
+            plan,
+            member,
+            inherited,
+            signals: Signals::listen()?,
+            stop_signals: Vec::new(),
+            epoch: None,
+            uncharged: 0,
+            health: Arc::default(),
+            requests: Requests::default(),
+            tasks: Tasks::default(),
+        };
+        drop(blocked_signals);
+        member_loop.run().await
+    });
+    // The process does not wait for a name server that does not answer.
+    runtime.shutdown_background();
+    status
+}
+
+/// State of a member while it takes part in the job, over all its connections.
+struct MemberLoop<'a> {
+    plan: &'a LaunchPlan,
+    member: &'a MemberOptions,
+    /// Children that the process had before remuda started.
+    inherited: Vec<Pid>,
+    signals: Signals,
+    /// Signals received so far that request the end.
+    stop_signals: Vec<i32>,
+    /// The last epoch that began.
+    epoch: Option<Epoch>,
+    /// Number of epochs that did not follow a failure.
+    uncharged: u32,
+    /// State for the answers to probes.
+    health: Arc<HealthState>,
+    requests: Requests,
+    tasks: Tasks,
+}
+
+/// How this node's part in the job ended.
+enum MemberEnd {
+    Over(JobOver),
+    /// Node 0 was lost.
+    LeaderLost,
+    /// This node was asked to end, and another one will replace it.
+    Replaced,
+    /// Node 0 needs this node again, with another agent.
+    Rejoin,
+    /// The user stopped the wait.
+    StoppedWaiting,
+}
+
+enum MemberLoopEvent {
+    Connection(Option<MemberEvent>),
+    UserRequest(UserRequest),
+    Timeout,
+    ReapOrphans,
+}
+
+impl MemberLoop<'_> {
+    /// Runs the member. Node 0 or its processes here may be replaced: then this node joins once
+    /// more.
+    async fn run(&mut self) -> Result<Status, LaunchError> {
+        let status_addr = self.member.supervisor.status_addr;
+        start_probe_server(status_addr, &self.health, &mut self.tasks).await?;
+        loop {
+            if let Some(status) = self.run_connection().await? {
+                return Ok(status);
+            }
+            self.health.set_ready(false);
+        }
+    }
+
+    /// One connection, from the first attempt to its end. Returns the exit status, unless there is
+    /// to be another connection.
+    async fn run_connection(&mut self) -> Result<Option<Status>, LaunchError> {
+        let dialer = self.dialer();
+        self.say(&show_step("Joining", &self.describe_join(&dialer)));
+        let leader_address = dialer.endpoint();
+        let joined = {
+            let limit = show_duration(self.member.dial.join_limit);
+            let report_wait = |why: &str, waited| {
+                let waited = show_duration(waited);
+                let text = format!(
+                    "for node 0 ({leader_address}), {waited} so far, {limit} at most (--join_timeout): {why}"
+                );
+                print_message(&show_step("Waiting", &text), self.member.paint);
+            };
+            let join = dialer.join(self.member.dial.join_limit, report_wait);
+            tokio::select! {
+                joined = join => Ok(joined),
+                signal = self.signals.wait_for_stop() => Err(signal),
+            }
+        };
+        let connection = match joined {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(fault)) => return Ok(Some(self.report_not_joined(&fault))),
+            Err(signal) => return Ok(Some(self.report_left(signal))),
+        };
+        let text = format!("node 0 ({leader_address}), which shows the output of the workers");
+        self.say(&show_step("Joined", &text));
+        self.health.set_ready(true);
+        let Link { reader, writer, agent, .. } =
+            connect_local(&self.agent_args(), self.member.dial.local_addr)?;
+        let mut agent = Some(agent);
+        let mut attached = connection.attach((reader, writer), &mut self.tasks);
+        let part = self.run_attached(&mut attached, &mut agent).await;
+        // With the connection the agent's link ends, and with the link the agent.
+        drop(attached);
+        if let Some(agent) = agent {
+            self.wait_for_agent_exit(agent, matches!(part, MemberEnd::StoppedWaiting)).await;
+        }
+        if self.may_join_again(&part) {
+            let attempt = messages::attempt_explained(self.first_unused_epoch());
+            let text = format!("node 0: its connection ended; reconnecting for {attempt}");
+            self.say(&show_step("Lost", &text));
+            return Ok(None);
+        }
+        Ok(Some(self.report_end(part)))
+    }
+
+    /// The first epoch in which this node has not taken part.
+    fn first_unused_epoch(&self) -> Epoch {
+        self.epoch.map_or(Epoch(0), Epoch::next)
+    }
+
+    /// Whether to join again: a lost node 0 may be replaced while restarts are left or nothing was
+    /// started.
+    fn may_join_again(&self, part: &MemberEnd) -> bool {
+        match part {
+            MemberEnd::Over(_) | MemberEnd::StoppedWaiting => false,
+            MemberEnd::Rejoin | MemberEnd::Replaced => self.stop_signals.is_empty(),
+            MemberEnd::LeaderLost => {
+                let is_replaced = 0 < self.member.restarts_max && self.has_restarts_left();
+                self.stop_signals.is_empty() && (self.epoch.is_none() || is_replaced)
+            }
+        }
+    }
+
+    fn dialer(&self) -> Dialer {
+        let dial = &self.member.dial;
+        Dialer {
+            address: dial.address.clone(),
+            port: dial.port,
+            local_addr: dial.local_addr,
+            node: self.member.node,
+            key: dial.key.clone(),
+            key_file: dial.key_file.clone(),
+            lease: self.member.lease,
+            job: dial.job.clone(),
+            build: env!("CARGO_PKG_VERSION"),
+            digest: plan::digest(self.plan),
+            outline: plan::outline(self.plan),
+            next_epoch: self.first_unused_epoch(),
+            free_restarts: self.uncharged,
+        }
+    }
+
+    fn describe_join(&self, dialer: &Dialer) -> String {
+        let MemberOptions { dial, node, .. } = self.member;
+        let host = &self.plan.nodes[node.index()].host;
+        let nodes = self.plan.nodes.len();
+        let (leader_address, limit) = (dialer.endpoint(), show_duration(dial.join_limit));
+        format!(
+            "job {} at {leader_address} as node {node} of {nodes} ({host}), within {limit}",
+            dial.job
+        )
+    }
+
+    fn agent_args(&self) -> [OsString; 3] {
+        let MemberOptions { dial, node, .. } = self.member;
+        ["agent".to_owned(), format!("job={}", dial.job), format!("node={node}")].map(Into::into)
+    }
+
+    fn say(&self, text: &str) {
+        if self.member.shows_progress {
+            print_message(text, self.member.paint);
+        }
+    }
+
+    fn report_not_joined(&self, fault: &JoinFault) -> Status {
+        let text = fault.to_string();
+        let mut lines = text.lines();
+        let title = lines.next().unwrap_or_default();
+        let (consequence, status) = match (self.epoch, fault) {
+            // This node took part in the job until node 0 was lost.
+            (Some(_), JoinFault::NoAnswer(..)) => ("there was no restart", Status::LeaseLost),
+            (Some(_), JoinFault::OtherKey { .. } | JoinFault::Refused(_)) => {
+                ("there was no restart", fault.status())
+            }
+            (None, _) => ("nothing was started", fault.status()),
+        };
+        let mut screen =
+            format!("error[{}]: {}; {consequence}\n", codes::NOT_JOINED, escape_control(title));
+        screen += &neutral_lines(lines);
+        let help = match (self.epoch, fault) {
+            (Some(_), JoinFault::NoAnswer(..)) => {
+                "the screen of node 0 shows why it exited".to_owned()
+            }
+            (_, fault) => fault.help(),
+        };
+        let screen = format!("{screen}help: {help}\n");
+        print_message(&screen, self.member.paint);
+        self.member.leave_message(status, &screen, None);
+        status
+    }
+
+    /// Takes part until the job is over or node 0 is lost.
+    async fn run_attached(
+        &mut self,
+        attached: &mut AttachedMember,
+        agent: &mut Option<Box<dyn AgentHandle>>,
+    ) -> MemberEnd {
+        let mut deadline: Option<Instant> = None;
+        let mut reap_at = orphan_reaper::is_process_1().then(|| clock::now() + REAP_INTERVAL);
+        loop {
+            let event = tokio::select! {
+                biased;
+                request = self.signals.next() => MemberLoopEvent::UserRequest(request),
+                news = attached.next() => MemberLoopEvent::Connection(news),
+                () = sleep_until(deadline) => MemberLoopEvent::Timeout,
+                () = sleep_until(reap_at) => MemberLoopEvent::ReapOrphans,
+                never = self.tasks.propagate_panics() => match never {},
+            };
+            match event {
+                MemberLoopEvent::Connection(Some(MemberEvent::JobEnded(over))) => {
+                    return MemberEnd::Over(over);
+                }
+                MemberLoopEvent::Connection(Some(MemberEvent::Rejoin)) => return MemberEnd::Rejoin,
+                MemberLoopEvent::Connection(Some(MemberEvent::Leaving)) => {
+                    self.uncharged += u32::from(self.epoch.is_some());
+                    return MemberEnd::Replaced;
+                }
+                MemberLoopEvent::Connection(Some(MemberEvent::EpochStarted(epoch, uncharged))) => {
+                    (self.epoch, self.uncharged) = (Some(epoch), uncharged);
+                    self.health.set_epoch(epoch.0);
+                }
+                MemberLoopEvent::Connection(None) | MemberLoopEvent::Timeout => {
+                    return MemberEnd::LeaderLost;
+                }
+                MemberLoopEvent::Connection(Some(MemberEvent::AgentEnded)) => {
+                    // Other nodes may still be stopping; then node 0 reports the result or needs
+                    // this node again.
+                    deadline =
+                        Some(clock::now() + self.member.lease + self.member.grace + STOP_MARGIN);
+                    if let Some(agent) = agent.take() {
+                        attached.report_agent_exit(self.reap_agent(agent).await);
+                    }
+                }
+                MemberLoopEvent::UserRequest(request) => {
+                    if !self.forward_request(request, attached) {
+                        return MemberEnd::StoppedWaiting;
+                    }
+                }
+                MemberLoopEvent::ReapOrphans => {
+                    reap_at = Some(clock::now() + REAP_INTERVAL);
+                    let agent_pid = agent.as_ref().and_then(|agent| agent.pid());
+                    let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
+                    process_tree::reap_except(known, |_, _| {});
+                }
+            }
+        }
+    }
+
+    /// Whether the job goes on with another node in the place of this one, as far as this node
+    /// knows.
+    fn may_be_replaced(&self) -> bool {
+        self.member.supervisor.on_term == OnTerm::EndNode && self.has_restarts_left()
+    }
+
+    fn has_restarts_left(&self) -> bool {
+        self.first_unused_epoch().0 - self.uncharged <= self.member.restarts_max
+    }
+
+    /// Forwards a request of the user to the job. Returns false if this process is to stop waiting.
+    fn forward_request(&mut self, request: UserRequest, attached: &AttachedMember) -> bool {
+        match request {
+            UserRequest::Stop(signal) => {
+                if self.requests.record(clock::now()).is_none() {
+                    return true;
+                }
+                self.stop_signals.push(signal);
+                let name = signal_name(signal);
+                match self.stop_signals.len() {
+                    1 if signal == libc::SIGTERM && self.may_be_replaced() => {
+                        let text =
+                            format!("the job, which continues without this node: {name} received");
+                        self.say(&show_step("Leaving", &format!("{text}; again to kill now")));
+                    }
+                    1 => {
+                        let text = format!("the job: {name} received; again to kill now");
+                        self.say(&show_step("Stopping", &text));
+                    }
+                    2 => self.say(&show_step("Killing", "the remaining processes")),
+                    _ => return false,
+                }
+                attached.forward_signal(signal);
+            }
+            UserRequest::Forward(signal) => attached.forward_signal(signal),
+            UserRequest::ShowState => {
+                let workers = self.plan.nodes[self.member.node.index()].workers.len();
+                let text =
+                    format!("{} of node {}", show_count(workers, "worker"), self.member.node);
+                self.say(&show_step(
+                    "State",
+                    &format!("{text}; SIGQUIT on node 0 shows the state of each"),
+                ));
+            }
+            UserRequest::Suspend => {
+                self.say("note: only Ctrl-Z on node 0 suspends the job\n");
+            }
+        }
+        true
+    }
+
+    async fn reap_agent(&mut self, agent: Box<dyn AgentHandle>) -> Option<WorkerExit> {
+        let end = agent.wait_for_exit(AGENT_EXIT_TIMEOUT).await;
+        // The shim of a killed agent becomes a child of this process: the shim is ended with its
+        // workers, and so is everything else that is left.
+        if end.exit != Some(WorkerExit::Code(0)) {
+            self.reap_orphans(None).await;
+        }
+        end.exit
+    }
+
+    async fn reap_orphans(&mut self, agent_pid: Option<Pid>) {
+        let mut reaper = OrphanReaper::default();
+        reaper.start(self.foreign_process_filter(agent_pid));
+        while let Some(at) = reaper.next_check_at() {
+            sleep_until(Some(at)).await;
+            reaper.check();
+        }
+    }
+
+    /// Waits for the agent, which stops its workers by itself once its link has ended; a third
+    /// signal ends the wait.
+    async fn wait_for_agent_exit(&mut self, agent: Box<dyn AgentHandle>, has_left: bool) {
+        if has_left {
+            return;
+        }
+        let limit = self.member.grace + STOP_MARGIN;
+        let third_signal = async {
+            loop {
+                if let UserRequest::Stop(signal) = self.signals.next().await
+                    && self.requests.record(clock::now()).is_some()
+                {
+                    self.stop_signals.push(signal);
+                    if 2 < self.stop_signals.len() {
+                        return;
+                    }
+                }
+            }
+        };
+        let exit = tokio::select! {
+            end = agent.wait_for_exit(limit) => end.exit,
+            () = third_signal => return,
+        };
+        if exit != Some(WorkerExit::Code(0)) {
+            self.reap_orphans(None).await;
+        }
+    }
+
+    /// Returns a test for children that must not be ended as leftovers of the job.
+    fn foreign_process_filter(
+        &self,
+        agent_pid: Option<Pid>,
+    ) -> impl Fn(Pid) -> bool + Send + 'static {
+        let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
+        let agents: Vec<Pid> = agent_pid.into_iter().collect();
+        move |pid| {
+            agents.contains(&pid)
+                || inherited.contains(&pid)
+                || orphan_reaper::is_process_1() && !orphan_reaper::is_of_job(pid, &job, &agents)
+        }
+    }
+
+    fn report_end(&self, part: MemberEnd) -> Status {
+        match part {
+            MemberEnd::Over(JobOver { status, text, cause }) => {
+                let text = neutral_lines(text.lines());
+                if text.is_empty() {
+                    self.say(&show_step("Ended", "the job, with status 0"));
+                } else {
+                    print_message(&text, self.member.paint);
+                }
+                let own = self.member.node;
+                let own_status = self.member.dial.status_of(own, Status::Worker(status), cause);
+                self.member.leave_message(own_status, &text, cause);
+                own_status
+            }
+            MemberEnd::LeaderLost | MemberEnd::Rejoin | MemberEnd::Replaced => {
+                if let Some(signal) = self.stop_signals.last() {
+                    return self.report_left(*signal);
+                }
+                let text = show_failure(&self.leader_lost());
+                print_message(&text, self.member.paint);
+                self.member.leave_message(Status::LeaseLost, &text, Some(NodeRank(0)));
+                Status::LeaseLost
+            }
+            MemberEnd::StoppedWaiting => {
+                Status::Interrupted(self.stop_signals.last().copied().unwrap_or(libc::SIGTERM))
+            }
+        }
+    }
+
+    /// The status after the user stopped this node: no failure, so only the signal is reported.
+    fn report_left(&self, signal: i32) -> Status {
+        let status = Status::Interrupted(signal);
+        let text = format!("left the job: {} received\n", signal_name(signal));
+        self.member.leave_message(status, &text, Some(self.member.node));
+        status
+    }
+
+    fn leader_lost(&self) -> Failure {
+        let dial = &self.member.dial;
+        let host = &self.plan.nodes[0].host;
+        let pid = process::id();
+        Failure {
+            code: codes::LEADER_LOST,
+            title: format!("node 0 ({host}) was lost; the workers of this node were stopped"),
+            facts: vec![format!(
+                "its connection closed without a final status   {}:{}   pid {pid} here",
+                dial.address, dial.port
+            )],
+            help: vec!["the screen of node 0 shows the cause".to_owned()],
+            ..Failure::default()
+        }
+    }
+}
+
+/// Lines of another program, with control characters escaped for the terminal.
+fn neutral_lines<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    lines.fold(String::new(), |text, line| text + &escape_control(line) + "\n")
+}

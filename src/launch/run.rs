@@ -1,0 +1,92 @@
+//! Runs a plan: checks, then supervision to the end.
+
+use std::sync::Arc;
+
+use super::options::{Framing, LaunchError, Options, Transport};
+use crate::base::{NodeRank, Status};
+use crate::launch::node::handle::Connector;
+use crate::launch::outcome::LaunchEnd;
+use crate::launch::pod::leader;
+use crate::launch::pod::probes::{HealthState, start_probe_server};
+use crate::launch::pod::termination_log::write_termination_message;
+use crate::launch::supervise::{ReachBy, supervise};
+use crate::os::cpu::malloc;
+use crate::os::files::fds;
+use crate::os::process::{process_tree, signals};
+use crate::os::tasks::Tasks;
+use crate::plan::LaunchPlan;
+use crate::transport::dial::HANDSHAKES_MAX;
+use crate::transport::ssh::{Ssh, end_processes};
+
+/// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
+pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
+    malloc::use_one_arena();
+    signals::reset_sigchld();
+    process_tree::become_subreaper();
+    check_open_files(plan, &options.transport)?;
+    // Until its handlers are installed a signal would end the launcher, and nothing would clean up
+    // if the janitor is gone too.
+    let blocked_signals = signals::defer_requests();
+    // Before anything that starts a thread: it forks.
+    let target = match &options.transport {
+        Transport::Local => ReachBy::Connector(Connector::Local),
+        Transport::Ssh(ssh) => {
+            let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
+            // Without progress messages no hints are printed either.
+            let shows_progress = options.shows_progress || options.framing != Framing::None;
+            let ssh = if shows_progress { ssh } else { ssh.without_hints() };
+            ReachBy::Connector(Connector::Ssh(Arc::new(ssh)))
+        }
+        Transport::Dial(dial) => ReachBy::Accepting(dial),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let status = runtime.block_on(async {
+        let mut tasks = Tasks::default();
+        let health = Arc::new(HealthState::default());
+        start_probe_server(options.supervisor.status_addr, &health, &mut tasks).await?;
+        match target {
+            ReachBy::Connector(connector) => {
+                health.set_ready(true);
+                let ended =
+                    supervise(plan, options, (&connector, health), |_| drop(blocked_signals))
+                        .await?;
+                let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
+                let LaunchEnd { status, text, cause, .. } = ended;
+                let file = options.supervisor.termination_log.as_ref();
+                write_termination_message(file, (&options.job, own), status, (&text, cause));
+                Ok(status)
+            }
+            ReachBy::Accepting(dial) => {
+                leader::supervise_as_leader(plan, options, (dial, health), blocked_signals).await
+            }
+        }
+    });
+    // The process does not wait for a name server that does not answer.
+    runtime.shutdown_background();
+    end_processes();
+    status
+}
+
+/// Checks the limit of file descriptors: some for each link, two for the files of each rank, and
+/// some for the launcher itself.
+pub(super) fn check_open_files(
+    plan: &LaunchPlan,
+    transport: &Transport,
+) -> Result<(), LaunchError> {
+    const OWN_FDS: u64 = 24;
+    let of_link = match transport {
+        Transport::Local => 2,
+        // Three pipes, the channel, the messages of ssh, and its exit.
+        Transport::Ssh(_) => 6,
+        // The connection, and both ends of the link, each of them twice.
+        Transport::Dial(_) => 5,
+    };
+    let handshakes = match transport {
+        Transport::Local | Transport::Ssh(_) => 0,
+        Transport::Dial(_) => HANDSHAKES_MAX as u64,
+    };
+    let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
+    let (needed, limit) = (links + ranks + handshakes + OWN_FDS, fds::raise_limit());
+    if needed <= limit { Ok(()) } else { Err(LaunchError::OpenFiles { needed, limit }) }
+}

@@ -1,0 +1,268 @@
+//! The part of the final screen that shows what workers reported about a failure.
+
+use std::path::Path;
+
+use crate::base::Rank;
+use crate::job::{CodePlace, Evidence, EvidenceSource, FailureCause, FailureClass};
+use crate::launch::codes;
+use crate::launch::history::WorkerHistory;
+use crate::launch::screen::job_report::{JobReport, after};
+use crate::launch::screen::messages::fold_ranks;
+use crate::launch::screen::shown_text::{
+    HAS_CAUSES, IS_ABOVE, first_line, without_shown_traceback,
+};
+use crate::launch::screen::timeout_report::see_where_it_waits;
+use crate::report::text::{Failure, show_count};
+use crate::report::{OutputRouter, escape_control};
+use crate::wire::Stream;
+
+/// The final screen as other nodes show it: with the places that exist on node 0 only.
+pub(in crate::launch) fn show_on_other_nodes(text: &str) -> String {
+    let show = |line: &str| match line.strip_prefix("  log: ") {
+        Some(path) => format!("  log on node 0: {path}"),
+        None if line.ends_with(&format!("traceback{IS_ABOVE}")) => {
+            line.replace(IS_ABOVE, " is on the screen of node 0")
+        }
+        None if line.ends_with(HAS_CAUSES) => {
+            line.replace(HAS_CAUSES, &format!(" on node 0{HAS_CAUSES}"))
+        }
+        None => line.to_owned(),
+    };
+    text.lines().map(|line| show(line) + "\n").collect()
+}
+
+impl JobReport<'_> {
+    /// The exception that a worker reported as its own failure.
+    pub(in crate::launch) fn exception(&self) -> Option<&str> {
+        let is_named_for_it = matches!(
+            self.verdict.cause,
+            Some(FailureCause::Worker(_) | FailureCause::Exiting { .. })
+        );
+        let evidence = self.own_evidence().filter(|_| is_named_for_it)?;
+        evidence.exception.as_deref().filter(|_| !self.has_survived(evidence))
+    }
+
+    /// The worker's report of a failure of its own, unless it was killed from outside.
+    fn own_evidence(&self) -> Option<&Evidence> {
+        let evidence = self.verdict.reports.evidence.as_ref()?;
+        let is_own = evidence.class == FailureClass::Own && !self.was_killed_from_outside();
+        is_own.then_some(evidence)
+    }
+
+    /// Whether the worker that is the cause survived what it reported, and exited later.
+    fn has_survived(&self, evidence: &Evidence) -> bool {
+        matches!(&self.verdict.cause,
+            Some(FailureCause::Worker(end)) if !evidence.describes_exit(end.exit, end.at))
+    }
+
+    /// Whether SIGKILL from outside ended the worker, which it does whatever was printed before.
+    fn was_killed_from_outside(&self) -> bool {
+        matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.is_killed_from_outside())
+    }
+
+    /// Title such as `rank 2 (n1) failed: ValueError: bad batch`, if the worker reported its
+    /// exception.
+    pub(in crate::launch) fn exception_headline(&self, cause: &FailureCause) -> Option<String> {
+        let (FailureCause::Worker(crate::job::WorkerEnd { rank, .. })
+        | FailureCause::Exiting { rank, .. }) = cause
+        else {
+            return None;
+        };
+        let worker = self.worker(*rank);
+        let exception = first_line(self.exception()?);
+        Some(format!("rank {} ({}) failed: {exception}", worker.rank, worker.host))
+    }
+
+    /// Where the exception was raised, and what happened to the worker and the others.
+    pub(in crate::launch) fn exception_facts(&self, worker: &WorkerHistory) -> Vec<String> {
+        let mut facts = Vec::new();
+        let evidence = self.own_evidence();
+        let place = evidence.and_then(|evidence| evidence.place.as_ref());
+        let place = place.map(|place| self.show_place(place));
+        match evidence.filter(|evidence| self.has_survived(evidence)) {
+            Some(Evidence { exception: Some(exception), .. }) => {
+                let place = place.map_or_else(String::new, |place| format!(", {place}"));
+                let exception = first_line(exception);
+                facts.push(format!("the last traceback it printed: {exception}{place}"));
+            }
+            _ => facts.extend(place),
+        }
+        let root = evidence.and_then(|evidence| evidence.root.as_deref());
+        facts.extend(
+            root.filter(|_| self.exception().is_some())
+                .map(|root| format!("caused by {}", first_line(root))),
+        );
+        let ended = worker.outcome.as_ref();
+        if let (Some(_), Some(ended)) = (self.exception(), ended) {
+            let how = match self.verdict.cause {
+                Some(FailureCause::Exiting { .. }) => {
+                    "remuda stopped it before it had exited".to_owned()
+                }
+                _ => format!("it {}{}", ended.exit, after(worker)),
+            };
+            let same = &self.verdict.reports.same_exception;
+            let all = self.history.workers.len();
+            match same.len() {
+                0 => facts.push(format!("{how}; {}", self.show_other_workers())),
+                others if others + 1 == all => {
+                    facts.push(format!("{how}; all {all} ranks failed the same way"));
+                }
+                _ => {
+                    facts.push(format!("{how}; {}", self.show_other_workers()));
+                    facts.push(format!("{} failed the same way", self.show_ranks(same)));
+                }
+            }
+        }
+        facts
+    }
+
+    /// Returns `at train.py:13 in main`.
+    fn show_place(&self, place: &CodePlace) -> String {
+        let file = Path::new(&place.file);
+        let file = file.strip_prefix(&self.options.cwd).unwrap_or(file);
+        let file = escape_control(&file.to_string_lossy());
+        let function = match place.function.as_str() {
+            "" | "<module>" => String::new(),
+            name => format!(" in {}", escape_control(name)),
+        };
+        format!("at {file}:{}{function}", place.line)
+    }
+
+    /// Whether the worker that is the cause reported that its peers had left it.
+    pub(in crate::launch) fn has_lost_peers(&self) -> bool {
+        let class = self.verdict.reports.evidence.as_ref().map(|evidence| evidence.class);
+        matches!(class, Some(FailureClass::LostPeer | FailureClass::TimedOut))
+    }
+
+    /// What other workers reported because of the failure.
+    pub(in crate::launch) fn reports_of_others(&self) -> Vec<String> {
+        let (lost, late) = (&self.verdict.reports.lost_peer, &self.verdict.reports.timed_out);
+        if self.has_lost_peers() {
+            return Vec::new();
+        }
+        let lost = (!lost.is_empty())
+            .then(|| format!("{} then lost their connection to it", self.show_ranks(lost)));
+        let lost = lost.map(|text| match self.verdict.reports.lost_peer.len() {
+            1 => text.replace("their connection", "its connection"),
+            _ => text,
+        });
+        let late = (!late.is_empty())
+            .then(|| format!("{} timed out waiting for it", self.show_ranks(late)));
+        lost.into_iter().chain(late).collect()
+    }
+
+    /// Title such as `rank 2 (n1) did not take part: ranks 0, 1, 3 timed out waiting for a
+    /// collective`.
+    pub(in crate::launch) fn show_missing(
+        &self,
+        missing: &[Rank],
+        reported: FailureClass,
+    ) -> String {
+        let ranks = match missing {
+            [rank] => format!("rank {} ({})", self.worker(*rank).rank, self.worker(*rank).host),
+            ranks => self.show_ranks(ranks),
+        };
+        let (late, lost) = (&self.verdict.reports.timed_out, &self.verdict.reports.lost_peer);
+        match reported {
+            FailureClass::TimedOut if !late.is_empty() => {
+                let late = self.show_ranks(late);
+                format!("{ranks} did not take part: {late} timed out waiting for a collective")
+            }
+            FailureClass::LostPeer | FailureClass::TimedOut => {
+                let lost = self.show_ranks(lost);
+                format!("{ranks} closed connections before it exited: {lost} lost a connection")
+            }
+            FailureClass::Own | FailureClass::Stopped => format!("{ranks} did not take part"),
+        }
+    }
+
+    /// Report of the missing workers, with what the first of the others reported.
+    pub(in crate::launch) fn workers_missing(
+        &self,
+        missing: &[Rank],
+        first: Rank,
+        title: String,
+        pages: &OutputRouter,
+    ) -> Failure {
+        let ended =
+            |rank: &&Rank| self.worker(**rank).outcome.as_ref().is_some_and(|end| end.stopped);
+        let still_ran = missing.iter().filter(ended).count();
+        let mut facts = Vec::new();
+        if 0 < still_ran {
+            let was = if still_ran == 1 { "was" } else { "were" };
+            let workers = show_count(still_ran, "worker");
+            facts.push(format!(
+                "{workers} that reported nothing {was} still running when remuda stopped the job"
+            ));
+        }
+        let shown = missing.first().copied().filter(|_| missing.len() == 1);
+        let mut help = Vec::new();
+        if let Some(rank) = shown {
+            let worker = self.worker(rank);
+            let pid = worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+            let (host, local, slot) = (&worker.host, worker.local_rank, worker.slot);
+            facts.push(format!("host {host}   local rank {local}   slot {slot}   pid {pid}"));
+        }
+        if let Some(rank) = missing.iter().find(ended) {
+            let worker = self.worker(*rank);
+            let rank = format!("rank {}", worker.rank);
+            help.push(see_where_it_waits(&rank, worker.host.as_str()));
+        }
+        let reporter = self.worker(first);
+        let (rank, host) = (reporter.rank, &reporter.host);
+        let last_lines = pages.last_lines(first);
+        let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+        let log = pages.log_path(first, stream);
+        let mut above = Vec::new();
+        let whose = format!("rank {rank}'s");
+        let last_lines = without_shown_traceback(last_lines, pages, (first, &whose), &mut above);
+        let below = if last_lines.is_some() { "; its last lines are below" } else { "" };
+        facts.push(format!("the first to fail was rank {rank} ({host}){below}"));
+        facts.extend(above);
+        Failure { code: codes::WORKER_FAILED, title, facts, last_lines, log, help }
+    }
+
+    /// Returns `rank 0`, or `ranks 0-3, 7`.
+    fn show_ranks(&self, places: &[Rank]) -> String {
+        let mut ranks: Vec<u32> = places.iter().map(|place| self.worker(*place).rank.0).collect();
+        ranks.sort_unstable();
+        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{noun} {}", fold_ranks(&ranks))
+    }
+
+    /// The exception, and why the worker is the cause, for the run record.
+    pub(in crate::launch) fn recorded_evidence(&self) -> (Option<String>, Option<&'static str>) {
+        let why = match (&self.verdict.cause, &self.verdict.reports.evidence) {
+            (Some(FailureCause::MissingRanks { .. }), _) => "reports_of_others",
+            (_, Some(evidence))
+                if !self.was_killed_from_outside() && !self.has_survived(evidence) =>
+            {
+                match evidence.source {
+                    EvidenceSource::ErrorFile => "error_file",
+                    EvidenceSource::Output => "output",
+                }
+            }
+            _ => "exit",
+        };
+        let exception =
+            self.verdict.reports.evidence.as_ref().filter(|_| !self.was_killed_from_outside());
+        let exception = exception.and_then(|evidence| evidence.exception.as_deref());
+        (exception.map(first_line), Some(why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn screen_on_other_nodes_names_node_0() {
+        let text = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is above\n  after 1 restart; /r/run.json \
+                    has the cause of each\n  log: /r/rank1.stderr\n";
+        let expect = "error[R101]: rank 1 (n1) failed: E: is above\n  its traceback is on the screen of node 0\n  \
+                      after 1 restart; /r/run.json on node 0 has the cause of each\n  log on node 0: \
+                      /r/rank1.stderr\n";
+        assert_eq!(show_on_other_nodes(text), expect);
+        assert_eq!(show_on_other_nodes(""), "");
+    }
+}

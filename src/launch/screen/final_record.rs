@@ -1,0 +1,120 @@
+//! The result of a job, as `run.json` has it.
+
+use crate::base::{NodeRank, Rank, Status, clock};
+use crate::job::FailureCause;
+use crate::launch::history::WorkerHistory;
+use crate::launch::run_record;
+use crate::launch::screen::job_report::JobReport;
+use crate::report::record::{
+    CauseRecord, EpochRecord, ExitSource, LeakedRecord, RunRecord, RunState, WorkerRecord,
+    code_and_signal,
+};
+
+impl JobReport<'_> {
+    /// Writes `run.json`; returns a warning if that failed.
+    pub(in crate::launch) fn write_record(&self, status: Status) -> String {
+        let Some(run_dir) = &self.options.run_dir else {
+            return String::new();
+        };
+        match run_dir.end(self.record(status).to_json()) {
+            Ok(()) => String::new(),
+            Err(error) => format!("warning: cannot write run.json: {error}\n"),
+        }
+    }
+
+    fn record(&self, status: Status) -> RunRecord {
+        RunRecord {
+            state: RunState::Ended,
+            end: Some(clock::wall().as_secs_f64()),
+            exit: Some(status.code()),
+            exit_of: Some(match (&self.verdict.cause, self.problems.is_empty()) {
+                (_, true) if self.faults.is_empty() => ExitSource::from(self.verdict.status),
+                _ => ExitSource::Remuda,
+            }),
+            cause: self.cause(),
+            epochs: self.ended_epochs(),
+            workers: self.history.workers.iter().map(worker_record).collect(),
+            leaked: self.leaked(),
+            ..run_record::running_record(self.plan, self.options, self.started)
+        }
+    }
+
+    /// The cause, for the run record.
+    pub(in crate::launch) fn cause(&self) -> Option<CauseRecord> {
+        self.verdict.cause.as_ref().map(|cause| self.cause_record(cause))
+    }
+
+    /// All epochs. The last one ends with the job, unless it has ended already and could not be
+    /// followed by another.
+    fn ended_epochs(&self) -> Vec<EpochRecord> {
+        let mut epochs = self.epochs.to_vec();
+        if let Some(last) = epochs.last_mut().filter(|last| last.end.is_none()) {
+            (last.end, last.cause) = (Some(clock::wall().as_secs_f64()), self.cause());
+        }
+        epochs
+    }
+
+    fn cause_record(&self, cause: &FailureCause) -> CauseRecord {
+        let of_worker = |kind, rank: Rank, (code, signal)| {
+            let worker = self.worker(rank);
+            let (host, pid) = (worker.host.to_string(), worker.pid());
+            let (exception, evidence) = self.recorded_evidence();
+            let rank = Some(worker.rank.0);
+            CauseRecord { kind, rank, host, pid, code, signal, exception, evidence }
+        };
+        match cause {
+            FailureCause::Worker(end) => {
+                of_worker("worker_failed", end.rank, code_and_signal(end.exit))
+            }
+            FailureCause::GaveUp { rank, detector: told } => {
+                of_worker("worker_failed", *rank, code_and_signal(told.exit))
+            }
+            FailureCause::Exiting { rank, .. } => {
+                let ended = self.worker(*rank).outcome.as_ref();
+                let how = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
+                of_worker("worker_failed", *rank, how)
+            }
+            FailureCause::MissingRanks { ranks, first, .. } => {
+                let rank = ranks.first().copied().unwrap_or(first.rank);
+                of_worker("worker_missing", rank, (None, None))
+            }
+            FailureCause::NotStarted { rank, .. } => {
+                of_worker("worker_not_started", *rank, (None, None))
+            }
+            FailureCause::Node { node, .. } => CauseRecord {
+                kind: "node_lost",
+                rank: None,
+                host: self.host(*node),
+                pid: None,
+                code: None,
+                signal: None,
+                exception: None,
+                evidence: None,
+            },
+        }
+    }
+
+    fn leaked(&self) -> Vec<LeakedRecord> {
+        let record = |(node, process): &(NodeRank, crate::wire::Leftover)| LeakedRecord {
+            host: self.host(*node),
+            pid: process.pid,
+            name: process.name.clone(),
+        };
+        self.history.unkillable.iter().map(record).collect()
+    }
+}
+
+fn worker_record(worker: &WorkerHistory) -> WorkerRecord {
+    let ended = worker.outcome.as_ref();
+    let (code, signal) = ended.map_or((None, None), |ended| code_and_signal(ended.exit));
+    WorkerRecord {
+        rank: worker.rank.0,
+        host: worker.host.to_string(),
+        pid: worker.pid(),
+        code,
+        signal,
+        stopped: ended.is_some_and(|ended| ended.stopped),
+        seconds: worker.run_time().map(|ran| ran.as_secs_f64()),
+        oom_kills: ended.map_or(0, |ended| ended.oom_kills),
+    }
+}

@@ -1,0 +1,82 @@
+//! The first line about the cause of a failure.
+
+use crate::base::{NodeRank, Status, WorkerExit};
+use crate::job::{FailureCause, NodeLoss};
+use crate::launch::screen::job_report::{JobReport, after};
+use crate::launch::screen::shown_text::first_line;
+use crate::report::text::show_duration;
+use crate::transport::ssh::AGENT_KILLED;
+
+impl JobReport<'_> {
+    /// The cause, in a few words.
+    pub(in crate::launch) fn headline(&self, cause: &FailureCause) -> String {
+        if let Some(headline) = self.exception_headline(cause) {
+            return headline;
+        }
+        match cause {
+            FailureCause::Worker(end) => {
+                let worker = self.worker(end.rank);
+                let exit = worker.outcome.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+                format!("rank {} ({}) {exit}{}", worker.rank, worker.host, after(worker))
+            }
+            FailureCause::GaveUp { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) gave up{}", worker.rank, worker.host, after(worker))
+            }
+            FailureCause::Exiting { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) reported a failure", worker.rank, worker.host)
+            }
+            FailureCause::MissingRanks { ranks, reported_class: reported, .. } => {
+                self.show_missing(ranks, *reported)
+            }
+            FailureCause::NotStarted { rank, .. } => {
+                let worker = self.worker(*rank);
+                format!("rank {} ({}) could not start", worker.rank, worker.host)
+            }
+            FailureCause::Node { node, loss } => self.node_loss_headline(*node, loss),
+        }
+    }
+
+    fn node_loss_headline(&self, node: NodeRank, loss: &NodeLoss) -> String {
+        let host = &self.host(node);
+        match loss {
+            NodeLoss::LinkClosed(Some(WorkerExit::Code(70))) => {
+                format!("the agent on {host} crashed (internal error, see above); please report it")
+            }
+            NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
+                if *code == Status::LeaseLost.code() =>
+            {
+                let lease = show_duration(self.options.lease);
+                format!(
+                    "{host} received no heartbeat from the launcher for {lease} and stopped its workers"
+                )
+            }
+            NodeLoss::LinkClosed(Some(exit)) => format!("the agent on {host} {exit}"),
+            NodeLoss::LinkClosed(None) => match self.closed_link(node) {
+                Some(AGENT_KILLED) => format!("the agent on {host} was killed by a signal"),
+                Some(why) => {
+                    format!("the connection to the agent on {host} closed: {}", first_line(why))
+                }
+                None => format!("the connection to the agent on {host} closed"),
+            },
+            NodeLoss::LeaseExpired => {
+                format!("{host}: no heartbeat for {}", show_duration(self.options.lease))
+            }
+            NodeLoss::ShimExited => {
+                let ranks = self.ranks_of(node);
+                format!(
+                    "on {host} `remuda-shim`, which starts the workers, was killed or crashed; {ranks} \
+                     ended with it"
+                )
+            }
+            NodeLoss::ShimNotResponding => format!(
+                "on {host} `remuda-shim`, which starts the workers, did not answer for {} (--lease); it \
+                 and its workers were killed",
+                show_duration(self.options.lease)
+            ),
+            NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),
+            NodeLoss::Evicted => format!("{host} received SIGTERM"),
+        }
+    }
+}

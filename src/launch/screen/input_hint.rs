@@ -1,0 +1,82 @@
+//! Help for a worker that tried to read standard input and had none, or lacks a module of Python.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use crate::base::Rank;
+
+/// Text that Python prints when `pdb` or `input()` finds standard input at its end.
+const END_OF_INPUT_ERRORS: [&str; 3] =
+    ["bdb.BdbQuit", "EOFError: EOF when reading a line", "EOFError: EOF when reading from stdin"];
+
+/// The option for reading the terminal, if the last lines of a worker show that it tried to read.
+pub(in crate::launch) fn input_hint<'a>(
+    rank: Rank,
+    reads_input: bool,
+    last_lines: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Option<String> {
+    let is_at_end = |line: &Vec<u8>| {
+        let line = String::from_utf8_lossy(line);
+        // torch prints `[rank1]: ` in front of it.
+        let line = match line.split_once("]: ") {
+            Some((rank, rest)) if rank.starts_with("[rank") => rest,
+            _ => line.trim_start(),
+        };
+        END_OF_INPUT_ERRORS.iter().any(|words| line.starts_with(words))
+    };
+    let wanted_input = !reads_input && last_lines.into_iter().any(is_at_end);
+    wanted_input.then(|| {
+        format!(
+            "rank {rank} has no standard input; `--stdin {rank}` connects the terminal to rank {rank}"
+        )
+    })
+}
+
+/// The interpreter that lacks a module, and the option that selects another if remuda chose this one.
+pub(in crate::launch) fn module_hint(
+    exception: &str,
+    interpreter: &OsStr,
+    is_chosen_by_remuda: bool,
+) -> Option<String> {
+    const LACKS_MODULE: [&str; 2] = ["ModuleNotFoundError: No module named ", "No module named "];
+    let name = Path::new(interpreter).file_name()?.to_string_lossy();
+    let is_python = ["python", "pypy"].iter().any(|python| name.starts_with(python));
+    let lacks_module = LACKS_MODULE.iter().any(|text| exception.starts_with(text));
+    (is_python && lacks_module).then(|| {
+        let option = if is_chosen_by_remuda { "; `--python FILE` selects another" } else { "" };
+        format!("the interpreter is `{}`{option}", interpreter.to_string_lossy())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreter_without_a_module_is_named() {
+        let hint = |exception: &str, program: &str, is_chosen| {
+            module_hint(exception, OsStr::new(program), is_chosen)
+        };
+        let (torch, python) = ("ModuleNotFoundError: No module named 'torch'", "/usr/bin/python3");
+        let expect = "the interpreter is `/usr/bin/python3`";
+        assert_eq!(hint(torch, python, false).as_deref(), Some(expect));
+        let expect = format!("{expect}; `--python FILE` selects another");
+        assert_eq!(hint(torch, python, true), Some(expect.clone()));
+        assert_eq!(hint("No module named train", python, true), Some(expect));
+        assert_eq!(hint(torch, "./train", true), None);
+        assert_eq!(hint("ValueError: No module named x", python, true), None);
+    }
+
+    #[test]
+    fn debugger_without_input_has_a_hint() {
+        let hint = |reads_input, line: &str| {
+            input_hint(Rank(1), reads_input, &[b"Traceback".to_vec(), line.as_bytes().to_vec()])
+        };
+        let expect = "rank 1 has no standard input; `--stdin 1` connects the terminal to rank 1";
+        assert_eq!(hint(false, "bdb.BdbQuit").as_deref(), Some(expect));
+        assert_eq!(hint(false, "EOFError: EOF when reading a line").as_deref(), Some(expect));
+        assert_eq!(hint(false, "[rank1]: bdb.BdbQuit").as_deref(), Some(expect));
+        assert_eq!(hint(true, "bdb.BdbQuit"), None, "it was connected");
+        assert_eq!(hint(false, "EOFError: Ran out of input"), None, "that is pickle");
+    }
+}

@@ -1,0 +1,476 @@
+//! The final report of a job, for the terminal and as `run.json`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::exit::signal_name;
+use crate::base::{NodeRank, Rank, Status};
+use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
+use crate::launch::codes;
+use crate::launch::history::{History, WorkerHistory};
+use crate::launch::options::Options;
+use crate::launch::screen::loss_help::help_of_lost;
+use crate::launch::screen::shown_text::HAS_CAUSES;
+use crate::launch::screen::{messages, unreachable};
+use crate::launch::startup::pending::PendingNodes;
+use crate::plan::LaunchPlan;
+use crate::pool::nodeset::fold_set;
+use crate::report::gather::{group_equal, show_gathered};
+use crate::report::record::EpochRecord;
+use crate::report::text::{Failure, show_count, show_duration, show_failure, show_io_error};
+use crate::report::{OutputRouter, escape_control};
+use crate::transport::Fault;
+use crate::transport::ssh::AGENT_KILLED;
+use crate::wire::{Problem, ProblemScope, Stream};
+
+/// Everything that is known at the end of a job.
+pub(in crate::launch) struct JobReport<'a> {
+    pub(in crate::launch) plan: &'a LaunchPlan,
+    pub(in crate::launch) options: &'a Options,
+    pub(in crate::launch) verdict: &'a Verdict,
+    pub(in crate::launch) history: &'a History,
+    pub(in crate::launch) problems: &'a [(NodeRank, Problem)],
+    /// Nodes that could not be reached, sorted by kind of fault.
+    pub(in crate::launch) faults: &'a [(NodeRank, Fault)],
+    /// The nodes that delayed a start until the time limit.
+    pub(in crate::launch) pending_at_timeout: Option<&'a PendingNodes>,
+    /// Every epoch that has begun.
+    pub(in crate::launch) epochs: &'a [EpochRecord],
+    pub(in crate::launch) started: Duration,
+}
+
+/// Maximum number of different reasons that are shown; the nodes of the others are named.
+const REASONS_MAX: usize = 16;
+
+/// Lists the reasons for which nodes cannot start, each once.
+pub(in crate::launch) fn show_refusal<'a>(
+    what: &str,
+    problems: impl Iterator<Item = (&'a str, &'a Problem)>,
+) -> String {
+    let mut text = format!("error[{}]: {what}\n", codes::CANNOT_START);
+    let problems: Vec<_> = problems.collect();
+    let reasons =
+        group_equal(problems.iter().map(|(host, problem)| (*host, reason_and_help(problem))));
+    let mut reasons = reasons.iter().peekable();
+    let mut shown = BTreeSet::new();
+    while let Some((hosts, _, reason)) = reasons.next_if(|_| shown.len() < REASONS_MAX) {
+        shown.insert(*reason);
+        let (message, help) = reason;
+        let _ = writeln!(text, "  {hosts}: {}", escape_control(message));
+        // Advice that applies to several reasons is printed once.
+        let is_shown_next = reasons.peek().is_some_and(|(_, _, (_, next))| next == help);
+        if let Some(help) = help.filter(|_| !is_shown_next) {
+            let _ = writeln!(text, "help: {}", escape_control(help));
+        }
+    }
+    if let more @ 1.. = reasons.count() {
+        let others = problems.iter().filter(|(_, other)| !shown.contains(&reason_and_help(other)));
+        let hosts = fold_set(others.map(|(host, _)| *host));
+        let _ = writeln!(text, "  {} more, of {hosts}", show_count(more, "reason"));
+    }
+    text
+}
+
+fn reason_and_help(problem: &Problem) -> (&str, Option<&str>) {
+    (&problem.message, problem.help.as_deref())
+}
+
+impl JobReport<'_> {
+    /// The exit status: if nothing could start, the reason for that; where workers run on whatever
+    /// happens to the others, the greatest status, that of nodes without a part in the job
+    /// included.
+    pub(in crate::launch) fn status(&self) -> Status {
+        match self.absent_nodes_status() {
+            _ if self.was_stopped() => self.verdict.status,
+            Some(why_not) if self.ran_independently() => {
+                if self.verdict.status.code() < why_not.code() {
+                    why_not
+                } else {
+                    self.verdict.status
+                }
+            }
+            Some(why_not) if self.verdict.cause.is_none() => why_not,
+            _ => self.verdict.status,
+        }
+    }
+
+    /// The status for nodes that had no part in the job: that of the unreachable ones, else of the
+    /// first problem of the first node.
+    fn absent_nodes_status(&self) -> Option<Status> {
+        match (self.faults, self.problems) {
+            ([_, ..], _) => {
+                Some(unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)))
+            }
+            ([], [(_, problem), ..]) => Some(Status::Worker(problem.status)),
+            ([], []) => None,
+        }
+    }
+
+    /// Whether independent workers ran.
+    fn ran_independently(&self) -> bool {
+        self.options.lets_others_run && !self.epochs.is_empty()
+    }
+
+    /// Whether the job was stopped by the user or by the time limit before every node had answered.
+    fn was_stopped(&self) -> bool {
+        matches!(self.verdict.status, Status::Interrupted(_) | Status::Timeout)
+    }
+
+    /// The last text of a job. Independent workers are equals, and are listed.
+    pub(in crate::launch) fn show(&self, pages: &mut OutputRouter) -> String {
+        let lost = self.show_gathered(pages);
+        if !self.ran_independently() || self.was_stopped() {
+            return lost + &self.show_end(pages);
+        }
+        let absent = |node: NodeRank| {
+            self.faults.iter().any(|(other, _)| *other == node)
+                || self.problems.iter().any(|(other, _)| *other == node)
+        };
+        let lost = lost + &self.show_absent();
+        let here = self.history.workers.iter().filter(|worker| !absent(worker.node));
+        let ends = here.map(|worker| {
+            let exit = worker.outcome.as_ref().map(|ended| ended.exit);
+            let how = match exit {
+                Some(exit) if exit.is_success() => String::new(),
+                Some(exit) => exit.to_string(),
+                None => "was not started".to_owned(),
+            };
+            (worker.host.as_str(), how)
+        });
+        let failed = group_equal(ends.filter(|(_, how)| !how.is_empty()));
+        failed.iter().fold(lost + &self.show_leaks(), |text, (names, count, how)| {
+            text + &format!("error: {names} ({count}): {how}\n")
+        })
+    }
+
+    /// Prints the gathered output, and returns notes about output that could not be kept.
+    fn show_gathered(&self, pages: &mut OutputRouter) -> String {
+        let mut lost = String::new();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            // Indices of the workers here, which are not their ranks where one node is started
+            // alone.
+            let places = (0..).map(Rank).zip(&self.history.workers);
+            let outputs: Vec<_> = places
+                .filter_map(|(at, worker)| {
+                    Some((worker.host.as_str(), pages.gathered(at, stream)?))
+                })
+                .collect();
+            for (host, gathered) in outputs.iter().filter(|(_, output)| 0 < output.dropped_bytes())
+            {
+                let bytes = gathered.dropped_bytes();
+                let _ = writeln!(
+                    lost,
+                    "note: the last {bytes} bytes of {host} are not shown; `--no_gather` shows all of them"
+                );
+            }
+            let texts: Vec<_> =
+                outputs.iter().map(|(host, output)| (*host, output.text())).collect();
+            let shown = show_gathered(&texts);
+            pages.show(stream, &shown);
+        }
+        lost
+    }
+
+    /// The final screen; empty when there is nothing to report.
+    pub(in crate::launch) fn show_end(&self, pages: &OutputRouter) -> String {
+        let mut text = self.show_absent();
+        if let Some(failure) = self.failure(pages) {
+            text += &show_failure(&failure);
+        }
+        text += &self.show_leaks();
+        text
+    }
+
+    /// Lists the nodes that cannot be reached, and those that cannot start.
+    fn show_absent(&self) -> String {
+        let mut text = String::new();
+        if !self.faults.is_empty() {
+            let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
+            let faults: Vec<_> = faults.collect();
+            let nodes = self.plan.nodes.len();
+            text += &unreachable::show(&faults, nodes, self.show_consequence());
+        }
+        if !self.problems.is_empty() {
+            text += &self.show_problems();
+        }
+        // The system that starts nodes one by one starts the missing one or a replacement.
+        if self.faults.iter().any(|(_, fault)| fault.kind.joins_by_itself()) {
+            return text;
+        }
+        text + &self.help_without_absent_nodes()
+    }
+
+    /// The consequence of nodes that cannot take part.
+    pub(in crate::launch) fn show_consequence(&self) -> &'static str {
+        match self.epochs.is_empty() {
+            true => "nothing was started",
+            false if self.options.lets_others_run => "the command ran on the other nodes",
+            false => "there was no restart",
+        }
+    }
+
+    /// The command that continues without the nodes that cannot take part, if any other node is
+    /// left.
+    fn help_without_absent_nodes(&self) -> String {
+        let unreachable = self.faults.iter().map(|(node, _)| *node);
+        let mut nodes: Vec<NodeRank> =
+            unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let is_of_job = self.problems.iter().any(|(_, problem)| problem.scope == ProblemScope::Job);
+        let is_all = nodes.len() == self.plan.nodes.len();
+        if nodes.is_empty() || self.ran_independently() || is_all || is_of_job {
+            return String::new();
+        }
+        let how = self.help_to_continue_without(&nodes, None);
+        how.map_or_else(String::new, |how| format!("help: {how}\n"))
+    }
+
+    fn help_to_continue_without(&self, nodes: &[NodeRank], kept: Option<&Path>) -> Option<String> {
+        let hosts: Vec<String> = nodes.iter().map(|node| self.host(*node)).collect();
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        unreachable::help_to_continue_without(&hosts, &self.options.continue_with, kept)
+    }
+
+    fn show_problems(&self) -> String {
+        let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
+        nodes.dedup();
+        let consequence = self.show_consequence();
+        let what = match self.plan.nodes.len() {
+            1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
+            all => format!("{} of {all} nodes cannot take part; {consequence}", nodes.len()),
+        };
+        let host = |node: NodeRank| self.plan.nodes[node.index()].host.as_str();
+        let problems = self.problems.iter().map(|(node, problem)| (host(*node), problem));
+        show_refusal(&what, problems)
+    }
+
+    /// The node of the cause.
+    pub(in crate::launch) fn node_of_cause(&self) -> Option<NodeRank> {
+        Some(match self.verdict.cause.as_ref()? {
+            FailureCause::Worker(end) => self.worker(end.rank).node,
+            FailureCause::GaveUp { rank, .. }
+            | FailureCause::Exiting { rank, .. }
+            | FailureCause::NotStarted { rank, .. } => self.worker(*rank).node,
+            FailureCause::MissingRanks { ranks, .. } => self.worker(*ranks.first()?).node,
+            FailureCause::Node { node, .. } => *node,
+        })
+    }
+
+    fn failure(&self, pages: &OutputRouter) -> Option<Failure> {
+        if self.is_finding_of_rank0() {
+            return None;
+        }
+        if let Some(cause) = &self.verdict.cause {
+            let mut title = self.headline(cause);
+            if self.exception_headline(cause).is_none() {
+                let _ = write!(title, "; {}", self.show_other_workers());
+            }
+            let mut failure = match cause {
+                FailureCause::Worker(end) => self.worker_failed(end.rank, title, pages),
+                FailureCause::GaveUp { rank, detector: told } => {
+                    self.worker_gave_up(*rank, told.rank, title, pages)
+                }
+                FailureCause::Exiting { rank, .. } => self.worker_failed(*rank, title, pages),
+                FailureCause::MissingRanks { ranks, first, .. } => {
+                    self.workers_missing(ranks, first.rank, title, pages)
+                }
+                FailureCause::NotStarted { failure, .. } => self.not_started(*failure, title),
+                FailureCause::Node { node, loss } => self.node_lost(*node, loss, title),
+            };
+            failure.facts.extend(self.also_lost());
+            failure.facts.extend(self.restarts_note());
+            return Some(failure);
+        }
+        match self.verdict.status {
+            Status::Timeout => Some(match self.pending_at_timeout {
+                Some(awaited) => self.not_ready(awaited),
+                None => self.timed_out(pages),
+            }),
+            Status::Interrupted(signal) => Some(Failure {
+                code: codes::INTERRUPTED,
+                title: format!(
+                    "the job was stopped by {}; {}",
+                    signal_name(signal),
+                    self.show_other_workers()
+                ),
+                ..Failure::default()
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing failed, and rank 0 has printed the findings.
+    fn is_finding_of_rank0(&self) -> bool {
+        let by_rank0 =
+            matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(0));
+        by_rank0 && self.history.has_reported_findings(self.options.cause_rule)
+    }
+
+    /// A note that it was not the first failure.
+    pub(in crate::launch) fn restarts_note(&self) -> Option<String> {
+        let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
+        let what = show_count(restarts, "restart");
+        let run_dir = self.options.run_dir.as_ref();
+        let record = run_dir.map(|dir| dir.path().join("run.json").display().to_string());
+        let causes = record.map_or_else(String::new, |path| format!("; {path}{HAS_CAUSES}"));
+        Some(format!("after {what}{causes}"))
+    }
+
+    fn not_started(&self, failure: StartFailure, title: String) -> Failure {
+        let reason = show_io_error(&std::io::Error::from_raw_os_error(failure.errno));
+        let program = self.options.program.display();
+        let what = match failure.step {
+            StartStep::Fork => format!("cannot create a process: {reason}"),
+            StartStep::Chdir => {
+                format!("cannot enter `{}`: {reason}", self.options.cwd.display())
+            }
+            StartStep::Setup => format!("cannot set up its file descriptors: {reason}"),
+            StartStep::Exec => format!("cannot execute `{program}`: {reason}"),
+        };
+        let help = match failure.errno {
+            libc::ENOEXEC => {
+                vec!["a script needs `#!` and its interpreter in the first line".to_owned()]
+            }
+            libc::EAGAIN => vec!["check `ulimit -u` and the pids limit of the cgroup".to_owned()],
+            _ => Vec::new(),
+        };
+        Failure {
+            code: codes::WORKER_NOT_STARTED,
+            title,
+            facts: vec![what],
+            help,
+            ..Failure::default()
+        }
+    }
+
+    fn node_lost(&self, node: NodeRank, loss: &NodeLoss, title: String) -> Failure {
+        let is_killed = self.closed_link(node) == Some(AGENT_KILLED);
+        let next = help_of_lost(&self.host(node), loss, is_killed, &self.options.supervisor);
+        let ranks = match loss {
+            NodeLoss::ShimExited => None,
+            NodeLoss::LinkClosed(_)
+            | NodeLoss::LeaseExpired
+            | NodeLoss::ShimNotResponding
+            | NodeLoss::InvalidData(_)
+            | NodeLoss::Evicted => Some(format!("lost with it: {}", self.ranks_of(node))),
+        };
+        Failure {
+            code: codes::NODE_LOST,
+            title,
+            facts: ranks.into_iter().collect(),
+            help: next.into_iter().chain(self.help_without_lost_nodes(node)).collect(),
+            ..Failure::default()
+        }
+    }
+
+    /// What the transport reported about the end of the connection to a node.
+    pub(in crate::launch) fn closed_link(&self, node: NodeRank) -> Option<&str> {
+        self.history.closed_links.get(&node).map(String::as_str)
+    }
+
+    /// Other nodes that were lost; the cause describes how.
+    fn also_lost(&self) -> Option<String> {
+        let nodes = self.verdict.also_lost.iter().map(|node| &self.plan.nodes[node.index()]);
+        let hosts: Vec<_> = nodes.map(|node| node.host.as_str()).collect();
+        (!hosts.is_empty()).then(|| format!("lost too: {}", messages::name_hosts(&hosts)))
+    }
+
+    /// The command that continues with the remaining nodes, if there are any.
+    fn help_without_lost_nodes(&self, node: NodeRank) -> Vec<String> {
+        let mut nodes = vec![node];
+        nodes.extend(&self.verdict.also_lost);
+        if nodes.len() == self.plan.nodes.len() {
+            return Vec::new();
+        }
+        self.help_to_continue_without(&nodes, self.options.checkpoint_dir.as_deref())
+            .into_iter()
+            .collect()
+    }
+
+    pub(in crate::launch) fn ranks_of(&self, node: NodeRank) -> String {
+        let workers = &self.plan.nodes[node.index()].workers;
+        match (workers.first(), workers.last()) {
+            (Some(first), Some(last)) if first.rank != last.rank => {
+                format!("ranks {}-{}", first.rank, last.rank)
+            }
+            (Some(first), _) => format!("rank {}", first.rank),
+            (None, _) => "no rank".to_owned(),
+        }
+    }
+
+    /// What happened to the other workers.
+    pub(in crate::launch) fn show_other_workers(&self) -> String {
+        let other = if self.verdict.cause.is_some() { "other worker" } else { "worker" };
+        let workers = |number| show_count(number, other);
+        let were = |number: usize| if number == 1 { "was" } else { "were" };
+        let unkillable = self.count_unkillable_workers();
+        let ends = match (self.verdict.also_failed, self.verdict.stopped) {
+            (0, 0) if self.epochs.is_empty() => return self.show_consequence().to_owned(),
+            (0, 0) if 0 < unkillable => {
+                return format!("{} still running after SIGKILL", workers(unkillable));
+            }
+            (0, 0) if !self.verdict.unconfirmed.is_empty() => {
+                format!("the exit of the {other}s is not confirmed")
+            }
+            (0, 0) => format!("no {other} had to be stopped"),
+            (0, stopped) => format!("{} {} stopped", workers(stopped), were(stopped)),
+            (failed, 0) => format!("{} failed too", workers(failed)),
+            (failed, stopped) => {
+                format!("{} failed too, {stopped} {} stopped", workers(failed), were(stopped))
+            }
+        };
+        if unkillable == 0 {
+            ends
+        } else {
+            format!("{ends}, {unkillable} still running after SIGKILL")
+        }
+    }
+
+    /// Number of workers that were still running after SIGKILL, so that their exit is unknown.
+    fn count_unkillable_workers(&self) -> usize {
+        let is_undead = |worker: &&WorkerHistory| {
+            let mut undead = self.history.unkillable.iter();
+            undead.any(|(node, left)| *node == worker.node && worker.pid() == Some(left.pid))
+        };
+        self.history.workers.iter().filter(is_undead).count()
+    }
+
+    fn show_leaks(&self) -> String {
+        let mut text = String::new();
+        for (node, process) in &self.history.unkillable {
+            let _ = writeln!(
+                text,
+                "warning: pid {} ({}) on {} is still running after SIGKILL",
+                process.pid,
+                escape_control(&process.name),
+                self.host(*node)
+            );
+        }
+        if !self.verdict.unconfirmed.is_empty() {
+            let hosts: Vec<_> =
+                self.verdict.unconfirmed.iter().map(|node| self.host(*node)).collect();
+            let _ = writeln!(
+                text,
+                "warning: could not confirm that all processes have exited on: {}",
+                hosts.join(", ")
+            );
+        }
+        text
+    }
+
+    pub(in crate::launch) fn worker(&self, rank: Rank) -> &WorkerHistory {
+        &self.history.workers[rank.index()]
+    }
+
+    pub(in crate::launch) fn host(&self, node: NodeRank) -> String {
+        self.plan.nodes[node.index()].host.to_string()
+    }
+}
+
+/// Returns ` after 1.1 s`, where that is known.
+pub(in crate::launch) fn after(worker: &WorkerHistory) -> String {
+    worker.run_time().map_or_else(String::new, |ran| format!(" after {}", show_duration(ran)))
+}

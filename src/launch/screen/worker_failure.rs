@@ -1,0 +1,149 @@
+//! The part of the final screen about a worker that failed.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Instant;
+
+use crate::base::{Rank, WorkerExit};
+use crate::launch::codes;
+use crate::launch::history::WorkerHistory;
+use crate::launch::options::Options;
+use crate::launch::screen::argument_hints::{Arguments, argument_hints};
+use crate::launch::screen::input_hint::{input_hint, module_hint};
+use crate::launch::screen::job_report::{JobReport, after};
+use crate::launch::screen::messages;
+use crate::launch::screen::shown_text::without_shown_traceback;
+use crate::report::OutputRouter;
+use crate::report::text::{Failure, show_processes};
+use crate::wire::Stream;
+
+impl JobReport<'_> {
+    pub(in crate::launch) fn worker_failed(
+        &self,
+        rank: Rank,
+        title: String,
+        pages: &OutputRouter,
+    ) -> Failure {
+        let worker = self.worker(rank);
+        let oom_kills = worker.outcome.as_ref().map_or(0, |ended| ended.oom_kills);
+        let mut facts = self.exception_facts(worker);
+        facts.push(format!(
+            "host {}   local rank {}   slot {}   pid {}",
+            worker.host,
+            worker.local_rank,
+            worker.slot,
+            worker.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        ));
+        if 0 < oom_kills {
+            facts.push(format!(
+                "the kernel's OOM killer killed {} while this worker ran",
+                show_processes(oom_kills as usize),
+            ));
+        }
+        facts.extend(self.reports_of_others());
+        let last_lines = pages.last_lines(rank);
+        let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+        // A worker that failed for a reason of its own did not wait for those that had exited.
+        let ended = worker.outcome.as_ref().filter(|_| worker.lost_peer || self.has_lost_peers());
+        let mut help = ended.map_or_else(Vec::new, |ended| self.early_exits_help(Some(ended.at)));
+        let lines = || last_lines.iter().flat_map(|(_, lines)| lines);
+        help.extend(self.argument_hints(worker, lines()));
+        help.extend(input_hint(worker.rank, self.options.stdin.includes(worker.rank), lines()));
+        help.extend(self.module_hint(worker));
+        if last_lines.is_none() {
+            facts.push("it wrote no output".to_owned());
+        }
+        let last_lines = without_shown_traceback(last_lines, pages, (rank, "its"), &mut facts);
+        Failure {
+            code: codes::WORKER_FAILED,
+            title,
+            facts,
+            last_lines,
+            log: pages.log_path(rank, stream),
+            help,
+        }
+    }
+
+    /// Report of a worker that gave up: its last lines, or else those of the peer that detected it.
+    pub(in crate::launch) fn worker_gave_up(
+        &self,
+        rank: Rank,
+        detector: Rank,
+        title: String,
+        pages: &OutputRouter,
+    ) -> Failure {
+        let mut failure = self.worker_failed(rank, title, pages);
+        let peer = self.worker(detector);
+        let exit = peer.outcome.as_ref().map_or(WorkerExit::Lost, |ended| ended.exit);
+        failure.facts.push(format!(
+            "rank {} ({}) {exit} after it detected this failure; this rank was then stopped by remuda",
+            peer.rank, peer.host
+        ));
+        if failure.last_lines.is_none() {
+            failure.last_lines = pages.last_lines(detector);
+            let stream = failure.last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
+            failure.log = pages.log_path(detector, stream);
+        }
+        failure
+    }
+
+    /// Workers that exited with 0 before the others failed or were stopped: a worker that still
+    /// needed them in a collective waited in vain.
+    pub(in crate::launch) fn early_exits_help(&self, failure: Option<Instant>) -> Vec<String> {
+        let is_early = |worker: &&WorkerHistory| {
+            let ended = worker.outcome.as_ref().filter(|ended| ended.exit.is_success());
+            ended.is_some_and(|ended| !ended.stopped && failure.is_none_or(|at| ended.at < at))
+        };
+        let early: Vec<_> = self.history.workers.iter().filter(is_early).collect();
+        let was_alone = early.len() == self.history.workers.len();
+        let Some(first) = early.first().filter(|_| !was_alone) else {
+            return Vec::new();
+        };
+        let ranks = messages::rank_and_others(&early);
+        let ran = after(first);
+        vec![format!(
+            "{ranks} exited with 0{ran} while other ranks were still running; collectives need all ranks"
+        )]
+    }
+
+    /// The command of a worker.
+    fn argv(&self, worker: &WorkerHistory) -> Vec<OsString> {
+        let workers = &self.plan.nodes[worker.node.index()].workers;
+        let plan = workers.iter().find(|plan| plan.rank == worker.rank);
+        plan.map_or_else(Vec::new, |plan| plan.argv().map(Cow::into_owned).collect())
+    }
+
+    /// The interpreter that lacks a module.
+    fn module_hint(&self, worker: &WorkerHistory) -> Option<String> {
+        let argv = self.argv(worker);
+        let is_chosen_by_remuda =
+            !self.options.command.iter().any(|word| word.as_bytes().starts_with(b"--no_p"));
+        module_hint(self.exception()?, argv.first()?, is_chosen_by_remuda)
+    }
+
+    /// Hints about arguments that the program of a worker refused.
+    fn argument_hints<'b>(
+        &self,
+        worker: &WorkerHistory,
+        lines: impl Iterator<Item = &'b Vec<u8>>,
+    ) -> Vec<String> {
+        let argv = self.argv(worker);
+        if argv.is_empty() {
+            return Vec::new();
+        }
+        let is_module = |words: &&[OsString]| words[0] == "-m";
+        let module = argv.windows(2).find(is_module).map(|words| &words[1]);
+        let Options { script, program, command, .. } = self.options;
+        let mut named = [script.as_ref(), Some(program), module].into_iter().flatten();
+        let script = named.find(|name| command.contains(name)).unwrap_or(program);
+        let arguments = Arguments {
+            argv: &argv,
+            command,
+            script: &script.to_string_lossy(),
+            added_argument: &format!("--local_rank={}", worker.local_rank),
+            flags: &(self.options.flags)(),
+        };
+        argument_hints(arguments, lines)
+    }
+}

@@ -1,0 +1,214 @@
+//! Requests to agents, made from a plan. Pure: facts about the nodes are passed in as [`PreparedNode`].
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+
+use crate::base::{Epoch, HostName, NodeRank, Rank};
+use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
+use crate::plan::{
+    Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, ThreadShare, WorkerPlan,
+};
+use crate::wire::{
+    self, CoreRequest, FileState, GpuLockRequest, Listen, NodeRoster, PortRequest, Prepare,
+    PreparedNode, RequiredFile, Start, ToAgent, WorkerStart,
+};
+
+/// Flow-control window of a node: bytes of output that were sent and not yet shown.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// File descriptors that a worker needs on its node.
+const FDS_PER_WORKER: u64 = 8;
+
+/// Maximum number of other hosts to which node 0 looks for a route.
+const ROUTE_HOSTS_MAX: usize = 8;
+
+/// The checks of a node before anything starts.
+pub(in crate::launch) fn prepare_request(
+    plan: &LaunchPlan,
+    options: &Options,
+    node: &NodePlan,
+    epoch: Epoch,
+) -> Prepare {
+    Prepare {
+        cwd: options.cwd.clone().into_os_string().into_vec(),
+        program: options.program.clone().into_vec(),
+        script: options.script.clone().map(OsStringExt::into_vec),
+        fds: FDS_PER_WORKER * node.workers.len() as u64,
+        listen: listen_request(plan, &options.transport, node),
+        key: options.key.clone(),
+        world_size: plan.world_size,
+        lease_ms: options.lease.as_millis() as u32,
+        heartbeat_ms: options.heartbeat_interval.as_millis() as u32,
+        grace_ms: options.grace.as_millis() as u32,
+        cores: options.cores.as_ref().map(|cores| core_request(cores, node)),
+        venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
+        gpu_locks: gpu_lock_request(options.gpu_sharing, node),
+        files: files(options, node, epoch),
+        spans_machines: uses_other_machines(plan, &options.transport),
+    }
+}
+
+/// Whether any other machine has a part in the job; a node that is started alone is one of several.
+fn uses_other_machines(plan: &LaunchPlan, transport: &Transport) -> bool {
+    let by_ssh = matches!(transport, Transport::Ssh(_));
+    by_ssh || 1 < plan.nodes.len() || (plan.local_worker_count() as u32) < plan.world_size
+}
+
+/// Files that a node must check. Files that the job itself has written exist when it is restarted,
+/// also by another node 0, which does not know yet that this is a restart.
+fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> {
+    let is_first = epoch == Epoch(0) && !matches!(options.transport, Transport::Dial(_));
+    let is_asked = |file: &&WorkersFile| match file.file.state {
+        FileState::Readable => true,
+        FileState::NoFilesWithSuffix(_) => is_first,
+    };
+    let has_rank0 = node.workers.iter().any(|worker| worker.rank == Rank(0));
+    let is_needed = |file: &&WorkersFile| match file.owner {
+        FileOf::AllWorkers => !node.workers.is_empty(),
+        FileOf::Rank0 => has_rank0,
+    };
+    options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.file.clone()).collect()
+}
+
+/// The request to node 0 to listen.
+pub(in crate::launch) fn listen_request(
+    plan: &LaunchPlan,
+    transport: &Transport,
+    node: &NodePlan,
+) -> Option<Listen> {
+    let others = plan.nodes.iter().skip(1).take(ROUTE_HOSTS_MAX);
+    (node.node_rank == NodeRank(0)).then(|| Listen {
+        addr: match &plan.master_addr {
+            MasterAddr::Given(address) => Some(address.clone()),
+            MasterAddr::AskNode0 => None,
+        },
+        port: plan.master_port.map_or(PortRequest::Preferred(MASTER_PORT), PortRequest::Exact),
+        others: others.map(|node| node.host.to_string()).collect(),
+        store: 1 < plan.nodes.len(),
+        store_port: match transport {
+            Transport::Dial(dial) => dial.store_port,
+            Transport::Local | Transport::Ssh(_) => 0,
+        },
+    })
+}
+
+fn gpu_lock_request(claims: GpuSharing, node: &NodePlan) -> Option<GpuLockRequest> {
+    let share = match claims {
+        GpuSharing::None => return None,
+        GpuSharing::Exclusive => false,
+        GpuSharing::Shared => true,
+    };
+    Some(GpuLockRequest { slots: node.workers.iter().map(|worker| worker.slot).collect(), share })
+}
+
+fn core_request(cores: &Cores, node: &NodePlan) -> CoreRequest {
+    let list = match cores {
+        Cores::All => None,
+        Cores::List(list) => Some(list.clone()),
+    };
+    CoreRequest { list, workers: node.workers.len() as u32 }
+}
+
+/// The start messages of all nodes, made one after the other: together they are as large as the
+/// environments of all workers. There is none for a node without a part in the job.
+pub(in crate::launch) fn start_requests<'a>(
+    plan: &'a LaunchPlan,
+    options: &'a Options,
+    found: &'a [Option<PreparedNode>],
+    epoch: Epoch,
+) -> impl Iterator<Item = Option<Start>> + 'a {
+    let node0 = found.first().and_then(Option::as_ref);
+    let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
+        Some(master) => (master.addr.clone(), master.port),
+        None => remote_master(plan),
+    };
+    let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
+    let mut ranks = (0..).map(Rank);
+    let start = move |(node, own): (&NodePlan, &Option<PreparedNode>)| {
+        let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
+        let own = own.as_ref()?;
+        Some(Start {
+            workers: worker_starts(plan, options, (node, own), (&bindings, epoch), ranks),
+            store: node0.and_then(|found| found.store),
+            window_bytes: WINDOW_BYTES,
+            group_limit_ms: options.group_limit.as_millis() as u32,
+        })
+    };
+    plan.nodes.iter().zip(found).map(start)
+}
+
+/// The list of all nodes as a frame for every node; encoded once, because one encoding per node
+/// would cost time quadratic in the number of nodes.
+pub(in crate::launch) fn roster(plan: &LaunchPlan, epoch: Epoch) -> Arc<[u8]> {
+    let nodes = plan.nodes.iter().map(|node| (node.host.to_string(), node.workers.len() as u32));
+    let roster = NodeRoster { nodes: nodes.collect() };
+    wire::encode(epoch, &ToAgent::Roster(roster.pack())).into()
+}
+
+/// Address and port of a rank 0 on another node, which was started separately with the same values.
+/// If that node has no part in the job, the workers run without it and do not use the address.
+fn remote_master(plan: &LaunchPlan) -> (String, u16) {
+    const NOWHERE: &str = "127.0.0.1";
+    let addr = match &plan.master_addr {
+        MasterAddr::Given(addr) => addr.clone(),
+        MasterAddr::AskNode0 => NOWHERE.to_owned(),
+    };
+    (addr, plan.master_port.unwrap_or(MASTER_PORT))
+}
+
+/// The node of each worker that is started here. In messages between launcher, agents and `job`,
+/// nodes and workers are numbered by their index in what is started here.
+pub(in crate::launch) fn node_of_rank(plan: &LaunchPlan) -> Vec<NodeRank> {
+    let nodes = (0..).map(NodeRank).zip(&plan.nodes);
+    nodes.flat_map(|(place, node)| std::iter::repeat_n(place, node.workers.len())).collect()
+}
+
+/// A node to connect to.
+#[derive(Clone, Debug)]
+pub(in crate::launch) struct NodeToConnect<'a> {
+    pub(in crate::launch) node: NodeRank,
+    pub(in crate::launch) host: &'a HostName,
+    /// Ranks that it may report on.
+    pub(in crate::launch) ranks: Range<u32>,
+}
+
+/// Every node of a plan, in order.
+pub(in crate::launch) fn nodes_to_connect(
+    plan: &LaunchPlan,
+) -> impl Iterator<Item = NodeToConnect<'_>> {
+    let mut next = 0;
+    (0..).map(NodeRank).zip(&plan.nodes).map(move |(place, node)| {
+        let first = next;
+        next += node.workers.len() as u32;
+        NodeToConnect { node: place, host: &node.host, ranks: first..next }
+    })
+}
+
+fn worker_starts(
+    plan: &LaunchPlan,
+    options: &Options,
+    (node, found): (&NodePlan, &PreparedNode),
+    (bindings, epoch): (&Bindings, Epoch),
+    ranks: Vec<Rank>,
+) -> Vec<WorkerStart> {
+    let sharing = match options.transport {
+        // Every node of a local job is this machine: all workers share its CPUs.
+        Transport::Local => plan.local_worker_count(),
+        Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
+    };
+    let threads = ThreadShare::share(found.cpus as usize, sharing);
+    let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {
+        rank,
+        local_rank: worker.local_rank,
+        argv: worker.argv().map(|word| word.into_owned().into_vec()).collect(),
+        env: to_bytes(worker.bind(bindings, ThreadShare::Inherited, epoch)),
+        env_default: to_bytes(worker.defaults(threads)),
+        stdin: options.stdin.includes(worker.rank),
+    };
+    node.workers.iter().zip(ranks).map(worker).collect()
+}
+
+fn to_bytes(env: Vec<(OsString, OsString)>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    env.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect()
+}
