@@ -14,6 +14,8 @@ pub struct Policy {
     pub grace: Duration,
     /// What a failure means for the other workers.
     pub failure: OnFailure,
+    /// Time after which a node without a message is certainly given up as lost.
+    pub silence_max: Duration,
     /// Maximum number of restarts after a failure.
     pub restarts_max: u32,
     /// The signal that workers receive before they are asked to stop.

@@ -8,11 +8,13 @@ use crate::job::cause::failure::WorkerEnd;
 use crate::job::state::job::Job;
 
 pub(super) const GRACE: Duration = Duration::from_secs(10);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(36);
 
 pub(super) fn policy() -> Policy {
     Policy {
         grace: GRACE,
         failure: OnFailure::StopAll,
+        silence_max: SILENCE_MAX,
         restarts_max: 0,
         warning: None,
         on_term: OnTerm::EndJob,

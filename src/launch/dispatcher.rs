@@ -114,6 +114,7 @@ fn policy(options: &Options, connector: &Connector) -> Policy {
     Policy {
         grace: options.grace,
         failure: if options.lets_others_run { OnFailure::LetRun } else { OnFailure::StopAll },
+        silence_max: options.lease + 2 * options.heartbeat_interval,
         restarts_max: options.restarts_max,
         warning: options.warning,
         on_term: options.supervisor.on_term,

@@ -61,6 +61,7 @@ fn replay(workers: &[Worker]) -> Verdict {
     let policy = Policy {
         grace: Duration::from_secs(10),
         failure: OnFailure::StopAll,
+        silence_max: Duration::from_secs(36),
         restarts_max: 0,
         warning: None,
         on_term: OnTerm::EndJob,

@@ -97,10 +97,15 @@ impl AgentState {
         }
         // Also reported after the shim's last message: it cannot start the workers of another
         // epoch.
-        let was_killed = self.shim_heartbeat.was_killed();
-        self.send(if was_killed { FromAgent::ShimHung } else { FromAgent::ShimExited });
+        self.report_shim_failure();
         self.shim = ShimPhase::Reaping;
         self.push(AgentEffect::ReapOrphans);
+    }
+
+    /// Reports that no worker can be started here.
+    pub(super) fn report_shim_failure(&mut self) {
+        let was_killed = self.shim_heartbeat.was_killed();
+        self.send(if was_killed { FromAgent::ShimHung } else { FromAgent::ShimExited });
     }
 
     /// Sets the timer of the next attempt to kill what the shim left.
@@ -121,8 +126,11 @@ impl AgentState {
             let end = ExitFacts { exit, at_us, signals_sent: vec![SIGKILL] };
             self.on_worker_exit(now, index, end);
         }
-        self.unkillable = Some(unkillable);
-        self.report_if_idle();
+        // The shim may have reported before it exited that nothing was left.
+        if self.unkillable.is_none() {
+            self.unkillable = Some(unkillable);
+            self.report_if_idle();
+        }
     }
 }
 
@@ -131,7 +139,7 @@ mod tests {
     use super::*;
     use crate::agent::shim::FromShim;
     use crate::agent::state::event::{AgentEvent, ExitReport};
-    use crate::agent::state::testing::{HEARTBEAT, LEASE, TestAgent};
+    use crate::agent::state::testing::{HEARTBEAT, LEASE, TestAgent, prepare};
     use crate::base::{Rank, Status, clock};
     use crate::runtime::contract::ToWorker;
     use crate::wire::ToAgent;
@@ -179,6 +187,29 @@ mod tests {
         assert_eq!(agent.say(ToAgent::Signal(15)), [], "there is no shim");
         agent.step(AgentEvent::LinkEnded);
         assert_eq!(agent.state.exit_status(), Some(Status::Success));
+    }
+
+    #[test]
+    fn exit_of_an_idle_shim_is_no_second_end_of_the_epoch() {
+        let mut agent = TestAgent::started(clock::now(), 1);
+        agent.exit(0, WorkerExit::Code(0));
+        agent.end_streams(0);
+        agent.hear(FromShim::Empty { unkillable: Vec::new() });
+        agent.step(AgentEvent::ShimExited);
+        assert_eq!(agent.step(AgentEvent::OrphansReaped { at_us: 5, unkillable: Vec::new() }), []);
+    }
+
+    #[test]
+    fn exited_shim_is_reported_again_in_the_next_epoch() {
+        let mut agent = TestAgent::started(clock::now(), 1);
+        agent.exit(0, WorkerExit::Code(1));
+        agent.end_streams(0);
+        agent.hear(FromShim::Empty { unkillable: Vec::new() });
+        agent.step(AgentEvent::ShimExited);
+        // The launcher has not read that when it begins the next epoch, and discards it then.
+        agent.say(ToAgent::NextEpoch);
+        let effects = agent.say(ToAgent::Prepare(Box::new(prepare())));
+        assert_eq!(effects, [agent.sent(FromAgent::ShimExited)]);
     }
 
     #[test]

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::agent_state::{AgentPhase, AgentState, Terms};
+use super::agent_state::{AgentPhase, AgentState, ShimPhase, Terms};
 use super::event::{AgentEffect, PreflightRequest, StartRequest};
 use super::group_watch::{GroupCheck, GroupDecision, GroupWatch, WORKERS_CHECKED_MAX};
 use super::timers::Timer;
 use crate::base::Epoch;
 use crate::wire::{FailedStart, FromAgent, Prepare, PreparedNode, Problem, Start, WorkerStartStep};
+
+/// Errors of a message to a process that has exited.
+const EPIPE: i32 = 32;
+const ECONNRESET: i32 = 104;
 
 impl AgentState {
     /// Begins the next epoch. It is a protocol error if workers of the current epoch are still
@@ -46,6 +50,10 @@ impl AgentState {
             grace: millis(prepare.grace_ms),
         };
         self.timers.set(now + self.terms.heartbeat, Timer::Heartbeat);
+        if self.shim != ShimPhase::Alive {
+            // The launcher may have begun this epoch before it received the report in the last one.
+            return self.report_shim_failure();
+        }
         let (job, node, epoch) = (self.job.clone(), self.node, self.epoch);
         let request = PreflightRequest { job, node, epoch, prepare };
         self.push(AgentEffect::RunPreflight(Box::new(request)));
@@ -114,8 +122,12 @@ impl AgentState {
         self.send(FromAgent::StartFailed(FailedStart { rank, step, errno }));
     }
 
-    /// Reports that no worker could be started.
+    /// Reports that no worker could be started. If the shim has exited, that is the reason, and its
+    /// exit follows.
     pub(super) fn on_spawn_failed(&mut self, errno: i32) {
+        if matches!(errno, EPIPE | ECONNRESET) {
+            return;
+        }
         for index in 0..self.workers.len() {
             self.on_start_failed(index, WorkerStartStep::Fork, errno);
         }
@@ -246,6 +258,14 @@ mod tests {
             |rank| FromAgent::StartFailed(FailedStart { rank: Rank(rank), step, errno: 24 });
         let idle = FromAgent::Idle { unkillable: Vec::new() };
         assert_eq!(effects, [failed(0), failed(1), idle].map(|message| agent.sent(message)));
+    }
+
+    #[test]
+    fn request_to_an_exited_shim_is_no_failed_start() {
+        let mut agent = TestAgent::started(clock::now(), 1);
+        assert_eq!(agent.step(AgentEvent::SpawnFailed { errno: EPIPE }), []);
+        let effects = agent.step(AgentEvent::ShimExited);
+        assert_eq!(effects[0], agent.sent(FromAgent::ShimExited));
     }
 
     #[test]

@@ -92,6 +92,16 @@ impl NodeLoss {
         }
     }
 
+    /// Whether the launcher notices the loss when it happens, not only after a silence.
+    pub(crate) fn is_noticed_at_once(&self) -> bool {
+        match self {
+            Self::LinkClosed(Some(_)) | Self::ShimExited | Self::InvalidData(_) | Self::Evicted => {
+                true
+            }
+            Self::LinkClosed(None) | Self::LeaseExpired | Self::ShimNotResponding => false,
+        }
+    }
+
     /// Whether the agent still runs, without a shim.
     pub(crate) fn is_shim_failure(&self) -> bool {
         matches!(self, Self::ShimExited | Self::ShimNotResponding)

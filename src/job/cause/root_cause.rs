@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::Rank;
 use crate::job::cause::evidence::{EXIT_AFTER_TRACEBACK_MAX, Evidence};
-use crate::job::cause::failure::{FailureCause, Failures, WorkerEnd};
+use crate::job::cause::failure::{FailureCause, Failures, NodeLoss, WorkerEnd};
 use crate::job::cause::known_texts::FailureClass;
 
 /// Exits by signal within this time of the first failure compete for being its cause. Later ones
@@ -40,7 +40,13 @@ pub(crate) fn find(ends: &[WorkerEnd], failures: &Failures) -> Option<FailureCau
         || !failures.unstarted.is_empty();
     candidates.retain(|candidate| candidate.is_certain || !is_certain);
     let own = candidates.iter().min_by_key(|candidate| (candidate.at, candidate.end.rank));
-    let lost = failures.nodes.iter().min_by_key(|(at, node, _)| (*at, *node));
+    // A loss that is noticed at once, but only while the job is being stopped, did not cause the stop.
+    let is_late = |at: Instant, loss: &NodeLoss| {
+        let stop = failures.stopped_at.map(|stop| stop + COMPETITION_WINDOW);
+        loss.is_noticed_at_once() && stop.is_some_and(|stop| stop < at)
+    };
+    let lost =
+        failures.nodes.iter().min_by_key(|(at, node, loss)| (is_late(*at, loss), *at, *node));
     let not_started = failures.unstarted.iter().min_by_key(|(at, ..)| *at);
     let times = [own.map(|own| own.at), lost.map(|(at, ..)| *at), not_started.map(|(at, ..)| *at)];
     let Some(first) = times.into_iter().flatten().min() else {
@@ -179,8 +185,10 @@ fn find_missing_ranks(
     })
 }
 
-/// The cause where workers do not need each other and no failure follows from another: the greatest
-/// status, of equal ones that of the lowest rank or node, whatever the order of the events.
+/// The cause where workers do not need each other and no failure of a worker follows from another:
+/// the greatest status, of equal ones that of the lowest rank or node, whatever the order of the
+/// events. Workers that were lost with their node, or that remuda killed because of a loss, are not
+/// its cause.
 pub(crate) fn find_greatest_status(
     ends: &[WorkerEnd],
     failures: &Failures,
@@ -192,7 +200,10 @@ pub(crate) fn find_greatest_status(
     let not_started = failures.unstarted.iter().map(|(_, rank, failure)| {
         (rank.0, FailureCause::NotStarted { rank: *rank, failure: *failure })
     });
-    let failed = ends.iter().filter(|end| !end.exit.is_success());
+    let is_reason = |end: &&WorkerEnd| {
+        if failures.nodes.is_empty() { !end.exit.is_success() } else { end.is_own_failure() }
+    };
+    let failed = ends.iter().filter(is_reason);
     let failed = failed.map(|end| (end.rank.0, FailureCause::Worker(end.clone())));
     let all = nodes.chain(not_started).chain(failed);
     all.max_by_key(|(index, cause)| (cause.status().code(), Reverse(*index)))
@@ -274,6 +285,36 @@ mod tests {
         assert_eq!(status([(2, 3), (1, 7), (0, 1)]), Some((1, 7)));
         assert_eq!(status([(2, 7), (1, 0), (0, 7)]), Some((0, 7)));
         assert_eq!(status([(0, 0), (1, 0), (2, 0)]), None);
+    }
+
+    #[test]
+    fn lost_node_is_the_cause_of_what_its_workers_did() {
+        let now = clock::now();
+        let loss = |loss| Failures { nodes: vec![(now, NodeRank(0), loss)], ..Failures::default() };
+        let is_node = |ends: &[WorkerEnd], failures: &Failures| {
+            matches!(find_greatest_status(ends, failures), Some(FailureCause::Node { .. }))
+        };
+        let lost = [end(0, WorkerExit::Lost, 0, &[], now)];
+        assert!(is_node(&lost, &loss(NodeLoss::LeaseExpired)));
+        let killed = [end(0, signal(9), 1, &[9], now)];
+        assert!(is_node(&killed, &loss(NodeLoss::ShimExited)));
+        let own = [killed[0].clone(), end(1, WorkerExit::Code(99), 9, &[], now)];
+        assert!(!is_node(&own, &loss(NodeLoss::ShimExited)), "99 is greater than 75");
+    }
+
+    #[test]
+    fn node_lost_while_the_job_is_stopped_is_not_the_cause() {
+        let now = clock::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        // Node 1 had vanished before, which was noticed only when its lease expired.
+        let nodes = vec![
+            (at(5), NodeRank(0), NodeLoss::ShimExited),
+            (at(30), NodeRank(1), NodeLoss::LeaseExpired),
+        ];
+        let failures = Failures { nodes, stopped_at: Some(now), ..Failures::default() };
+        let cause = find(&[], &failures);
+        let loss = NodeLoss::LeaseExpired;
+        assert_eq!(cause, Some(FailureCause::Node { node: NodeRank(1), loss }));
     }
 
     #[test]

@@ -205,8 +205,20 @@ impl Job {
     }
 
     pub(crate) fn kill(&mut self, now: Instant) -> Vec<Effect> {
-        if let JobPhase::Stopping { stage, .. } = &mut self.phase {
-            *stage = StopStage::Killed { give_up_at: now + KILL_CONFIRM_TIMEOUT };
+        if let JobPhase::Stopping { stage, reason } = &mut self.phase {
+            // Whether a silent node is lost decides about cause and restart, except after a request
+            // of the user, who need not wait for it.
+            let limit = match reason {
+                StopReason::Failure | StopReason::Eviction if self.request_count == 0 => {
+                    self.policy.silence_max
+                }
+                StopReason::Failure
+                | StopReason::Eviction
+                | StopReason::Timeout
+                | StopReason::Signal(_) => Duration::ZERO,
+            };
+            let give_up_at = now + limit.max(KILL_CONFIRM_TIMEOUT);
+            *stage = StopStage::Killed { give_up_at };
         }
         vec![Effect::ReportKilling, Effect::Kill]
     }
@@ -230,7 +242,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::base::{NodeRank, Status, WorkerExit, clock};
-    use crate::job::testing::{GRACE, exit, idle, preparing, running};
+    use crate::job::testing::{GRACE, SILENCE_MAX, exit, idle, preparing, running};
     use crate::job::{Event, REQUEST_MERGE_INTERVAL};
 
     #[test]
@@ -337,6 +349,27 @@ mod tests {
         let mut job = preparing(2);
         job.step(clock::now(), Event::TimedOut);
         assert_eq!(job.verdict().expect("over").status, Status::Timeout);
+    }
+
+    #[test]
+    fn silent_node_is_awaited_until_it_is_lost() {
+        let now = clock::now();
+        let mut job = running(2, now);
+        // A worker exits because the other node has vanished.
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now + GRACE, Event::Timer);
+        job.step(now + GRACE, exit(1, WorkerExit::Code(1), now, &[SIGTERM]));
+        job.step(now + GRACE, idle(0));
+        let later = now + GRACE + KILL_CONFIRM_TIMEOUT;
+        assert_eq!(job.step(later, Event::Timer), [Effect::Wake(now + GRACE + SILENCE_MAX)]);
+        job.step(later, Event::LeaseExpired(vec![NodeRank(1)]));
+        assert_eq!(job.verdict().expect("over").unconfirmed, []);
+        let mut job = running(2, now);
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now, Event::Signal(SIGINT));
+        job.step(now + GRACE, Event::Timer);
+        job.step(later, Event::Timer);
+        assert!(job.verdict().is_some(), "the user need not wait for it");
     }
 
     #[test]
