@@ -140,6 +140,8 @@ pub mod plan;
 pub mod pool;
 #[cfg(feature = "cli")]
 pub mod report;
+#[cfg(all(test, feature = "cli"))]
+mod simulation;
 #[cfg(feature = "train")]
 pub mod train;
 #[cfg(feature = "cli")]

@@ -31,7 +31,7 @@ const LAYERS: [&[&str]; 7] = [
     &["job", "wire", "inventory"],
     &["transport", "report", "runtime"],
     &["launch", "agent", "doctor", "train", "bench"],
-    &["cli"],
+    &["cli", "simulation"],
 ];
 
 /// Modules that may import less than their layer allows.

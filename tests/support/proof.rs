@@ -17,7 +17,10 @@ pub(crate) struct Random {
 impl Random {
     pub(crate) fn from_seed() -> Self {
         let seed = remuda::base::env_vars::get_text("PROVE_SEED");
-        let seed = seed.map_or(1, |seed| seed.parse().expect("PROVE_SEED is a number"));
+        Self::new(seed.map_or(1, |seed| seed.parse().expect("PROVE_SEED is a number")))
+    }
+
+    pub(crate) fn new(seed: u64) -> Self {
         Self { seed, state: seed }
     }
 

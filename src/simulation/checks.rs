@@ -1,0 +1,278 @@
+//! The checks of a run: what the launcher says, compared with what really happened.
+
+use super::clock::{MS, Micros, SECOND};
+use super::incidents::{Blame, Check, Ending, Incident};
+use super::processes::{LeftoverState, SimulatedWorker};
+use super::traffic::KEEPALIVE;
+use super::words::describe_cause;
+use super::workers::KILLED;
+use super::world::Simulation;
+use crate::base::{NodeRank, Rank, Status, WorkerExit};
+use crate::job::{FailureCause, NodeLoss, OnFailure, Verdict, WorkerEnd};
+
+/// Failures this close to the first one compete with it, by the rules of `job::cause`.
+const COMPETITION: Micros = 200 * MS;
+/// Time in which everything ends after the last lease and grace period: the kills of shim and agent
+/// are confirmed one after the other.
+const END_MARGIN: Micros = 25 * SECOND;
+
+impl Simulation {
+    /// Checks the end of an epoch after which the job restarts.
+    pub(super) fn check_epoch(&mut self, verdict: &Verdict) {
+        self.check_ends(verdict);
+        self.check_cause(verdict);
+    }
+
+    /// Checks the end of the job.
+    pub(super) fn check_verdict(&mut self, verdict: &Verdict) {
+        if self.truth.previous.as_ref() == Some(verdict) {
+            // The restart failed for another reason than the failure before it, which is the cause
+            // and was checked.
+            let is_other = |incident: &&Incident| {
+                let cause = verdict.cause.as_ref();
+                matches!(incident.blame, Blame::Node(_) | Blame::AnyNode | Blame::Evicted(_))
+                    && self.truth.epoch_began_at <= incident.until
+                    && (self.truth.previously_noticed_at.is_none_or(|at| at < incident.at)
+                        || !cause.is_some_and(|cause| self.is_blamed(cause, incident)))
+            };
+            let has_other = self.truth.incidents.iter().any(|incident| is_other(&incident));
+            if self.truth.refusals == 0 && !has_other {
+                self.truth
+                    .fail(Check::ExitStatus, || "a restart failed without a reason".to_owned());
+            }
+            self.truth.ending = Some(ending_of(verdict));
+            return;
+        }
+        self.check_ends(verdict);
+        self.truth.ending = Some(ending_of(verdict));
+        match verdict.status {
+            Status::Success => self.check_success(),
+            Status::Interrupted(signal) if verdict.cause.is_none() => {
+                let mut signals = self.truth.user_signals.iter().chain(&self.truth.node_signals);
+                if !signals.any(|sent| *sent == signal) {
+                    self.truth.fail(Check::ExitStatus, || format!("signal {signal} was not sent"));
+                }
+            }
+            Status::Timeout if verdict.cause.is_none() => {
+                if !self.truth.has_timed_out {
+                    self.truth.fail(Check::ExitStatus, || "the time was not over".to_owned());
+                }
+            }
+            Status::Config if verdict.cause.is_none() => {
+                self.truth.ending = Some(Ending::Refused);
+                if self.truth.refusals == 0 {
+                    self.truth.fail(Check::ExitStatus, || "no node has refused".to_owned());
+                }
+            }
+            _ => self.check_cause(verdict),
+        }
+    }
+
+    /// Success: every worker of the last epoch exited with 0.
+    fn check_success(&mut self) {
+        let epoch = self.launcher.job.epoch();
+        let has_succeeded = |rank: u32| {
+            let mut of_rank = self.workers.iter().filter(|worker| worker.rank == Rank(rank));
+            of_rank.any(|worker| {
+                worker.epoch == epoch && worker.exit.is_some_and(|(exit, _)| exit.is_success())
+            })
+        };
+        let was_started = |rank: u32| {
+            let mut of_rank = self.workers.iter().filter(|worker| worker.rank == Rank(rank));
+            self.scenario.policy.failure == OnFailure::StopAll
+                || of_rank.any(|worker| worker.epoch == epoch)
+        };
+        let ranks = 0..self.scenario.habits.len() as u32;
+        if let Some(rank) =
+            ranks.into_iter().find(|rank| was_started(*rank) && !has_succeeded(*rank))
+        {
+            self.truth.fail(Check::ExitStatus, || format!("rank {rank} did not exit with 0"));
+        }
+    }
+
+    /// Every worker that was started has one end, and it is the true one.
+    fn check_ends(&mut self, verdict: &Verdict) {
+        let job = &self.launcher.job;
+        let epoch = job.epoch();
+        let is_open = |rank: Rank| verdict.unconfirmed.contains(&self.node_of(rank));
+        for rank in (0..self.scenario.habits.len() as u32).map(Rank) {
+            let ends: Vec<&WorkerEnd> = job.ends().iter().filter(|end| end.rank == rank).collect();
+            let workers = self.workers.iter().filter(|it| it.rank == rank && it.epoch == epoch);
+            let is_true = |end: &WorkerEnd| {
+                end.exit == WorkerExit::Lost
+                    || end.exit == KILLED
+                    || workers
+                        .clone()
+                        .any(|worker| worker.exit.is_some_and(|(exit, _)| exit == end.exit))
+            };
+            let has_begun = workers.clone().any(|worker| !self.is_start_failure(worker));
+            let why = match ends[..] {
+                [] if has_begun && !is_open(rank) => "has no end",
+                [end] if !is_true(end) => "did not end so",
+                [] | [_] => continue,
+                _ => "has several ends",
+            };
+            let found = format!("rank {rank} of epoch {epoch} {why}: {ends:?}");
+            self.truth.fail(Check::EndsOnce, || found);
+            return;
+        }
+    }
+
+    fn is_start_failure(&self, worker: &SimulatedWorker) -> bool {
+        !worker.is_alive && worker.exit.is_none() && self.hosts[worker.host].cannot_execute
+    }
+
+    fn node_of(&self, rank: Rank) -> NodeRank {
+        let mut first = 0;
+        for (node, workers) in (0..).map(NodeRank).zip(&self.scenario.workers) {
+            first += workers;
+            if rank.0 < first {
+                return node;
+            }
+        }
+        unreachable!("the rank is one of the job")
+    }
+
+    /// The cause is the first incident. Incidents compete if they happened before the launcher could
+    /// know of the first one, or within the window of `job::cause` and the error of the clocks after
+    /// that; failures of workers, whose times are known, compete only within the window.
+    fn check_cause(&mut self, verdict: &Verdict) {
+        let Some(cause) = &verdict.cause else {
+            let status = verdict.status;
+            return self.truth.fail(Check::Cause, || format!("status {status:?} has no cause"));
+        };
+        let window = COMPETITION + self.scenario.delay_max + MS;
+        let noticed = self.truth.noticed_at.unwrap_or(self.now());
+        let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
+        let is_candidate = |incident: &&Incident| {
+            (lets_run || incident.at <= noticed + window)
+                && self.truth.epoch_began_at <= incident.until
+        };
+        let named = self.truth.incidents.iter().filter(is_candidate);
+        let named: Vec<&Incident> = named.filter(|it| self.is_blamed(cause, it)).collect();
+        let Some(first) = named.iter().map(|incident| incident.at).min() else {
+            let text =
+                format!("{} is no incident before {} µs", describe_cause(cause), noticed + window);
+            return self.truth.fail(Check::Cause, || text);
+        };
+        let status = verdict.status.code();
+        let is_true = named.iter().any(|incident| self.status_of(incident.blame, cause) == status);
+        if !is_true {
+            let text = format!("status {status} {}", describe_cause(cause));
+            return self.truth.fail(Check::ExitStatus, || text);
+        }
+        if let (FailureCause::Worker(_), false) = (cause, lets_run)
+            && let Some(earlier) = self.earlier_failure(first.saturating_sub(window))
+        {
+            let text = format!("ended {}, but {earlier:?} was before", describe_cause(cause));
+            self.truth.fail(Check::Cause, || text);
+        }
+    }
+
+    /// A failure of a worker that its shim noticed before this time, and of which the launcher knows.
+    fn earlier_failure(&self, before: Micros) -> Option<Blame> {
+        let epoch = self.launcher.job.epoch();
+        let is_known = |rank: Rank| {
+            let mut ends = self.launcher.job.ends().iter();
+            ends.any(|end| {
+                end.rank == rank && end.exit != WorkerExit::Lost && end.signals_sent.is_empty()
+            })
+        };
+        let was_noticed = |rank: Rank| {
+            let mut workers = self.workers.iter().filter(|it| it.rank == rank && it.epoch == epoch);
+            workers.any(|worker| worker.reaped_at.is_some_and(|at| at < before))
+        };
+        let found = self.truth.incidents.iter().find(|incident| match incident.blame {
+            Blame::Worker { rank, epoch: of, .. } => {
+                of == epoch && is_known(rank) && was_noticed(rank)
+            }
+            _ => false,
+        });
+        found.map(|incident| incident.blame)
+    }
+
+    /// Whether the cause is this incident.
+    fn is_blamed(&self, cause: &FailureCause, incident: &Incident) -> bool {
+        let epoch = self.launcher.job.epoch();
+        match (cause, incident.blame) {
+            (FailureCause::Worker(end), Blame::Worker { rank, epoch: of, exit }) => {
+                (end.rank, end.exit) == (rank, exit) && epoch == of
+            }
+            (FailureCause::Worker(end), Blame::Witness { rank, epoch: of, exit }) => {
+                let may_be_named =
+                    !self.truth.has_evidence || self.scenario.policy.failure == OnFailure::LetRun;
+                may_be_named && (end.rank, end.exit) == (rank, exit) && epoch == of
+            }
+            (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {
+                self.node_of(*rank) == node
+            }
+            (FailureCause::Node { node, loss }, Blame::Evicted(evicted)) => {
+                *node == evicted && *loss == NodeLoss::Evicted
+            }
+            (FailureCause::Node { node, loss }, Blame::Node(lost)) => {
+                *node == lost && *loss != NodeLoss::Evicted
+            }
+            (FailureCause::Node { loss, .. }, Blame::AnyNode) => *loss != NodeLoss::Evicted,
+            _ => false,
+        }
+    }
+
+    fn status_of(&self, blame: Blame, cause: &FailureCause) -> u8 {
+        match (blame, cause) {
+            (Blame::Worker { exit, .. } | Blame::Witness { exit, .. }, _) => exit.shell_status(),
+            (Blame::NotStarted(_), _) => Status::NotFound.code(),
+            (Blame::Node(_) | Blame::AnyNode, _) => Status::LeaseLost.code(),
+            (Blame::Evicted(_), _) => Status::Interrupted(15).code(),
+        }
+    }
+
+    /// After everything has happened: nothing is left, and all of it ended in time.
+    pub(super) fn check_end(&mut self) {
+        if self.truth.launcher_gone_at.is_none() {
+            return self
+                .truth
+                .fail(Check::Liveness, || "the launcher waits for nothing".to_owned());
+        }
+        for (index, agent) in self.agents.iter().enumerate() {
+            if agent.is_alive || agent.shim.is_alive {
+                return self.truth.fail(Check::Liveness, || {
+                    format!("agent {index} or its shim waits for nothing")
+                });
+            }
+        }
+        for (index, worker) in self.workers.iter().enumerate() {
+            let is_left = worker.is_alive && !self.is_unkillable(index);
+            if is_left || worker.leftover == LeftoverState::Running {
+                let (rank, epoch) = (worker.rank, worker.epoch);
+                return self
+                    .truth
+                    .fail(Check::Liveness, || format!("rank {rank} of epoch {epoch} is left"));
+            }
+        }
+        let gone = self.truth.launcher_gone_at.unwrap_or_default();
+        let grace = self.scenario.policy.grace.as_micros() as Micros;
+        let keepalive = if self.truth.was_suspended { KEEPALIVE } else { 0 };
+        let begin = gone.max(self.truth.disturbed_until) + keepalive;
+        let bound = begin + 2 * self.scenario.lease + grace + END_MARGIN;
+        let last = self.truth.last_exit_at;
+        if bound < last {
+            self.truth.fail(Check::Liveness, || {
+                format!("the last worker exited at {last} µs, after {bound} µs")
+            });
+        }
+    }
+}
+
+/// What a verdict says, for counts.
+fn ending_of(verdict: &Verdict) -> Ending {
+    match (&verdict.cause, verdict.status) {
+        (None, Status::Success) => Ending::Success,
+        (None, Status::Timeout) => Ending::TimedOut,
+        (None, Status::Interrupted(_)) => Ending::Interrupted,
+        (None, _) => Ending::Refused,
+        (Some(FailureCause::NotStarted { .. }), _) => Ending::NotStarted,
+        (Some(FailureCause::Node { loss: NodeLoss::Evicted, .. }), _) => Ending::Evicted,
+        (Some(FailureCause::Node { .. }), _) => Ending::NodeLost,
+        (Some(_), _) => Ending::WorkerFailed,
+    }
+}

@@ -1,0 +1,181 @@
+//! How the launcher reaches its nodes: as children, by ssh, or by connections of the nodes.
+
+use super::clock::{MS, Micros, SECOND};
+use super::draw::Draw;
+use super::network::{Parcel, Pipe, SimulatedLink, Way};
+use super::processes::{LauncherEvent, LauncherNode, LinkNews};
+use super::scenario::Reach;
+use super::story::Teller;
+use super::world::{Happening, Simulation};
+use crate::base::{Epoch, NodeRank, WorkerExit};
+use crate::wire::{self, ClockOffset, Decoder, LauncherHello, ToAgent};
+
+/// After this time, ssh gives up a connection.
+const SSH_TIMEOUT: Micros = 10 * SECOND;
+/// Pause between two attempts of a node to connect.
+const DIAL_PAUSE: Micros = SECOND;
+
+impl Simulation {
+    /// Begins to make a link to a node, in place of an earlier one.
+    pub(super) fn connect(&mut self, node: NodeRank, link: u32, epoch: Epoch) {
+        let mut fresh = LauncherNode {
+            link,
+            epoch,
+            connection: None,
+            is_lost: false,
+            last_message_at: None,
+            clock: ClockOffset::default(),
+            hello_sent_at: self.now(),
+            preparing_since: None,
+            is_prepared: false,
+            is_refused: false,
+            is_awaited: false,
+            queue: Vec::new(),
+        };
+        let hello = LauncherHello {
+            version: wire::VERSION,
+            build: String::new(),
+            job: "job".to_owned(),
+            node,
+        };
+        fresh.queue.push(wire::encode(epoch, &ToAgent::Hello(hello)));
+        match self.launcher.nodes.get_mut(node.index()) {
+            Some(place) => *place = fresh,
+            None => self.launcher.nodes.push(fresh),
+        }
+        match self.scenario.reach {
+            Reach::Dial if node != NodeRank(0) => {
+                self.launcher.nodes[node.index()].is_awaited = true;
+                let limit = self.launcher.prepare_started_at + self.scenario.join_limit;
+                self.agenda.add(limit, Happening::JoinLimit { node, link });
+            }
+            Reach::Local | Reach::Dial => {
+                let host = self.host_of(node);
+                self.establish(node, host, true);
+                self.launcher.nodes[node.index()].last_message_at = Some(self.now());
+            }
+            Reach::Ssh => {
+                let time = self.random.between(20 * MS, 2 * SECOND);
+                self.after(time, Happening::SshConnects { node, link });
+            }
+        }
+    }
+
+    /// The machine that stands for a node now.
+    pub(super) fn host_of(&self, node: NodeRank) -> usize {
+        self.hosts.iter().rposition(|host| host.node == node).expect("every node has a host")
+    }
+
+    /// Starts an agent and connects it.
+    fn establish(&mut self, node: NodeRank, host: usize, is_local: bool) {
+        let (connection, link) = (self.connections.len(), self.launcher.nodes[node.index()].link);
+        let epoch = self.launcher.nodes[node.index()].epoch;
+        self.connections.push(SimulatedLink {
+            node,
+            host,
+            agent: self.agents.len(),
+            link,
+            is_local,
+            pipes: [Pipe::default(), Pipe::default()],
+            decoder: Decoder::for_epoch(epoch),
+            epoch,
+            is_readable: false,
+            end: None,
+            is_over: false,
+        });
+        self.start_agent(host, connection);
+        let place = &mut self.launcher.nodes[node.index()];
+        place.connection = Some(connection);
+        for frame in std::mem::take(&mut place.queue) {
+            self.send(connection, Way::ToNode, Parcel::Bytes(frame));
+        }
+    }
+
+    /// A login of ssh succeeds or is not answered.
+    pub(super) fn connect_by_ssh(&mut self, node: NodeRank, link: u32) {
+        if !self.launcher.is_alive || self.launcher.nodes[node.index()].link != link {
+            return;
+        }
+        let host = self.host_of(node);
+        if !self.hosts[host].is_reachable(self.now()) {
+            return self.after(SSH_TIMEOUT, Happening::SshTimesOut { node, link });
+        }
+        self.establish(node, host, false);
+        self.queue_news(node, link, LinkNews::Connected);
+    }
+
+    /// No link could be made.
+    pub(super) fn report_unreachable(&mut self, node: NodeRank, link: u32, is_late: bool) {
+        self.truth.refusals += 1;
+        self.queue_news(node, link, LinkNews::Unreachable { is_late });
+    }
+
+    /// Puts an event of a link into the launcher's queue.
+    pub(super) fn queue_news(&mut self, node: NodeRank, link: u32, news: LinkNews) {
+        if self.launcher.is_alive {
+            self.launcher.events.push_back(LauncherEvent { node, link, news });
+            self.soon(Happening::LauncherRuns);
+        }
+    }
+
+    /// A machine connects to node 0, if it is expected there; else it tries again.
+    pub(super) fn dial(&mut self, host: usize) {
+        let node = self.hosts[host].node;
+        let has_agent = self.agents.iter().any(|agent| agent.host == host && agent.is_alive);
+        let is_over = !self.launcher.is_alive || self.launcher.is_finishing;
+        let machine = &self.hosts[host];
+        if has_agent || is_over || machine.is_gone || !machine.has_power {
+            return;
+        }
+        let is_heard = self.launcher.suspensions == 0
+            && self.launcher.nodes.get(node.index()).is_some_and(|place| place.is_awaited);
+        if !is_heard || !machine.is_reachable(self.now()) {
+            return self.after(DIAL_PAUSE, Happening::HostDials(host));
+        }
+        self.launcher.nodes[node.index()].is_awaited = false;
+        let link = self.launcher.nodes[node.index()].link;
+        let next_epoch = machine.next_epoch;
+        if Epoch(0) < next_epoch {
+            self.queue_news(node, link, LinkNews::EarlierEpochs(next_epoch));
+        }
+        self.establish(node, host, false);
+        self.queue_news(node, link, LinkNews::Connected);
+    }
+
+    /// A machine whose agent has exited connects again.
+    pub(super) fn dial_again(&mut self, host: usize) {
+        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
+            self.after(DIAL_PAUSE, Happening::HostDials(host));
+        }
+    }
+
+    /// The time in which a node must join is over.
+    pub(super) fn reach_join_limit(&mut self, node: NodeRank, link: u32) {
+        let place = &mut self.launcher.nodes[node.index()];
+        if place.link == link && std::mem::replace(&mut place.is_awaited, false) {
+            self.report_unreachable(node, link, true);
+        }
+    }
+
+    /// A machine that connects by itself ends an agent that does not exit after its link.
+    pub(super) fn let_member_end_agent(&mut self, agent: usize) {
+        let host = self.agents[agent].host;
+        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
+            let grace = self.scenario.policy.grace.as_micros() as Micros;
+            self.after(grace + 15 * SECOND, Happening::MemberKillsAgent(agent));
+        }
+    }
+
+    /// Kills an agent, its shim and everything that they have started.
+    pub(super) fn kill_node_processes(&mut self, agent: usize) {
+        if !self.agents[agent].is_alive && !self.agents[agent].shim.is_alive {
+            return;
+        }
+        let host = self.agents[agent].host;
+        self.tell(Teller::Agent { host, agent }, || "is killed with all its processes".to_owned());
+        let killed = WorkerExit::Signal { signal: 9, core: false };
+        self.exit_agent(agent, Some(killed));
+        self.exit_shim(agent);
+        self.kill_orphans(agent);
+    }
+}

@@ -1,0 +1,406 @@
+//! Faults: what they do to the world, and for which failures they are to blame.
+
+use super::clock::{MS, Micros, SECOND};
+use super::draw::Draw;
+use super::incidents::{Blame, Incident};
+use super::network::Way;
+use super::processes::{EndReason, JobPause, LinkNews};
+use super::scenario::{InjectedKind, Reach};
+use super::story::Teller;
+use super::world::{FaultEnd, Happening, Simulation};
+use crate::base::{NodeRank, WorkerExit};
+use crate::job::OnTerm;
+use crate::wire::ToAgent;
+
+const SIGTERM: i32 = 15;
+/// Time after which a machine without power is missed by the peers of its workers.
+const PEER_TIMEOUT: Micros = 20 * SECOND;
+/// Time limit of the wait for nodes before the launcher suspends itself.
+const PAUSE_WAIT_MAX: Micros = 2 * SECOND;
+/// Time that a pod has to end after SIGTERM.
+const POD_GRACE: Micros = 30 * SECOND;
+
+impl Simulation {
+    /// Injects a fault.
+    pub(super) fn inject(&mut self, index: usize) {
+        let kind = self.scenario.faults[index].kind;
+        if self.injure(kind) {
+            self.truth.faults[kind.number()] += 1;
+        }
+    }
+
+    /// Does what the fault does; false if there is nothing that it could hit now.
+    fn injure(&mut self, kind: InjectedKind) -> bool {
+        self.tell(Teller::Outside, || {
+            format!("FAULT: {}: {kind:?}", InjectedKind::name(kind.number()))
+        });
+        match kind {
+            InjectedKind::WorkerExits { rank, code } => {
+                self.fail_worker(rank, WorkerExit::Code(code))
+            }
+            InjectedKind::WorkerIsKilled { rank, signal } => {
+                self.fail_worker(rank, WorkerExit::Signal { signal, core: false })
+            }
+            InjectedKind::CannotExecute { node } => {
+                self.hosts[node].cannot_execute = true;
+                self.blame(Blame::NotStarted(NodeRank(node as u32)), Micros::MAX);
+                true
+            }
+            InjectedKind::Refuses { node } => {
+                self.hosts[node].refuses = true;
+                true
+            }
+            InjectedKind::NodeIsLate { node, time } => {
+                self.hosts[node].reachable_from = time;
+                self.disturb(time + 20 * SECOND);
+                true
+            }
+            InjectedKind::DiskIsSlow { node, time } => {
+                let host = self.host_of(NodeRank(node as u32));
+                self.hosts[host].slow_until = self.now() + time;
+                self.disturb(time);
+                true
+            }
+            InjectedKind::AgentIsKilled { node } => self.kill_agent(node),
+            InjectedKind::ShimIsKilled { node } => self.kill_shim(node),
+            InjectedKind::AgentIsSuspended { node, time } => self.suspend_agent(node, time),
+            InjectedKind::ShimIsSuspended { node, time } => self.suspend_shim(node, time),
+            InjectedKind::NodeIsSuspended { node, time } => self.suspend_host(node, time),
+            InjectedKind::PowerFails { node, back_after } => self.cut_power(node, back_after),
+            InjectedKind::LinkBreaks { node } => self.break_link(node),
+            InjectedKind::LinkIsCut { node, time } => self.cut_link(node, [true; 2], time),
+            InjectedKind::OneWayIsCut { node, way, time } => {
+                self.cut_link(node, Way::BOTH.map(|other| other == way), time)
+            }
+            InjectedKind::LauncherDiskIsSlow { .. }
+            | InjectedKind::LauncherIsKilled
+            | InjectedKind::LauncherLosesPower
+            | InjectedKind::LauncherIsSuspended { .. }
+            | InjectedKind::JobIsSuspended { .. }
+            | InjectedKind::UserSignals { .. } => self.injure_launcher(kind),
+            InjectedKind::NodeIsEvicted { node } => self.evict(node),
+        }
+    }
+
+    fn injure_launcher(&mut self, kind: InjectedKind) -> bool {
+        if !self.launcher.is_alive || self.launcher.is_finishing {
+            return false;
+        }
+        match kind {
+            InjectedKind::LauncherDiskIsSlow { time } => {
+                self.launcher.slow_until = self.now() + time;
+                self.disturb(time);
+            }
+            InjectedKind::LauncherIsKilled => self.exit_launcher(),
+            InjectedKind::LauncherLosesPower => {
+                self.launcher.is_alive = false;
+                self.truth.launcher_gone_at = Some(self.now());
+                for connection in 0..self.connections.len() {
+                    // Agents on the launcher's machine are gone with it.
+                    self.silence_connection(connection);
+                    if self.connections[connection].is_local {
+                        self.kill_node_processes(self.connections[connection].agent);
+                    }
+                }
+            }
+            InjectedKind::LauncherIsSuspended { time } => {
+                self.launcher.suspensions += 1;
+                self.blame_silence(Blame::AnyNode, time);
+                self.after(time, Happening::FaultEnds(FaultEnd::LauncherResumes));
+            }
+            InjectedKind::JobIsSuspended { time } => return self.suspend_job(time),
+            InjectedKind::UserSignals { signal } => {
+                self.launcher.signals.push_back(signal);
+                self.soon(Happening::LauncherRuns);
+            }
+            _ => unreachable!("the other faults do not hit the launcher"),
+        }
+        true
+    }
+
+    /// Notes what a verdict may name from now on, until this time has passed.
+    fn blame(&mut self, blame: Blame, until: Micros) {
+        let at = self.now();
+        let until = at.saturating_add(until);
+        self.truth.incidents.push(Incident { at, until, blame });
+    }
+
+    /// Notes something that lasts.
+    fn disturb(&mut self, time: Micros) {
+        self.truth.disturbed_until = self.truth.disturbed_until.max(self.now() + time);
+    }
+
+    /// Notes a silence, which is harmless if it is certainly shorter than the lease, alone and
+    /// together with the silences before it.
+    fn blame_silence(&mut self, blame: Blame, time: Micros) {
+        self.disturb(time);
+        let margin = 2 * self.scenario.heartbeat + 2 * SECOND;
+        let now = self.now();
+        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
+        let begin = before.map(|(begin, _)| *begin).min().unwrap_or(now);
+        self.truth.silences.push((begin, now + time));
+        if self.scenario.lease < now + time - begin + margin {
+            let until = time + 2 * self.scenario.lease + margin;
+            self.blame(blame, until);
+        }
+    }
+
+    fn node_blame_time(&self) -> Micros {
+        2 * self.scenario.lease + 30 * SECOND
+    }
+
+    /// The agent that serves a node now.
+    fn agent_of(&self, node: usize) -> Option<usize> {
+        let host = self.host_of(NodeRank(node as u32));
+        self.agents.iter().rposition(|agent| agent.host == host && agent.is_alive)
+    }
+
+    fn fail_worker(&mut self, rank: usize, exit: WorkerExit) -> bool {
+        let is_it = |worker: &super::processes::SimulatedWorker| {
+            worker.rank.index() == rank && worker.is_alive
+        };
+        let Some(worker) = self.workers.iter().rposition(is_it) else { return false };
+        self.exit_worker(worker, exit, EndReason::Fault);
+        true
+    }
+
+    fn kill_agent(&mut self, node: usize) -> bool {
+        let Some(agent) = self.agent_of(node) else { return false };
+        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        // Only a parent learns which signal it was.
+        let is_child = self.scenario.reach != Reach::Ssh;
+        let exit = is_child.then_some(WorkerExit::Signal { signal: 9, core: false });
+        self.exit_agent(agent, exit);
+        if self.scenario.reach == Reach::Dial && node != 0 {
+            self.after(500 * MS, Happening::MemberKillsAgent(agent));
+        }
+        let epoch = self.agents[agent].epoch;
+        self.fail_group(agent, epoch, 500 * MS);
+        true
+    }
+
+    fn kill_shim(&mut self, node: usize) -> bool {
+        let Some(agent) = self.agent_of(node) else { return false };
+        if !self.agents[agent].shim.is_alive {
+            return false;
+        }
+        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.exit_shim(agent);
+        true
+    }
+
+    fn suspend_agent(&mut self, node: usize, time: Micros) -> bool {
+        let Some(agent) = self.agent_of(node) else { return false };
+        self.blame_silence(Blame::Node(NodeRank(node as u32)), time);
+        self.agents[agent].suspensions += 1;
+        self.after(time, Happening::FaultEnds(FaultEnd::AgentResumes(agent)));
+        true
+    }
+
+    fn suspend_shim(&mut self, node: usize, time: Micros) -> bool {
+        let Some(agent) = self.agent_of(node) else { return false };
+        self.blame_silence(Blame::Node(NodeRank(node as u32)), time);
+        self.agents[agent].shim.suspensions += 1;
+        self.after(time, Happening::FaultEnds(FaultEnd::ShimResumes(agent)));
+        true
+    }
+
+    fn suspend_host(&mut self, node: usize, time: Micros) -> bool {
+        if !self.is_remote(node) {
+            return false;
+        }
+        let host = self.host_of(NodeRank(node as u32));
+        self.blame_silence(Blame::Node(NodeRank(node as u32)), time);
+        self.hosts[host].suspensions += 1;
+        self.after(time, Happening::FaultEnds(FaultEnd::HostResumes(host)));
+        true
+    }
+
+    /// Whether the node is another machine than the launcher's.
+    fn is_remote(&self, node: usize) -> bool {
+        match self.scenario.reach {
+            Reach::Local => false,
+            Reach::Ssh => true,
+            Reach::Dial => node != 0,
+        }
+    }
+
+    fn cut_power(&mut self, node: usize, back_after: Option<Micros>) -> bool {
+        let rank = NodeRank(node as u32);
+        let host = self.host_of(rank);
+        if !self.is_remote(node) || !self.hosts[host].has_power {
+            return false;
+        }
+        self.blame(Blame::Node(rank), self.node_blame_time());
+        self.hosts[host].has_power = false;
+        for connection in 0..self.connections.len() {
+            if self.connections[connection].host == host {
+                self.silence_connection(connection);
+            }
+        }
+        for agent in (0..self.agents.len())
+            .filter(|agent| self.agents[*agent].host == host)
+            .collect::<Vec<_>>()
+        {
+            let epoch = self.agents[agent].epoch;
+            if self.agents[agent].is_alive {
+                self.fail_group(agent, epoch, PEER_TIMEOUT);
+            }
+            self.agents[agent].is_alive = false;
+            self.agents[agent].shim.is_alive = false;
+            for worker in self.workers_of(agent) {
+                self.workers[worker].is_alive = false;
+                self.workers[worker].leftover = super::processes::LeftoverState::Exited;
+            }
+        }
+        if let Some(time) = back_after {
+            self.disturb(time);
+            self.after(time, Happening::FaultEnds(FaultEnd::PowerReturns(rank)));
+        }
+        true
+    }
+
+    fn break_link(&mut self, node: usize) -> bool {
+        let Some(agent) = self.agent_of(node).filter(|_| self.is_remote(node)) else {
+            return false;
+        };
+        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.break_connection(self.agents[agent].connection);
+        true
+    }
+
+    fn cut_link(&mut self, node: usize, ways: [bool; 2], time: Micros) -> bool {
+        if !self.is_remote(node) {
+            return false;
+        }
+        let host = self.host_of(NodeRank(node as u32));
+        self.blame_silence(Blame::Node(NodeRank(node as u32)), time + SECOND);
+        for way in Way::BOTH {
+            self.hosts[host].cuts[way.index()] += u32::from(ways[way.index()]);
+        }
+        self.after(time, Happening::FaultEnds(FaultEnd::LinkHeals { host, ways }));
+        true
+    }
+
+    fn suspend_job(&mut self, time: Micros) -> bool {
+        if self.launcher.pause.is_some() || self.launcher.stopped_at.is_some() {
+            return false;
+        }
+        self.disturb(time);
+        self.truth.was_suspended = true;
+        let nodes = (0..).map(NodeRank).zip(&self.launcher.nodes);
+        let waiting = nodes.filter(|(_, place)| !place.is_lost).map(|(node, _)| node).collect();
+        let stop_at = self.now() + PAUSE_WAIT_MAX;
+        self.launcher.pause = Some(JobPause { waiting, stop_at, time });
+        self.send_to_all(&ToAgent::Pause);
+        self.soon(Happening::LauncherRuns);
+        true
+    }
+
+    /// SIGTERM to the process of a node that has connected by itself.
+    fn evict(&mut self, node: usize) -> bool {
+        let rank = NodeRank(node as u32);
+        if self.scenario.reach != Reach::Dial || !self.launcher.is_alive {
+            return false;
+        }
+        if node == 0 {
+            self.launcher.signals.push_back(SIGTERM);
+            self.soon(Happening::LauncherRuns);
+            return true;
+        }
+        let host = self.host_of(rank);
+        if self.hosts[host].is_gone || !self.hosts[host].has_power {
+            return false;
+        }
+        self.blame(Blame::Evicted(rank), Micros::MAX / 2);
+        self.blame(Blame::Node(rank), Micros::MAX / 2);
+        self.hosts[host].is_gone = self.scenario.policy.on_term == OnTerm::EndNode;
+        let place = &self.launcher.nodes[node];
+        if place.connection.is_some() {
+            let link = place.link;
+            self.queue_news(rank, link, LinkNews::Signal(SIGTERM));
+        }
+        if self.hosts[host].is_gone {
+            self.disturb(POD_GRACE + 30 * SECOND);
+            self.after(POD_GRACE, Happening::FaultEnds(FaultEnd::PodEnds(host)));
+            let time = self.random.between(SECOND, 30 * SECOND);
+            self.after(time, Happening::FaultEnds(FaultEnd::PodIsReplaced(rank)));
+        }
+        true
+    }
+
+    /// Something that lasted ends.
+    pub(super) fn end_fault(&mut self, end: FaultEnd) {
+        self.tell(Teller::Outside, || format!("{end:?}"));
+        match end {
+            FaultEnd::AgentResumes(agent) => {
+                self.agents[agent].suspensions -= 1;
+                self.run_agent(agent);
+            }
+            FaultEnd::ShimResumes(agent) => {
+                let shim = &mut self.agents[agent].shim;
+                shim.suspensions = shim.suspensions.saturating_sub(1);
+                self.run_shim(agent);
+            }
+            FaultEnd::HostResumes(host) => self.resume_host(host),
+            FaultEnd::LinkHeals { host, ways } => {
+                for way in Way::BOTH.into_iter().filter(|way| ways[way.index()]) {
+                    self.hosts[host].cuts[way.index()] -= 1;
+                    self.heal(host, way);
+                }
+            }
+            FaultEnd::LauncherResumes => {
+                self.launcher.suspensions -= 1;
+                self.run_launcher();
+            }
+            FaultEnd::JobResumes => self.resume_job(),
+            FaultEnd::PowerReturns(node) => self.return_power(node),
+            FaultEnd::PodIsReplaced(node) => self.add_host(node),
+            FaultEnd::PodEnds(host) => {
+                for agent in 0..self.agents.len() {
+                    if self.agents[agent].host == host {
+                        self.kill_node_processes(agent);
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume_host(&mut self, host: usize) {
+        self.hosts[host].suspensions -= 1;
+        if 0 < self.hosts[host].suspensions {
+            return;
+        }
+        for worker in 0..self.workers.len() {
+            if self.workers[worker].host == host && !self.workers[worker].is_stopped {
+                self.release_exit(worker);
+            }
+        }
+        for agent in (0..self.agents.len())
+            .filter(|agent| self.agents[*agent].host == host)
+            .collect::<Vec<_>>()
+        {
+            self.run_shim(agent);
+            self.run_agent(agent);
+        }
+    }
+
+    /// A machine is there again, with nothing running; where a system starts the nodes, it is
+    /// another machine.
+    fn return_power(&mut self, node: NodeRank) {
+        match self.scenario.reach {
+            Reach::Dial => self.add_host(node),
+            Reach::Local | Reach::Ssh => {
+                let host = self.host_of(node);
+                self.hosts[host].has_power = true;
+            }
+        }
+    }
+
+    /// Another machine takes the place of a node.
+    fn add_host(&mut self, node: NodeRank) {
+        let ahead = self.random.between(0, 1_000 * SECOND);
+        self.hosts.push(super::processes::SimulatedHost::new(node, ahead));
+        self.after(SECOND, Happening::HostDials(self.hosts.len() - 1));
+    }
+}

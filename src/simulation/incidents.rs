@@ -1,0 +1,136 @@
+//! What really happened in a run, by which its verdict is judged.
+
+use super::clock::Micros;
+use super::scenario::InjectedKind;
+use crate::base::{Epoch, NodeRank, Rank, WorkerExit};
+use crate::job::Verdict;
+
+/// Something that may be the cause of a failed epoch.
+#[derive(Clone, Debug)]
+pub(super) struct Incident {
+    pub(super) at: Micros,
+    /// Until when it can still end an epoch.
+    pub(super) until: Micros,
+    pub(super) blame: Blame,
+}
+
+/// What a verdict must name for an incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    Worker {
+        rank: Rank,
+        epoch: Epoch,
+        exit: WorkerExit,
+    },
+    /// A worker that failed because another one did.
+    Witness {
+        rank: Rank,
+        epoch: Epoch,
+        exit: WorkerExit,
+    },
+    NotStarted(NodeRank),
+    Node(NodeRank),
+    Evicted(NodeRank),
+    AnyNode,
+}
+
+/// How a run ended, for counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Success,
+    WorkerFailed,
+    NodeLost,
+    NotStarted,
+    Evicted,
+    Refused,
+    Interrupted,
+    TimedOut,
+    LauncherGone,
+}
+
+impl Ending {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Success,
+        Self::WorkerFailed,
+        Self::NodeLost,
+        Self::NotStarted,
+        Self::Evicted,
+        Self::Refused,
+        Self::Interrupted,
+        Self::TimedOut,
+        Self::LauncherGone,
+    ];
+}
+
+/// A broken promise: the check that found it, and what it found.
+#[derive(Clone, Debug)]
+pub(super) struct Violation {
+    pub(super) check: Check,
+    pub(super) text: String,
+}
+
+/// The checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    /// Every node ends exactly once, and so does every worker.
+    EndsOnce,
+    /// At most one epoch's workers live on a node.
+    OneEpoch,
+    /// The cause is the first injected fault.
+    Cause,
+    /// The exit status is true.
+    ExitStatus,
+    /// Queues are bounded.
+    BoundedQueues,
+    /// Every event has an end.
+    Liveness,
+    /// Remuda's processes understand each other.
+    Protocol,
+}
+
+/// What happened so far.
+#[derive(Default)]
+pub(super) struct Truth {
+    pub(super) incidents: Vec<Incident>,
+    /// When the present epoch began.
+    pub(super) epoch_began_at: Micros,
+    /// When the job received the first failure of the epoch before.
+    pub(super) previously_noticed_at: Option<Micros>,
+    /// When the job received the first failure of this epoch.
+    pub(super) noticed_at: Option<Micros>,
+    /// Signals of the user that the launcher has received.
+    pub(super) user_signals: Vec<i32>,
+    /// Signals of processes on nodes that the launcher has received.
+    pub(super) node_signals: Vec<i32>,
+    pub(super) has_timed_out: bool,
+    /// How often a fault of each kind has hit something.
+    pub(super) faults: [u32; InjectedKind::COUNT],
+    /// Begin and end of every silence so far; those that overlap have one begin.
+    pub(super) silences: Vec<(Micros, Micros)>,
+    /// Whether the user has suspended the job.
+    pub(super) was_suspended: bool,
+    /// When the last worker exited.
+    pub(super) last_exit_at: Micros,
+    /// Nodes that have truly refused, or were out of reach when they were needed.
+    pub(super) refusals: u32,
+    /// Until when the last fault lasts.
+    pub(super) disturbed_until: Micros,
+    /// Whether the reports of the workers arrived in time, in this epoch.
+    pub(super) has_evidence: bool,
+    pub(super) restarts: u32,
+    pub(super) verdict: Option<Verdict>,
+    /// The verdict of the epoch before.
+    pub(super) previous: Option<Verdict>,
+    pub(super) ending: Option<Ending>,
+    pub(super) launcher_gone_at: Option<Micros>,
+    pub(super) violation: Option<Violation>,
+}
+
+impl Truth {
+    /// Notes a broken promise; the first one counts.
+    pub(super) fn fail(&mut self, check: Check, text: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { check, text: text() });
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The simulated launcher: the real job, and around it what the dispatcher does with its events and
+//! effects.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::clock::{MS, Micros, SECOND};
+use super::draw::Draw;
+use super::incidents::Check;
+use super::mistakes::Mistake;
+use super::network::{Parcel, Way};
+use super::processes::{JobPause, SimulatedLauncher};
+use super::scenario::{Reach, Scenario};
+use super::story::Teller;
+use super::words::{describe_event, describe_verdict};
+use super::world::{FaultEnd, Happening, Simulation};
+use crate::base::{Epoch, LocalRank, NodeRank, Rank};
+use crate::job::{Effect, Event, Job, NodeLoss, OnFailure};
+use crate::secure::JobKey;
+use crate::wire::{self, NodeRoster, Prepare, Start, ToAgent, WorkerStart};
+
+/// Time limit for the ends of all links after the verdict.
+const CLOSE_LIMIT: Micros = 3 * SECOND;
+/// Longest wait of the launcher's loop for its disk.
+const DISK_WAIT_MAX: Micros = SECOND;
+
+impl SimulatedLauncher {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let nodes = (0..).map(NodeRank).zip(&scenario.workers);
+        let node_of_rank = nodes
+            .flat_map(|(node, workers)| std::iter::repeat_n(node, *workers as usize))
+            .collect();
+        Self {
+            job: Job::new(scenario.policy, node_of_rank),
+            is_alive: true,
+            suspensions: 0,
+            nodes: Vec::new(),
+            events: VecDeque::new(),
+            signals: VecDeque::new(),
+            readable: VecDeque::new(),
+            timer_at: None,
+            heartbeat_at: scenario.heartbeat,
+            timeout_at: scenario.timeout,
+            reaping_until: None,
+            deferred_reconnects: None,
+            prepare_started_at: 0,
+            scheduled_wake: Micros::MAX,
+            pause: None,
+            pause_total: 0,
+            stopped_at: None,
+            slow_until: 0,
+            is_finishing: false,
+            evidence_of: Vec::new(),
+            has_evidence: false,
+        }
+    }
+}
+
+impl Simulation {
+    /// The launcher starts: it connects to all nodes.
+    pub(super) fn begin_launcher(&mut self) {
+        for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
+            self.connect(node, 0, Epoch(0));
+            if self.scenario.reach == Reach::Dial && node != NodeRank(0) {
+                let host = self.host_of(node);
+                let time = self.random.between(0, 5 * SECOND);
+                self.after(time, Happening::HostDials(host));
+            }
+        }
+        self.run_launcher();
+    }
+
+    /// The launcher handles everything that it has received, in the order of its loop.
+    pub(super) fn run_launcher(&mut self) {
+        let is_running = |launcher: &SimulatedLauncher| {
+            launcher.is_alive && launcher.suspensions == 0 && !launcher.is_finishing
+        };
+        while is_running(&self.launcher) && self.truth.violation.is_none() {
+            let now = self.now();
+            let is_due = |at: Option<Micros>| at.is_some_and(|at| at <= now);
+            if let Some(signal) = self.launcher.signals.pop_front() {
+                self.truth.user_signals.push(signal);
+                self.step_job(Event::Signal(signal));
+            } else if is_due(self.launcher.timer_at) {
+                self.launcher.timer_at = None;
+                self.step_job(Event::Timer);
+            } else if is_due(self.timeout_at()) && !self.launcher.job.is_stopping() {
+                self.launcher.timeout_at = None;
+                self.truth.has_timed_out = true;
+                self.step_job(Event::TimedOut);
+            } else if is_due(self.pause_at()) {
+                self.suspend_launcher();
+            } else if self.launcher.heartbeat_at <= now {
+                self.on_heartbeat_timer();
+            } else if is_due(self.launcher.reaping_until) {
+                self.finish_reaping();
+            } else if !self.handle_news() {
+                break;
+            }
+            if self.launcher.job.verdict().is_some() {
+                self.finish_launcher();
+            }
+        }
+        if is_running(&self.launcher) {
+            self.schedule_launcher_wake();
+        }
+    }
+
+    fn timeout_at(&self) -> Option<Micros> {
+        self.launcher.timeout_at.map(|at| at + self.launcher.pause_total)
+    }
+
+    fn pause_at(&self) -> Option<Micros> {
+        let is_ready = |pause: &JobPause| pause.waiting.is_empty();
+        self.launcher.pause.as_ref().map(|pause| if is_ready(pause) { 0 } else { pause.stop_at })
+    }
+
+    fn schedule_launcher_wake(&mut self) {
+        let now = self.now();
+        let timeout = self.timeout_at().filter(|_| !self.launcher.job.is_stopping());
+        let times = [self.launcher.timer_at, timeout, self.pause_at(), self.launcher.reaping_until];
+        let wake = times.into_iter().flatten().fold(self.launcher.heartbeat_at, Micros::min);
+        let scheduled = self.launcher.scheduled_wake;
+        if !(now < scheduled && scheduled <= wake) {
+            self.launcher.scheduled_wake = wake;
+            self.agenda.add(wake, Happening::LauncherRuns);
+        }
+    }
+
+    /// Reads one link or handles one event of the queue; false if there is nothing.
+    fn handle_news(&mut self) -> bool {
+        let launcher = &mut self.launcher;
+        let reads = match (launcher.readable.is_empty(), launcher.events.is_empty()) {
+            (true, true) => return self.handle_evidence(),
+            (false, true) => true,
+            (true, false) => false,
+            (false, false) => self.random.one_in(2),
+        };
+        if reads {
+            let connection = self.launcher.readable.pop_front().expect("it is not empty");
+            self.read_link(connection);
+        } else {
+            let event = self.launcher.events.pop_front().expect("it is not empty");
+            self.on_link_news(event);
+        }
+        true
+    }
+
+    fn handle_evidence(&mut self) -> bool {
+        if !std::mem::replace(&mut self.launcher.has_evidence, false) {
+            return false;
+        }
+        let ranks = std::mem::take(&mut self.launcher.evidence_of);
+        let evidence = self.evidence_about(&ranks);
+        self.step_job(Event::Evidence(evidence));
+        true
+    }
+
+    /// Applies an event to the job and performs the effects.
+    pub(super) fn step_job(&mut self, event: Event) {
+        let event = self.mistake_job_event(event);
+        let was_stopping = self.launcher.job.is_stopping();
+        let is_failure = match &event {
+            Event::Exited(end) => !end.exit.is_success(),
+            Event::NodeLost { .. } | Event::LeaseExpired(_) | Event::NotStarted { .. } => true,
+            _ => false,
+        };
+        self.tell(Teller::Launcher, || describe_event(&event));
+        let now = self.instant(self.now());
+        let effects = self.launcher.job.step(now, event);
+        let goes_on = effects.iter().any(|effect| matches!(effect, Effect::Replace(_)))
+            || !(self.launcher.job.is_stopping() || self.launcher.job.is_preparing());
+        let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
+        if is_failure && !was_stopping && (lets_run || !goes_on) {
+            let now = self.now();
+            self.truth.noticed_at.get_or_insert(now);
+        }
+        effects.into_iter().for_each(|effect| self.perform_for_job(effect));
+    }
+
+    /// What a defective job would take the event for.
+    fn mistake_job_event(&self, mut event: Event) -> Event {
+        if let (Some(Mistake::JobNamesLastFailure), Event::Exited(end)) = (self.mistake, &mut event)
+        {
+            // Later exits seem to be earlier.
+            let mirror = self.instant(3_600 * SECOND);
+            end.at = self.start + (mirror - end.at);
+        }
+        event
+    }
+
+    fn perform_for_job(&mut self, effect: Effect) {
+        match effect {
+            Effect::Start => self.start_epoch(),
+            Effect::Signal(signal) => self.send_to_all(&ToAgent::Signal(signal)),
+            Effect::Warn(warning) => self.send_to_all(&ToAgent::Signal(warning.signal)),
+            Effect::Kill => self.send_to_all(&ToAgent::Kill),
+            Effect::Wake(at) => self.launcher.timer_at = Some(self.micros(at)),
+            Effect::ShowOnly(_) => {}
+            Effect::ReportStopping(reason) => {
+                self.tell(Teller::Launcher, || format!("stops the job: {reason:?}"));
+            }
+            Effect::ReportKilling => {
+                self.tell(Teller::Launcher, || "kills all workers".to_owned());
+            }
+            Effect::CollectEvidence(ranks) => {
+                self.launcher.evidence_of = ranks;
+                let slow = self.launcher.slow_until.saturating_sub(self.now());
+                let time = slow + self.random.between(100, 50 * MS);
+                self.after(time, Happening::EvidenceIsFound);
+            }
+            Effect::PauseBeforeRestart { verdict, next, pause } => {
+                self.check_epoch(&verdict);
+                self.truth.restarts += 1;
+                self.tell(Teller::Launcher, || {
+                    format!(
+                        "restarts as epoch {next} after {pause:?}: {}",
+                        describe_verdict(&verdict)
+                    )
+                });
+                self.truth.previous = Some(verdict);
+                self.wait_for_disk();
+            }
+            Effect::BeginEpoch(disconnected) => self.prepare_epoch(disconnected),
+            Effect::Replace(lost) => self.await_replacements(&lost),
+            Effect::SkipToEpoch(epoch) => self.skip_to_epoch(epoch),
+        }
+    }
+
+    /// What workers reported about their failures has been found.
+    pub(super) fn find_evidence(&mut self) {
+        self.launcher.has_evidence = true;
+        self.run_launcher();
+    }
+
+    /// A slow disk blocks the loop for a moment.
+    fn wait_for_disk(&mut self) {
+        let wait = self.launcher.slow_until.saturating_sub(self.now()).min(DISK_WAIT_MAX);
+        if 0 < wait {
+            self.launcher.suspensions += 1;
+            self.after(wait, Happening::FaultEnds(FaultEnd::LauncherResumes));
+        }
+    }
+
+    fn start_epoch(&mut self) {
+        let epoch = self.launcher.job.epoch();
+        self.tell(Teller::Launcher, || format!("starts the workers of epoch {epoch}"));
+        self.truth.has_evidence = false;
+        let nodes = self.scenario.workers.iter();
+        let roster = NodeRoster {
+            nodes: (0..)
+                .zip(nodes)
+                .map(|(node, workers): (u32, _)| (format!("n{node}"), *workers))
+                .collect(),
+        };
+        let roster = ToAgent::Roster(roster.pack());
+        let mut first = 0;
+        for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
+            let count = self.scenario.workers[node.index()];
+            if self.launcher.nodes[node.index()].is_prepared {
+                let worker = |local: u32| WorkerStart {
+                    rank: Rank(first + local),
+                    local_rank: LocalRank(local),
+                    argv: Vec::new(),
+                    env: Vec::new(),
+                    env_default: Vec::new(),
+                    stdin: false,
+                };
+                let workers = (0..count).map(worker).collect();
+                let start = Start { workers, store: None, window_bytes: 0, group_limit_ms: 0 };
+                self.send_to(node, &roster);
+                self.send_to(node, &ToAgent::Start(start));
+                let host = self.host_of(node);
+                self.hosts[host].next_epoch = epoch.next();
+            }
+            first += count;
+        }
+        self.wait_for_disk();
+    }
+
+    pub(super) fn send_to_all(&mut self, message: &ToAgent) {
+        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            self.send_to(node, message);
+        }
+    }
+
+    /// Sends a message to a node, now or once there is a link.
+    pub(super) fn send_to(&mut self, node: NodeRank, message: &ToAgent) {
+        let place = &mut self.launcher.nodes[node.index()];
+        let frame = wire::encode(place.epoch, message);
+        match place.connection {
+            Some(connection) => self.send(connection, Way::ToNode, Parcel::Bytes(frame)),
+            None => place.queue.push(frame),
+        }
+    }
+
+    /// Asks a node whether it can start.
+    pub(super) fn send_prepare(&mut self, node: NodeRank) {
+        let ms = |time: Micros| (time / MS) as u32;
+        let prepare = Prepare {
+            cwd: b"/".to_vec(),
+            program: b"train".to_vec(),
+            script: None,
+            fds: 8,
+            listen: None,
+            key: JobKey::from_random([7; 32]),
+            world_size: self.scenario.habits.len() as u32,
+            lease_ms: ms(self.scenario.lease),
+            heartbeat_ms: ms(self.scenario.heartbeat),
+            grace_ms: self.scenario.policy.grace.as_millis() as u32,
+            cores: None,
+            venv_script: None,
+            gpu_locks: None,
+            files: Vec::new(),
+            spans_machines: false,
+        };
+        self.launcher.nodes[node.index()].preparing_since = Some(self.now());
+        self.send_to(node, &ToAgent::Prepare(Box::new(prepare)));
+    }
+
+    pub(super) fn prepare_epoch(&mut self, disconnected: Vec<NodeRank>) {
+        if self.launcher.reaping_until.is_some() {
+            self.launcher.deferred_reconnects = Some(disconnected);
+            return;
+        }
+        let epoch = self.launcher.job.epoch();
+        self.reset_preparation();
+        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            if disconnected.contains(&node) {
+                self.reconnect(node, epoch);
+            } else {
+                self.send_to(node, &ToAgent::NextEpoch);
+                self.set_epoch(node, epoch);
+                self.send_prepare(node);
+            }
+        }
+    }
+
+    fn await_replacements(&mut self, lost: &[NodeRank]) {
+        for node in lost {
+            self.launcher.nodes[node.index()].is_prepared = false;
+        }
+        match &mut self.launcher.deferred_reconnects {
+            Some(disconnected) => disconnected.extend(lost),
+            None => {
+                let epoch = self.launcher.job.epoch();
+                lost.iter().for_each(|node| self.reconnect(*node, epoch));
+            }
+        }
+    }
+
+    fn skip_to_epoch(&mut self, epoch: Epoch) {
+        self.reset_preparation();
+        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            self.send_to(node, &ToAgent::SkipToEpoch(epoch));
+            self.set_epoch(node, epoch);
+            self.send_prepare(node);
+        }
+    }
+
+    fn set_epoch(&mut self, node: NodeRank, epoch: Epoch) {
+        let place = &mut self.launcher.nodes[node.index()];
+        place.epoch = epoch;
+        if let Some(connection) = place.connection {
+            self.connections[connection].epoch = epoch;
+        }
+    }
+
+    fn reset_preparation(&mut self) {
+        self.launcher.prepare_started_at = self.now();
+        self.truth.epoch_began_at = self.now();
+        self.truth.previously_noticed_at = self.truth.noticed_at.take();
+        self.truth.refusals = 0;
+        for place in &mut self.launcher.nodes {
+            (place.is_prepared, place.is_refused) = (false, false);
+        }
+    }
+
+    fn reconnect(&mut self, node: NodeRank, epoch: Epoch) {
+        self.send_to(node, &ToAgent::Bye);
+        let place = &self.launcher.nodes[node.index()];
+        let (link, connection) = (place.link + 1, place.connection);
+        let is_remote = connection.is_none_or(|connection| !self.connections[connection].is_local);
+        if let (true, true, Some(connection)) = (is_remote, place.is_lost, connection) {
+            self.close_by_launcher(connection);
+        }
+        self.connect(node, link, epoch);
+    }
+
+    fn on_heartbeat_timer(&mut self) {
+        let now = self.now();
+        let late = now - self.launcher.heartbeat_at;
+        for place in &mut self.launcher.nodes {
+            place.last_message_at = place.last_message_at.map(|heard| now.min(heard + late));
+            place.preparing_since = place.preparing_since.map(|since| since + late);
+        }
+        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
+        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            self.send_heartbeat(node);
+        }
+        self.refuse_late_nodes();
+        let is_blind = self.mistake == Some(Mistake::LauncherIgnoresLease);
+        let is_silent = |node: &NodeRank| {
+            let place = &self.launcher.nodes[node.index()];
+            let heard = place.last_message_at.filter(|_| !place.is_lost && !is_blind);
+            heard.is_some_and(|heard| self.scenario.lease < now - heard)
+        };
+        let nodes = (0..self.launcher.nodes.len() as u32).map(NodeRank);
+        let mut expired: Vec<_> = nodes.filter(is_silent).collect();
+        expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
+        if !expired.is_empty() {
+            self.step_job(Event::LeaseExpired(expired));
+        }
+    }
+
+    pub(super) fn send_heartbeat(&mut self, node: NodeRank) {
+        if self.launcher.nodes[node.index()].last_message_at.is_some() {
+            let at_us = self.launcher_clock_us();
+            self.send_to(node, &ToAgent::Heartbeat { at_us });
+        }
+    }
+
+    /// The launcher's own clock, as it counts for the estimates of other clocks.
+    pub(super) fn launcher_clock_us(&self) -> u64 {
+        self.now() + 500 * SECOND
+    }
+
+    /// Gives up nodes whose checks exceed the time limit.
+    fn refuse_late_nodes(&mut self) {
+        let now = self.now();
+        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            let place = &self.launcher.nodes[node.index()];
+            let limit = self.scenario.prepare_limit;
+            let is_late = place.preparing_since.is_some_and(|since| limit + since < now);
+            if !is_late || place.is_prepared || place.is_lost || place.is_refused {
+                continue;
+            }
+            self.truth.refusals += 1;
+            if let Some(connection) = place.connection {
+                self.close_by_launcher(connection);
+            }
+            self.refuse(node);
+        }
+    }
+
+    /// The launcher suspends itself, after its workers.
+    fn suspend_launcher(&mut self) {
+        let Some(pause) = self.launcher.pause.take() else { return };
+        self.launcher.suspensions += 1;
+        self.launcher.pause_total += pause.time;
+        self.tell(Teller::Launcher, || "suspends itself".to_owned());
+        let stopped_at = self.now();
+        self.launcher.stopped_at = Some(stopped_at);
+        self.after(pause.time, Happening::FaultEnds(FaultEnd::JobResumes));
+    }
+
+    /// The launcher is continued after such a suspension.
+    pub(super) fn resume_job(&mut self) {
+        self.launcher.suspensions -= 1;
+        let now = self.now();
+        let Some(stopped_at) = self.launcher.stopped_at.take() else { return };
+        if !self.launcher.is_alive {
+            return;
+        }
+        for place in &mut self.launcher.nodes {
+            place.last_message_at = place.last_message_at.map(|_| now);
+            place.preparing_since = place.preparing_since.map(|since| since + now - stopped_at);
+        }
+        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
+        self.send_to_all(&ToAgent::Resume);
+        self.step_job(Event::Suspended(Duration::from_micros(now - stopped_at)));
+        self.run_launcher();
+    }
+
+    /// The job has a verdict: the launcher says so to all nodes and waits for the ends of the links.
+    fn finish_launcher(&mut self) {
+        self.launcher.is_finishing = true;
+        let verdict = self.launcher.job.verdict().expect("it has one").clone();
+        self.tell(Teller::Launcher, || format!("ends the job: {}", describe_verdict(&verdict)));
+        self.send_to_all(&ToAgent::Bye);
+        let limit = if verdict.unconfirmed.is_empty() { CLOSE_LIMIT } else { 0 };
+        let time = self.random.between(limit / 100, limit);
+        self.check_verdict(&verdict);
+        self.truth.verdict = Some(verdict);
+        self.after(time, Happening::LauncherExits);
+    }
+
+    /// The launcher's process is gone; its links end, unless its machine has lost power.
+    pub(super) fn exit_launcher(&mut self) {
+        if !std::mem::replace(&mut self.launcher.is_alive, false) {
+            return;
+        }
+        self.truth.launcher_gone_at = Some(self.now());
+        self.tell(Teller::Launcher, || "exits".to_owned());
+        for connection in 0..self.connections.len() {
+            self.close_by_launcher(connection);
+        }
+    }
+
+    /// Notes a message that no real agent may send.
+    pub(super) fn fail_protocol(&mut self, node: NodeRank, why: &str) {
+        self.truth.fail(Check::Protocol, || format!("node {node}: {why}"));
+    }
+}

@@ -1,0 +1,300 @@
+//! The launcher's links: what it reads from them becomes events of the job, and nodes are lost.
+
+use std::collections::BTreeMap;
+
+use super::clock::{MS, Micros, SECOND};
+use super::incidents::Blame;
+use super::mistakes::Mistake;
+use super::processes::{LauncherEvent, LinkNews};
+use super::scenario::Reach;
+use super::story::Teller;
+use super::world::{Happening, Simulation};
+use crate::base::{NodeRank, Rank};
+use crate::job::{
+    Event, Evidence, EvidenceSource, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd,
+};
+use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
+
+/// An agent that does not exit this long after its link has ended is no longer waited for.
+const AGENT_EXIT_TIMEOUT: Micros = 500 * MS;
+/// Time in which the launcher kills what a lost local node has left.
+const REAP_TIME: Micros = 5 * MS;
+const REAP_TIMEOUT: Micros = 2 * SECOND;
+/// Upper bound of how far the clock of a node may appear to be ahead.
+const CLOCK_AHEAD_MAX: Micros = SECOND;
+
+impl Simulation {
+    /// Reads a link to its present end: messages go to the launcher's queue.
+    pub(super) fn read_link(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        connection.is_readable = false;
+        if connection.is_over {
+            return;
+        }
+        let (node, link) = (connection.node, connection.link);
+        loop {
+            let connection = &mut self.connections[index];
+            connection.decoder.begin_epoch(connection.epoch);
+            match connection.decoder.message::<FromAgent>() {
+                Ok(Some(message)) => {
+                    self.launcher.events.push_back(LauncherEvent {
+                        node,
+                        link,
+                        news: LinkNews::Message(message),
+                    });
+                }
+                Ok(None) => break,
+                Err(why) => {
+                    connection.is_over = true;
+                    let news = LinkNews::InvalidData(why.to_string());
+                    return self.launcher.events.push_back(LauncherEvent { node, link, news });
+                }
+            }
+        }
+        let connection = &mut self.connections[index];
+        let Some(exit) = connection.end else { return };
+        connection.is_over = true;
+        // The exit of the agent is awaited.
+        let time = if exit.is_some() { MS } else { AGENT_EXIT_TIMEOUT };
+        self.after(time, Happening::LinkIsReported { connection: index });
+    }
+
+    /// The end of a link is reported to the launcher's loop.
+    pub(super) fn report_link_end(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        let (node, link, exit) = (connection.node, connection.link, connection.end.flatten());
+        self.queue_news(node, link, LinkNews::Closed(exit));
+    }
+
+    /// Handles an event of a link, unless the link was replaced.
+    pub(super) fn on_link_news(&mut self, event: LauncherEvent) {
+        let LauncherEvent { node, link, news } = event;
+        let is_old = link != self.launcher.nodes[node.index()].link;
+        if is_old && self.mistake != Some(Mistake::LauncherAcceptsOldLinks) {
+            return;
+        }
+        let event = match news {
+            LinkNews::Message(message) => {
+                if let Some(why) = self.find_protocol_error(node, &message) {
+                    self.fail_protocol(node, why);
+                    self.mark_node_lost(node, NodeLoss::InvalidData(why.to_owned()))
+                } else {
+                    self.launcher.nodes[node.index()].last_message_at = Some(self.now());
+                    self.on_agent_message(node, message)
+                }
+            }
+            LinkNews::Connected => {
+                let now = self.now();
+                let place = &mut self.launcher.nodes[node.index()];
+                (place.hello_sent_at, place.last_message_at) = (now, Some(now));
+                None
+            }
+            LinkNews::EarlierEpochs(epoch) => Some(Event::EarlierEpochs { epoch, uncharged: 0 }),
+            LinkNews::Unreachable { is_late } => {
+                if !is_late {
+                    self.stop_waiting_for_others(node);
+                }
+                return self.refuse(node);
+            }
+            LinkNews::Closed(exit) => self.mark_node_lost(node, NodeLoss::LinkClosed(exit)),
+            LinkNews::InvalidData(why) => {
+                self.fail_protocol(node, &why);
+                self.mark_node_lost(node, NodeLoss::InvalidData(why))
+            }
+            LinkNews::Signal(signal) => {
+                self.truth.node_signals.push(signal);
+                Some(Event::NodeSignal(node, signal))
+            }
+        };
+        if let Some(event) = event {
+            self.step_job(event);
+        }
+    }
+
+    /// Why a message is invalid now.
+    fn find_protocol_error(&self, node: NodeRank, message: &FromAgent) -> Option<&'static str> {
+        let job = &self.launcher.job;
+        match message {
+            FromAgent::Ready(_) | FromAgent::Refused(_) if !job.may_answer(node) => {
+                Some("unexpected answer")
+            }
+            FromAgent::Started { .. }
+            | FromAgent::StartFailed(_)
+            | FromAgent::Exited { .. }
+            | FromAgent::Idle { .. }
+                if !job.has_started(node) =>
+            {
+                Some("report about workers that were not started")
+            }
+            _ => None,
+        }
+    }
+
+    fn on_agent_message(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
+        match message {
+            FromAgent::Hello(hello) => {
+                self.on_hello(node, &hello);
+                None
+            }
+            FromAgent::Ready(_) => {
+                self.launcher.nodes[node.index()].is_prepared = true;
+                Some(Event::Ready(node))
+            }
+            FromAgent::Refused(_) => {
+                self.stop_waiting_for_others(node);
+                self.refuse(node);
+                None
+            }
+            FromAgent::Started { rank, .. } => Some(Event::Started(rank)),
+            FromAgent::StartFailed(failed) => {
+                let step = match failed.step {
+                    WorkerStartStep::Fork => StartStep::Fork,
+                    WorkerStartStep::Setup => StartStep::Setup,
+                    WorkerStartStep::Chdir => StartStep::Chdir,
+                    WorkerStartStep::Exec => StartStep::Exec,
+                };
+                let failure = StartFailure { step, errno: failed.errno };
+                Some(Event::NotStarted { rank: failed.rank, failure })
+            }
+            FromAgent::Exited { rank, exit, at_us, signals_sent, .. } => {
+                let at = self.instant(self.to_launcher_time(node, at_us));
+                if !exit.is_success() && !self.launcher.job.is_stopping() {
+                    self.send_to_all(&ToAgent::PeerGone(rank));
+                }
+                Some(Event::Exited(WorkerEnd { rank, exit, at, signals_sent }))
+            }
+            FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
+            FromAgent::ShimHung => {
+                Some(Event::NodeLost { node, loss: NodeLoss::ShimNotResponding })
+            }
+            FromAgent::Idle { .. } if self.mistake == Some(Mistake::IdleIsLost) => None,
+            FromAgent::Idle { unkillable } => {
+                Some(Event::Idle { node, is_clean: unkillable.is_empty() })
+            }
+            FromAgent::Clock { sent_us, clock_us } => {
+                let received = self.launcher_clock_us();
+                self.launcher.nodes[node.index()].clock.add(sent_us, clock_us, received);
+                None
+            }
+            FromAgent::Paused => {
+                if let Some(pause) = &mut self.launcher.pause {
+                    pause.waiting.retain(|waiting| *waiting != node);
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn on_hello(&mut self, node: NodeRank, hello: &AgentHello) {
+        let received = self.launcher_clock_us();
+        let offset = received - self.now();
+        let place = &mut self.launcher.nodes[node.index()];
+        place.clock.add(place.hello_sent_at + offset, hello.clock_us, received);
+        self.send_heartbeat(node);
+        self.send_prepare(node);
+    }
+
+    /// Converts a time of a node's clock to the launcher's.
+    fn to_launcher_time(&self, node: NodeRank, at_us: u64) -> Micros {
+        let now_us = self.launcher_clock_us();
+        let own_us = self.launcher.nodes[node.index()].clock.to_launcher_clock(at_us);
+        let ahead = own_us.saturating_sub(now_us);
+        let past = self.now().saturating_sub(now_us.saturating_sub(own_us));
+        if ahead < CLOCK_AHEAD_MAX { past + ahead } else { self.now() }
+    }
+
+    /// A node cannot take part.
+    pub(super) fn refuse(&mut self, node: NodeRank) {
+        if self.launcher.job.may_answer(node) {
+            self.launcher.nodes[node.index()].is_refused = true;
+            self.step_job(Event::Refused(node));
+        }
+    }
+
+    /// Where another system starts the nodes, the launcher stops waiting for those that have not
+    /// joined.
+    fn stop_waiting_for_others(&mut self, node: NodeRank) {
+        if self.scenario.reach != Reach::Dial {
+            return;
+        }
+        for other in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+            let place = &mut self.launcher.nodes[other.index()];
+            if other != node && place.last_message_at.is_none() {
+                place.is_awaited = false;
+                self.refuse(other);
+            }
+        }
+    }
+
+    /// Handles the loss of a node, once. A local one is ended with all its processes.
+    pub(super) fn mark_node_lost(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+        let place = &mut self.launcher.nodes[node.index()];
+        if std::mem::replace(&mut place.is_lost, true) {
+            return None;
+        }
+        let connection = place.connection;
+        if let Some(pause) = &mut self.launcher.pause {
+            pause.waiting.retain(|waiting| *waiting != node);
+        }
+        self.tell(Teller::Launcher, || format!("loses node {node}: {loss:?}"));
+        if let Some(connection) = connection {
+            if self.connections[connection].is_local {
+                self.reap_lost_nodes();
+            } else {
+                self.close_by_launcher(connection);
+            }
+        }
+        if !self.launcher.job.is_stopping() {
+            let ranks = &self.scenario.workers[..node.index()];
+            self.send_to_all(&ToAgent::PeerGone(Rank(ranks.iter().sum())));
+        }
+        Some(Event::NodeLost { node, loss })
+    }
+
+    /// Kills what lost local nodes have left.
+    fn reap_lost_nodes(&mut self) {
+        let lost = self.launcher.nodes.iter().filter(|place| place.is_lost);
+        let links = lost.filter_map(|place| place.connection).map(|link| &self.connections[link]);
+        let agents: Vec<_> = links.filter(|it| it.is_local).map(|link| link.agent).collect();
+        agents.into_iter().for_each(|agent| self.kill_node_processes(agent));
+        let is_stuck = self.workers.iter().any(|worker| {
+            worker.is_alive && self.scenario.habits[worker.rank.index()].is_unkillable
+        });
+        let time = if is_stuck { REAP_TIMEOUT } else { REAP_TIME };
+        self.launcher.reaping_until = Some(self.now() + time);
+    }
+
+    pub(super) fn finish_reaping(&mut self) {
+        self.launcher.reaping_until = None;
+        if let Some(disconnected) = self.launcher.deferred_reconnects.take() {
+            self.prepare_epoch(disconnected);
+        }
+    }
+
+    /// What workers that lost their peers have printed.
+    pub(super) fn evidence_about(&mut self, ranks: &[Rank]) -> BTreeMap<Rank, Evidence> {
+        self.truth.has_evidence = true;
+        let epoch = self.launcher.job.epoch();
+        let is_asked = |incident: &&super::incidents::Incident| match incident.blame {
+            Blame::Witness { rank, epoch: of, .. } => of == epoch && ranks.contains(&rank),
+            _ => false,
+        };
+        let found = self.truth.incidents.iter().filter(is_asked);
+        let evidence = |incident: &super::incidents::Incident| {
+            let Blame::Witness { rank, .. } = incident.blame else { unreachable!() };
+            let evidence = Evidence {
+                source: EvidenceSource::Output,
+                class: FailureClass::LostPeer,
+                at: self.instant(incident.at),
+                exception: None,
+                root: None,
+                place: None,
+                missing: Vec::new(),
+                is_final: false,
+            };
+            (rank, evidence)
+        };
+        found.map(evidence).collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! Deliberate mistakes in policy, made between the real state machines and the simulated world. Each
+//! must be caught by a check.
+
+/// A mistake that a defective build could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// An agent never notices that its launcher is silent.
+    AgentIgnoresLease,
+    /// An agent does not wait for the lock of its node, which the agent before it still holds.
+    AgentIgnoresLock,
+    /// The launcher accepts messages of links that it has replaced.
+    LauncherAcceptsOldLinks,
+    /// The job takes the last failure for the first one.
+    JobNamesLastFailure,
+    /// A worker that a signal killed counts as a success.
+    SignalIsSuccess,
+    /// The launcher loses the message that a node has no process left.
+    IdleIsLost,
+    /// The launcher never gives up a silent node.
+    LauncherIgnoresLease,
+}
