@@ -5,6 +5,7 @@
 
 mod failures;
 mod matrix;
+mod members;
 mod operations;
 mod sample;
 mod split;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
 use crate::runtime::comm::bootstrap::join::{self, Links, Membership};
-use crate::runtime::comm::bootstrap::split::{SplitRequest, Subgroup};
+use crate::runtime::comm::bootstrap::members::Meetings;
+use crate::runtime::comm::bootstrap::split::SplitRequest;
+use crate::runtime::comm::bootstrap::subgroup::{Founder, Subgroup};
 use crate::runtime::comm::core::abort::AbortRecord;
 use crate::runtime::comm::core::abort::Loss;
 use crate::runtime::comm::core::error::Cause;
@@ -22,6 +24,7 @@ use crate::runtime::comm::host::select::short_bytes_max;
 use crate::runtime::comm::shm::arena::{Arena, SegmentLease};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::comm::shm::segment::{EAGER_BYTES, Segment, staging_bytes};
+use crate::runtime::comm::store::abort::ABORT_KEY;
 use crate::runtime::contract::Note;
 use crate::runtime::dtype::element::Element;
 use crate::runtime::error::{Error, Result};
@@ -60,7 +63,6 @@ pub(crate) struct GroupInner {
     pub(crate) roster: Arc<RankRoster>,
     local_rank: usize,
     restart_count: u32,
-    arena: Arc<Arena>,
     segment: Arc<Segment>,
     pub(crate) executor: Executor,
     /// Lease of the segment; dropped after the runner, which reads the segment.
@@ -69,6 +71,9 @@ pub(crate) struct GroupInner {
     /// Departure notice; dropped after the runner, when its last operations are complete.
     #[expect(dead_code, reason = "its drop sends the notice")]
     departure_notice: Option<DepartureNotice>,
+    /// Makes subgroups while the engine runs operations; a client of the store, which `links` may serve.
+    founder: Founder,
+    meetings: Meetings,
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
@@ -178,10 +183,18 @@ impl Group {
     fn from_membership(member: Membership, options: &InitOptions) -> Self {
         let Membership { roster, segment, inter_node, local_rank, restart_count, links } = member;
         let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let founder = Founder {
+            roster: roster.clone(),
+            segment: segment.clone(),
+            arena: Arena::new(&segment, roster.local_rank()),
+            net: inter_node.as_ref().and_then(|inter_node| inter_node.net().seed()),
+            abort_key: ABORT_KEY.to_owned(),
+        };
         let settings = (options.timeout, options.order);
         let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
-            arena: Arena::new(&segment, roster.local_rank()),
+            founder,
+            meetings: Meetings::default(),
             departure_notice: Some(DepartureNotice {
                 segment: segment.clone(),
                 local: roster.local_rank(),
@@ -242,21 +255,76 @@ impl Group {
         options: &InitOptions,
     ) -> Result<Option<Self>> {
         let request = SplitRequest { color: color.into(), key };
-        let outcome = self.inner.executor.run(|engine| engine.split(request, &self.inner.arena));
+        let founder = &self.inner.founder;
+        let outcome = self.inner.executor.run(|engine| engine.split(request, founder));
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
-        let Some(Subgroup { roster, segment, inter_node, lease }) = outcome? else {
-            return Ok(None);
-        };
+        Ok(outcome?.map(|subgroup| self.subgroup(subgroup, options)))
+    }
+
+    /// Creates a group of some ranks of this group, in the order of `ranks`. Only they call it; the other
+    /// ranks of this group take no part and need not know of it.
+    ///
+    /// All members pass the same list and the same `name`, of 1 to 128 bytes. It waits until all of them
+    /// have called it, at most for the timeout of this group, while operations of this group continue.
+    /// The same list and name can be used again: the *n*-th call of each member belongs together. Disjoint
+    /// lists can have one name; lists that share ranks need different names if they are used at the same
+    /// time. The new group fails with this one, as one of [`Self::split`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Collective`] with [`Cause::Argument`] if the list or the name is empty or invalid, or if
+    /// members passed different lists for one name; with [`Cause::Deadline`], which names the members that
+    /// have not called it; with [`Cause::PeerLost`] or [`Cause::Aborted`] if a member is lost or this group
+    /// fails. [`Error::Split`] if a member has no memory or no socket. Unless this group has failed, it
+    /// can be used further, and the call can be repeated.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group, ReduceOp};
+    /// // Ranks 0 and 2 form a group in which rank 2 is the first; rank 1 does nothing.
+    /// let results = Group::on_threads(3, |group| {
+    ///     if group.rank() == 1 {
+    ///         return Ok((0, 0));
+    ///     }
+    ///     let pair = group.of(&[2, 0], "even")?;
+    ///     let mut sum = [group.rank() as i32];
+    ///     pair.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     Ok((pair.rank(), sum[0]))
+    /// })?;
+    /// assert_eq!(results, [(1, 2), (0, 0), (0, 2)]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn of(&self, ranks: &[usize], name: &str) -> Result<Self> {
+        self.of_with(ranks, name, &self.inner.options)
+    }
+
+    /// [`Self::of`] with options for the new group, whose timeout also limits the wait for the members.
+    pub fn of_with(&self, ranks: &[usize], name: &str, options: &InitOptions) -> Result<Self> {
+        let inner = &self.inner;
+        let outcome = inner.meetings.found(&inner.founder, ranks, name, options.timeout);
+        if let Err(Error::Collective(error)) = &outcome {
+            self.report(error);
+        }
+        Ok(self.subgroup(outcome?, options))
+    }
+
+    fn subgroup(&self, subgroup: Subgroup, options: &InitOptions) -> Self {
+        let Subgroup { roster, segment, inter_node, lease, abort_key } = subgroup;
         let between_nodes = between_nodes(inter_node.as_ref(), options);
+        let founder = Founder {
+            roster: roster.clone(),
+            segment: segment.clone(),
+            arena: self.inner.founder.arena.clone(),
+            net: inter_node.as_ref().and_then(|inter_node| inter_node.net().seed()),
+            abort_key,
+        };
         let settings = (options.timeout, options.order);
         let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
             restart_count: self.inner.restart_count,
-            arena: self.inner.arena.clone(),
             segment,
             executor: Executor::new(engine),
             lease: Some(lease),
@@ -265,9 +333,11 @@ impl Group {
             links: Links::default(),
             options: options.clone(),
             between_nodes,
+            founder,
+            meetings: Meetings::default(),
             parent: Some(self.clone()),
         };
-        Ok(Some(Self { inner: Arc::new(inner) }))
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the rank of this worker in the group: `0..world_size`.
@@ -308,7 +378,7 @@ impl Group {
 
     /// Allocates `len` zeros in memory that operations do not need to copy within the node.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>> {
-        Ok(Buffer::zeros(&self.inner.arena, len)?)
+        Ok(Buffer::zeros(&self.inner.founder.arena, len)?)
     }
 
     /// Aborts the group: operations that are running fail on every rank with [`Cause::Aborted`].

@@ -3,9 +3,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `join` | entry of a worker into its job |
-//! | `split` | subgroups |
+//! | `split`, `members` | subgroups: by all ranks of the group, by the members alone |
+//! | `subgroup` | what both share: memory and connections of the new group |
 //! | `watchdog` | the thread that notices lost ranks |
 
 pub(crate) mod join;
+pub(crate) mod members;
 pub(crate) mod split;
+pub(crate) mod subgroup;
 pub(crate) mod watchdog;

@@ -37,10 +37,12 @@ pub enum Operation {
     Exchange = 13,
     /// A group is split into several.
     Split = 14,
+    /// Some ranks form a group.
+    GroupOf = 15,
 }
 
 impl Operation {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::AllReduce,
         Self::Broadcast,
         Self::AllGather,
@@ -55,6 +57,7 @@ impl Operation {
         Self::SendRecv,
         Self::Exchange,
         Self::Split,
+        Self::GroupOf,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -79,6 +82,7 @@ impl fmt::Display for Operation {
             Self::SendRecv => "send_recv",
             Self::Exchange => "exchange",
             Self::Split => "split",
+            Self::GroupOf => "Group::of",
         })
     }
 }
@@ -157,7 +161,7 @@ impl fmt::Display for Fingerprint {
             | Operation::Recv
             | Operation::SendRecv
             | Operation::Exchange => write!(f, "{op}({count} × {dtype})")?,
-            Operation::Barrier | Operation::Split => write!(f, "{op}()")?,
+            Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()")?,
         }
         write!(f, " as round {seq}")
     }

@@ -54,6 +54,11 @@ impl RankRoster {
         ranks.iter().map(|rank| self.job_rank(*rank)).collect()
     }
 
+    /// Position of a rank of the group among the job's ranks of its node.
+    pub(crate) fn job_local(&self, rank: usize) -> usize {
+        self.job().placement.local_of(self.job_rank(rank).index())
+    }
+
     /// Roster of the whole job.
     fn job(&self) -> &Self {
         self.subgroup.as_ref().map_or(self, |part| &part.job)

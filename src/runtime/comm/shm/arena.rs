@@ -15,6 +15,10 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(super) segment: Arc<Segment>,
+    /// Index of the rank in the segment.
+    pub(super) local: usize,
+    /// Memory for further records on the rank's board.
+    pub(super) board: Mutex<Range<usize>>,
     pub(super) free: Mutex<Vec<Range<usize>>>,
     /// Segments of subgroups of the arena's group.
     subgroups: Mutex<Vec<SubgroupSegment>>,
@@ -64,6 +68,8 @@ impl Arena {
         let free = Mutex::new(std::iter::once(offset..offset + bytes).collect());
         Arc::new(Self {
             segment: segment.clone(),
+            local,
+            board: Mutex::new(0..0),
             free,
             subgroups: Mutex::default(),
             has_failed_subgroup: AtomicBool::new(false),
@@ -139,7 +145,7 @@ impl Arena {
     }
 
     /// Allocates a range of at least `bytes`, in whole pages.
-    fn allocate_range(&self, bytes: usize) -> Result<Range<usize>, ArenaFull> {
+    pub(super) fn allocate_range(&self, bytes: usize) -> Result<Range<usize>, ArenaFull> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let available = free.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
         let out_of_memory = ArenaFull { bytes, available };

@@ -77,6 +77,8 @@ pub(crate) struct RankCell {
     entries: [Entry; 2],
     /// How the rank has left, if it left without an error: a [`Departure`].
     departed: AtomicU32,
+    /// Offset of the last record on the rank's board, 0 if there is none.
+    pub(crate) board: AtomicU64,
 }
 
 impl RankCell {

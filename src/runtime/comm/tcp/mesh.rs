@@ -109,6 +109,37 @@ impl MeshListener {
     }
 }
 
+/// Parts of a rank's mesh from which those of subgroups are made, each with connections of its own.
+pub(crate) struct MeshSeed {
+    job: JobId,
+    address: SocketAddr,
+    pub(crate) store: SharedStore,
+    /// Settings of this rank, which apply to subgroups too.
+    pub(crate) settings: MeshSettings,
+    /// Keys in the store for abort records: that of the group first, then those of its parents.
+    pub(crate) abort_keys: Vec<String>,
+}
+
+impl MeshSeed {
+    /// Opens a listener for a subgroup.
+    pub(crate) fn open_listener(&self) -> Result<MeshListener, ClientError> {
+        MeshListener::open(self.address)
+    }
+
+    /// Creates the mesh of a subgroup. `abort_key` is the key in the store for its abort record.
+    pub(crate) fn mesh(
+        &self,
+        rank: usize,
+        listener: MeshListener,
+        peers: Vec<PeerInfo>,
+        abort_key: String,
+    ) -> Mesh {
+        let abort_keys =
+            std::iter::once(abort_key).chain(self.abort_keys.iter().cloned()).collect();
+        Mesh::new(self.job.clone(), rank, listener, self.store.clone(), peers, abort_keys)
+    }
+}
+
 /// Message to send to a peer.
 pub(crate) struct Outgoing<'a> {
     pub(crate) fingerprint: Fingerprint,
@@ -172,25 +203,15 @@ impl Mesh {
         }
     }
 
-    /// Opens a listener for a subgroup.
-    pub(crate) fn open_listener(&self) -> Result<MeshListener, ClientError> {
-        let listener =
-            self.listener.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        MeshListener::open(listener.address)
-    }
-
-    /// Creates the mesh of a subgroup, with connections of its own. `abort_key` is the key in the
-    /// store for its abort record.
-    pub(crate) fn subgroup(
-        &self,
-        rank: usize,
-        listener: MeshListener,
-        peers: Vec<PeerInfo>,
-        abort_key: String,
-    ) -> Self {
-        let abort_keys =
-            std::iter::once(abort_key).chain(self.abort_keys.iter().cloned()).collect();
-        Self::new(self.job.clone(), rank, listener, self.store.clone(), peers, abort_keys)
+    /// What the meshes of subgroups are made from; `None` once the group has failed.
+    pub(crate) fn seed(&self) -> Option<MeshSeed> {
+        Some(MeshSeed {
+            job: self.job.clone(),
+            address: self.listener.as_ref()?.address,
+            store: self.store.clone(),
+            settings: self.settings(),
+            abort_keys: self.abort_keys.clone(),
+        })
     }
 
     pub(crate) fn shared_store(&self) -> SharedStore {
