@@ -136,8 +136,8 @@ fn ddp_adds_unsynced_gradients_to_the_next_step() {
         let layout = Layout::new([("weight", 4)]);
         let mut ddp = DistributedDataParallel::<f32>::new(&group, &layout, DdpOptions::default())?;
         let rank = group.rank() as f32;
-        ddp.no_sync(|grads| grads.flat().fill(rank));
-        ddp.no_sync(|grads| grads.flat().fill(10.0));
+        ddp.no_sync(|grads| grads.flat().fill(rank))?;
+        ddp.no_sync(|grads| grads.flat().fill(10.0))?;
         ddp.micro_batch(|grads| grads.flat().fill(100.0))?;
         let first = ddp.reduce()?[0];
         ddp.micro_batch(|grads| grads.flat().fill(1.0))?;

@@ -68,12 +68,16 @@ pub mod schedule;
 
 #[cfg(feature = "nccl")]
 pub use crate::cuda::{library, nvrtc};
+pub use comm::collectives::{
+    Collectives, GradientCollectives, HostMemory, Lend, Plan, PlanDigest, StepCheck,
+};
 pub use comm::core::error::{Cause, CollectiveError, Departure};
-pub use comm::core::operation::{Fingerprint, Operation};
+pub use comm::core::operation::{DividedReduction, Fingerprint, Operation};
 pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
+pub use comm::executor::OperationEvent;
 pub use comm::group::Group;
 pub use comm::host::region::Region;
-pub use comm::shm::buffer::Buffer;
+pub use comm::shm::buffer::{Buffer, Lent, SharedBuffer};
 pub use comm::shm::error::SegmentError;
 pub use comm::store;
 pub use comm::work::Work;
@@ -83,8 +87,8 @@ pub use dtype::element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder}
 pub use dtype::half::{Bf16, F16};
 pub use error::{Error, Result};
 pub use parallel::ddp::{
-    Bucket, DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Layout, clip_grad_norm,
-    global_norm, sum_of_squares,
+    Bucket, DdpEvent, DdpOptions, DistributedDataParallel, GradientMemory, Gradients, Layout,
+    clip_grad_norm, global_norm, sum_of_squares,
 };
 pub use schedule::tree;
 

@@ -132,7 +132,7 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
-        self.run_blocking(|engine| engine.reduce_scatter(input, output, op))
+        self.run_blocking(|engine| engine.reduce_scatter(input, output, op, PostOp::Keep))
     }
 
     /// Fills `output` on rank `root` with the `input` of every rank, in rank order. There, `output` is
@@ -416,8 +416,6 @@ impl Group {
     }
 
     pub(crate) fn bad_argument(&self, op: Operation, problem: String) -> CollectiveError {
-        let rank = self.inner.roster.own_job_rank();
-        let cause = Cause::Argument(problem);
-        CollectiveError::rejected(op, rank, cause)
+        self.rejected(op, Cause::Argument(problem))
     }
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::host::backend::Engine;
 
@@ -31,7 +32,6 @@ struct ExecutorCore {
 /// Capacity of the queue of started operations; if it is full, starting another one blocks.
 const QUEUE_MAX: usize = 1024;
 
-type Outcome = Result<(), CollectiveError>;
 type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// Thread that runs started operations, in order.
@@ -144,7 +144,7 @@ impl Drop for CommThread {
 
 /// Event of a started operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OperationEvent {
+pub enum OperationEvent {
     /// It begins to run.
     Started,
     /// It has succeeded.
@@ -166,30 +166,10 @@ impl PendingOutcome {
         let _ = sender.send(Err(error));
         Self { receiver, outcome: None }
     }
+}
 
-    /// Waits until the operation has ended.
-    pub(crate) fn wait(mut self) -> Outcome {
-        match self.outcome.take() {
-            Some(outcome) => outcome,
-            None => self.receiver.recv().expect("the communication thread reports every outcome"),
-        }
-    }
-
-    /// Takes the outcome of an operation that has ended.
-    pub(crate) fn take(&mut self) -> Option<Outcome> {
-        self.outcome.take()
-    }
-
-    /// Waits for the end, unless the outcome was taken.
-    pub(crate) fn wait_outcome(&mut self) {
-        if self.outcome.is_none() {
-            // If the outcome was taken already, the channel is closed.
-            self.outcome = self.receiver.recv().ok();
-        }
-    }
-
-    /// Waits for at most `limit`; returns whether the operation has ended.
-    pub(crate) fn poll(&mut self, limit: Duration) -> bool {
+impl PendingOperation for PendingOutcome {
+    fn poll(&mut self, limit: Duration) -> bool {
         if self.outcome.is_none() {
             self.outcome = match self.receiver.recv_timeout(limit) {
                 Ok(outcome) => Some(outcome),
@@ -200,5 +180,9 @@ impl PendingOutcome {
             };
         }
         self.outcome.is_some()
+    }
+
+    fn take(&mut self) -> Option<Outcome> {
+        self.outcome.take()
     }
 }

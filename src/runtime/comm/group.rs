@@ -406,11 +406,15 @@ impl Group {
         outcome
     }
 
+    /// Error of a call on this rank that did not become an operation.
+    pub(crate) fn rejected(&self, op: Operation, cause: Cause) -> CollectiveError {
+        CollectiveError::rejected(op, self.inner.roster.own_job_rank(), cause)
+    }
+
     /// Fails if the group is known to have failed; does not wait for other ranks.
     pub(crate) fn check_abort(&self, op: Operation) -> Result<(), CollectiveError> {
         let Some(cause) = self.abort_cause() else { return Ok(()) };
-        let rank = self.inner.roster.own_job_rank();
-        let error = CollectiveError::rejected(op, rank, cause);
+        let error = self.rejected(op, cause);
         self.report(&error);
         Err(error)
     }

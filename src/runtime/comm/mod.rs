@@ -3,6 +3,7 @@
 //! | file or room | contents |
 //! |---|---|
 //! | `group`, `blocking`, `nonblocking`, `work` | the API: groups, operations, handles |
+//! | `collectives` | operations in flight on any kind of memory, for what is built on groups |
 //! | `executor` | the thread that executes started operations |
 //! | `host`, `device` | collectives in host and in device memory |
 //! | `shm`, `tcp` | transport within a node and between nodes |
@@ -11,6 +12,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod bootstrap;
+pub(crate) mod collectives;
 pub(crate) mod core;
 #[cfg(feature = "nccl")]
 pub mod device;

@@ -15,7 +15,6 @@ use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
 use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory};
 use crate::runtime::comm::shm::buffer::Buffer;
-use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 
@@ -45,14 +44,17 @@ impl Group {
         range: Range<usize>,
         op: ReduceOp,
     ) -> Work<Buffer<T>> {
-        let pending = if range.start <= range.end && range.end <= buffer.len() {
-            self.start_window(buffer.window().part(&range), op, PostOp::Keep, |_| {})
+        let len = buffer.len();
+        let checked = if range.start <= range.end && range.end <= len {
+            Ok(())
         } else {
-            let problem =
-                format!("range {range:?} is outside a buffer of {} elements", buffer.len());
-            PendingOutcome::failed(self.bad_argument(Operation::AllReduce, problem))
+            let problem = format!("range {range:?} is outside a buffer of {len} elements");
+            Err(self.bad_argument(Operation::AllReduce, problem))
         };
-        Work::new(pending, Arc::new(Mutex::new(Some(buffer))), self.clone())
+        self.start(Operation::AllReduce, checked, buffer, move |engine, buffer| {
+            let part = CallMemory::Shared(SharedMemory(buffer.window().part(&range)));
+            engine.all_reduce(part, op, PostOp::Keep)
+        })
     }
 
     /// Starts a [`Self::reduce`].
@@ -108,7 +110,7 @@ impl Group {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let memory = (input, output);
         self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
-            engine.reduce_scatter(input, output, op)
+            engine.reduce_scatter(input, output, op, PostOp::Keep)
         })
     }
 
@@ -181,12 +183,24 @@ impl Group {
     }
 
     /// Starts an operation, which owns its memory.
-    fn start<M: Send + 'static>(
+    pub(crate) fn start<M: Send + 'static>(
         &self,
         op: Operation,
         checked: Result<(), CollectiveError>,
         memory: M,
         operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+    ) -> Work<M> {
+        self.start_observed(op, checked, memory, operation, |_| {})
+    }
+
+    /// [`Self::start`]; `on_event` is called when the operation begins and when it has succeeded.
+    pub(crate) fn start_observed<M: Send + 'static>(
+        &self,
+        op: Operation,
+        checked: Result<(), CollectiveError>,
+        memory: M,
+        operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<M> {
         let memory = Arc::new(Mutex::new(Some(memory)));
         let shared = memory.clone();
@@ -196,24 +210,10 @@ impl Group {
             operation(engine, memory)
         };
         let pending = match checked {
-            Ok(()) => self.start_on_thread(op, on_memory, |_| {}),
+            Ok(()) => self.start_on_thread(op, on_memory, on_event),
             Err(error) => PendingOutcome::failed(error),
         };
         Work::new(pending, memory, self.clone())
-    }
-
-    /// Starts an all-reduce of memory in the segment; `on_event` is called when it begins and when it
-    /// has succeeded.
-    pub(crate) fn start_window<T: Element>(
-        &self,
-        window: Window<T>,
-        op: ReduceOp,
-        post_op: PostOp,
-        on_event: impl Fn(OperationEvent) + Send + 'static,
-    ) -> PendingOutcome {
-        let memory = CallMemory::Shared(SharedMemory(window));
-        let operation = move |engine: &mut Engine| engine.all_reduce(memory, op, post_op);
-        self.start_on_thread(Operation::AllReduce, operation, on_event)
     }
 
     /// Starts an operation on the communication thread; aborts the group if there is no thread.
@@ -226,9 +226,7 @@ impl Group {
         self.inner.executor.start(operation, on_event).unwrap_or_else(|error| {
             let reason = format!("cannot start the communication thread: {error}");
             self.abort(&reason);
-            let rank = self.inner.roster.own_job_rank();
-            let cause = Cause::System(reason);
-            PendingOutcome::failed(CollectiveError::rejected(op, rank, cause))
+            PendingOutcome::failed(self.rejected(op, Cause::System(reason)))
         })
     }
 }

@@ -1,17 +1,18 @@
-//! [`Work`]: the handle of a running operation.
+//! [`Work`]: the handle of an operation in flight.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::executor::PendingOutcome;
+use crate::runtime::comm::core::pending::PendingOperation;
 use crate::runtime::comm::group::Group;
 
-/// Handle of a running operation and owner of its memory. Dropping it waits until the operation ends or
+/// Handle of an operation in flight and owner of its memory. Dropping it waits until the operation ends or
 /// its deadline passes.
 #[must_use = "dropping it waits"]
 pub struct Work<B> {
-    pending: PendingOutcome,
+    pending: Box<dyn PendingOperation>,
+    has_ended: bool,
     /// Memory of the operation, which shares it until it ends.
     memory: Arc<Mutex<Option<B>>>,
     group: Group,
@@ -19,16 +20,16 @@ pub struct Work<B> {
 
 impl<B> Work<B> {
     pub(crate) fn new(
-        pending: PendingOutcome,
+        pending: impl PendingOperation + 'static,
         memory: Arc<Mutex<Option<B>>>,
         group: Group,
     ) -> Self {
-        Self { pending, memory, group }
+        Self { pending: Box::new(pending), has_ended: false, memory, group }
     }
 
     /// Waits until the operation ends and returns the memory.
     pub fn wait(mut self) -> Result<B, CollectiveError> {
-        self.pending.poll(Duration::MAX);
+        self.poll(Duration::MAX);
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         let outcome = self.pending.take().expect("a wait without a limit ends with an outcome");
         outcome.inspect_err(|error| self.group.report(error))?;
@@ -37,22 +38,27 @@ impl<B> Work<B> {
 
     /// Waits for at most `limit`; if the operation has not ended by then, returns the handle.
     pub fn wait_for(mut self, limit: Duration) -> Result<Result<B, CollectiveError>, Self> {
-        if self.pending.poll(limit) { Ok(self.wait()) } else { Err(self) }
+        if self.poll(limit) { Ok(self.wait()) } else { Err(self) }
     }
 
     /// Returns whether the operation has ended, successfully or not.
     pub fn is_completed(&mut self) -> bool {
-        self.pending.poll(Duration::ZERO)
+        self.poll(Duration::ZERO)
     }
 
     /// Aborts the group and with it the operation.
     pub fn abort(self, reason: &str) {
         self.group.abort(reason);
     }
+
+    fn poll(&mut self, limit: Duration) -> bool {
+        self.has_ended = self.has_ended || self.pending.poll(limit);
+        self.has_ended
+    }
 }
 
 impl<B> Drop for Work<B> {
     fn drop(&mut self) {
-        self.pending.wait_outcome();
+        self.poll(Duration::MAX);
     }
 }

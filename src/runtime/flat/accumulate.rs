@@ -4,48 +4,39 @@
 //! of equal size are added, the older one on the left, as a carry. The remaining sums are added
 //! from the right at the end.
 
-use std::ops::Range;
-
-use crate::runtime::dtype::element::{GradientElement, ReduceOp};
-
-/// Running sum of the micro-batches of a step.
+/// Running sum of the micro-batches of a step, in memory of any kind.
 #[derive(Debug)]
-pub(crate) struct BinaryCounter<T> {
+pub(crate) struct BinaryCounter<M> {
     /// Partial sums `(micro-batches, sum)`, oldest and largest first.
-    sums: Vec<(usize, Vec<T>)>,
+    sums: Vec<(usize, M)>,
     /// Unused buffers.
-    spare: Vec<Vec<T>>,
-    len: usize,
+    spare: Vec<M>,
 }
 
-impl<T: GradientElement> BinaryCounter<T> {
-    pub(crate) fn new(len: usize) -> Self {
-        Self { sums: Vec::new(), spare: Vec::new(), len }
+impl<M> BinaryCounter<M> {
+    pub(crate) fn new() -> Self {
+        Self { sums: Vec::new(), spare: Vec::new() }
     }
 
-    /// Returns a buffer of zeros for a micro-batch.
-    pub(crate) fn buffer(&mut self) -> Vec<T> {
-        let mut buffer = self.spare.pop().unwrap_or_else(|| vec![T::ZERO; self.len]);
-        buffer.fill(T::ZERO);
-        buffer
+    /// Returns an unused buffer with arbitrary contents, if there is one.
+    pub(crate) fn take_spare(&mut self) -> Option<M> {
+        self.spare.pop()
     }
 
-    /// Adds a micro-batch that is not the last.
-    pub(crate) fn push(&mut self, mut gradient: Vec<T>) {
+    /// Adds a micro-batch that is not the last; `add(older, newer)` replaces `newer` by the sum.
+    pub(crate) fn push(&mut self, mut gradient: M, add: impl Fn(&M, &mut M)) {
         let mut count = 1;
         while let Some((_, sum)) = self.sums.pop_if(|(older, _)| *older == count) {
-            T::combine_right(ReduceOp::Sum, &sum, &mut gradient);
+            add(&sum, &mut gradient);
             self.spare.push(sum);
             count *= 2;
         }
         self.sums.push((count, gradient));
     }
 
-    /// Adds everything pushed so far to `range` of the last micro-batch.
-    pub(crate) fn add_to(&self, range: &Range<usize>, last: &mut [T]) {
-        for (_, sum) in self.sums.iter().rev() {
-            T::combine_right(ReduceOp::Sum, &sum[range.clone()], last);
-        }
+    /// Returns the partial sums, newest first; each is added to the last micro-batch from the left.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = &M> {
+        self.sums.iter().rev().map(|(_, sum)| sum)
     }
 
     /// Discards all micro-batches.
@@ -72,17 +63,15 @@ mod tests {
     fn counter_sums_in_the_order_of_the_canonical_tree() {
         for count in 1..70usize {
             let values: Vec<f32> = (0..count).map(|i| 1.0 / (3.0 + i as f32)).collect();
-            let mut counter = BinaryCounter::new(1);
+            let mut counter = BinaryCounter::new();
             for value in &values[..values.len() - 1] {
-                let mut buffer = counter.buffer();
-                buffer[0] = *value;
-                counter.push(buffer);
+                counter.take_spare();
+                counter.push(*value, |older, newer: &mut f32| *newer += *older);
             }
             let live = counter.sums.len() + counter.spare.len();
             assert!(live <= count.ilog2() as usize + 1, "{live} buffers for {count} micro-batches");
-            let mut last = [values[values.len() - 1]];
-            counter.add_to(&(0..1), &mut last);
-            assert_eq!(last[0].to_bits(), tree(&values).to_bits());
+            let last = counter.sums().fold(values[values.len() - 1], |last, older| older + last);
+            assert_eq!(last.to_bits(), tree(&values).to_bits());
             counter.clear();
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod deadline;
 pub(crate) mod error;
 pub(crate) mod operation;
 pub(crate) mod options;
+pub(crate) mod pending;
 pub(crate) mod roster;
 pub(crate) mod spin;
 pub(crate) mod wait_report;

@@ -96,7 +96,7 @@ pub struct Fingerprint {
     pub op: Operation,
     /// Element type.
     pub dtype: Dtype,
-    /// Reduction; `Sum` if the operation has none.
+    /// DividedReduction; `Sum` if the operation has none.
     pub reduce: ReduceOp,
     /// Order of the reduction.
     pub order: ReduceOrder,
@@ -164,6 +164,26 @@ impl fmt::Display for Fingerprint {
             Operation::Barrier | Operation::Split | Operation::GroupOf => write!(f, "{op}()")?,
         }
         write!(f, " as round {seq}")
+    }
+}
+
+/// How the data of all ranks become one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DividedReduction {
+    /// Operation on the elements.
+    pub op: ReduceOp,
+    /// Number by which the result is divided once; 1 leaves it unchanged.
+    pub divisor: u64,
+}
+
+impl DividedReduction {
+    /// The sum of all ranks' data.
+    pub const SUM: Self = Self { op: ReduceOp::Sum, divisor: 1 };
+
+    /// The sum of all ranks' data, divided by `count`.
+    #[must_use]
+    pub const fn mean_of(count: u64) -> Self {
+        Self { op: ReduceOp::Sum, divisor: count }
     }
 }
 

@@ -253,8 +253,9 @@ impl Engine {
         all: &[T],
         ours: &mut [T],
         reduce: ReduceOp,
+        post_op: PostOp,
     ) -> Result<(), CollectiveError> {
-        let post_op = self.post_op(reduce, PostOp::Keep);
+        let post_op = self.post_op(reduce, post_op);
         let (world, part) = (self.world(), ours.len());
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };

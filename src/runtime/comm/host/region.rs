@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::runtime::comm::core::error::Cause;
-use crate::runtime::comm::shm::buffer::Buffer;
+use crate::runtime::comm::core::operation::DividedReduction;
+use crate::runtime::comm::shm::buffer::{Buffer, Lent};
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::segment::Segment;
 use crate::runtime::comm::shm::window::Window;
@@ -144,6 +145,10 @@ pub(crate) enum PostOp {
 }
 
 impl PostOp {
+    pub(crate) fn of(reduction: DividedReduction) -> Self {
+        if reduction.divisor == 1 { Self::Keep } else { Self::Divide(reduction.divisor) }
+    }
+
     pub(crate) fn apply<T: Element>(self, values: &mut [T]) {
         match self {
             Self::Keep => {}
@@ -212,6 +217,14 @@ impl<T: Element> Region for Vec<T> {
 }
 
 impl<T: Element> Region for Buffer<T> {
+    type Element = T;
+
+    fn memory(&mut self) -> CallMemory<'_, T> {
+        CallMemory::Shared(SharedMemory(self.window()))
+    }
+}
+
+impl<T: Element> Region for Lent<T> {
     type Element = T;
 
     fn memory(&mut self) -> CallMemory<'_, T> {

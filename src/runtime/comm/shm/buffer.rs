@@ -62,9 +62,9 @@ impl<T: Element> fmt::Debug for Buffer<T> {
     }
 }
 
-/// Buffer of which some ranges are lent to operations in progress while the owner uses the rest.
+/// Buffer of which some ranges are lent to operations in flight while its owner uses the rest.
 #[derive(Debug)]
-pub(crate) struct SharedBuffer<T: Element> {
+pub struct SharedBuffer<T: Element> {
     buffer: Buffer<T>,
     lent: Vec<Range<usize>>,
 }
@@ -74,24 +74,32 @@ impl<T: Element> SharedBuffer<T> {
         Self { buffer, lent: Vec::new() }
     }
 
-    /// Lends a range, which must not be lent or accessed again until [`Self::reclaim_all`].
-    pub(crate) fn lend(&mut self, range: &Range<usize>) -> Window<T> {
-        self.assert_free(range);
-        self.lent.push(range.clone());
-        self.buffer.window.part(range)
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.window.len()
     }
 
-    /// Ends all lending; no operation may be in progress.
-    pub(crate) fn reclaim_all(&mut self) {
-        self.lent.clear();
+    /// Lends a range, of which no element may be lent or accessed until [`Self::restore`].
+    pub(crate) fn lend(&mut self, range: &Range<usize>) -> Lent<T> {
+        self.assert_free(range);
+        self.lent.push(range.clone());
+        Lent { window: self.buffer.window.part(range), range: range.clone() }
+    }
+
+    /// Ends a lending.
+    pub(crate) fn restore(&mut self, lent: Lent<T>) {
+        let is_own = self.buffer.window.part(&lent.range).offset() == lent.window.offset();
+        assert!(is_own, "elements {:?} were lent by another buffer", lent.range);
+        self.lent.retain(|range| *range != lent.range);
     }
 
     /// Whether any element of a range is lent.
-    pub(crate) fn is_lent(&self, range: &Range<usize>) -> bool {
+    fn is_lent(&self, range: &Range<usize>) -> bool {
         self.lent.iter().any(|lent| lent.start < range.end && range.start < lent.end)
     }
 
     fn assert_free(&self, range: &Range<usize>) {
+        assert!(range.end <= self.len(), "elements {range:?} are outside the buffer");
         assert!(!self.is_lent(range), "elements {range:?} are being reduced already");
     }
 
@@ -101,6 +109,35 @@ impl<T: Element> SharedBuffer<T> {
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it
         // cannot be lent while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.window.address(range), range.len()) }
+    }
+}
+
+/// Range of a [`SharedBuffer`] that is lent; only its holder accesses the elements.
+pub struct Lent<T: Element> {
+    window: Window<T>,
+    range: Range<usize>,
+}
+
+impl<T: Element> Lent<T> {
+    pub(crate) fn window(&self) -> Window<T> {
+        self.window.clone()
+    }
+}
+
+impl<T: Element> Deref for Lent<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.window.as_slice(&(0..self.window.len()))
+    }
+}
+
+impl<T: Element> DerefMut for Lent<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let range = 0..self.window.len();
+        // SAFETY: in bounds and aligned; the buffer gives no other access to a lent range, and an operation
+        // in progress owns or borrows `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.window.address(&range), range.len()) }
     }
 }
 
@@ -139,8 +176,20 @@ mod tests {
     #[should_panic(expected = "elements 3..5 are being reduced already")]
     fn shared_buffer_rejects_access_to_lent_ranges() {
         let mut buffer = SharedBuffer::new(Buffer::<f32>::zeros(&arena(), 8).unwrap());
-        let _window = buffer.lend(&(4..8));
+        let lent = buffer.lend(&(4..8));
         buffer.slice_mut(&(0..4)).fill(1.0);
+        buffer.restore(lent);
         buffer.slice_mut(&(3..5)).fill(1.0);
+        let _lent = buffer.lend(&(4..8));
+        buffer.slice_mut(&(3..5)).fill(1.0);
+    }
+
+    #[test]
+    #[should_panic(expected = "elements 0..4 were lent by another buffer")]
+    fn shared_buffer_takes_back_its_own_ranges_only() {
+        let arena = arena();
+        let [mut one, mut other] =
+            [0; 2].map(|_| SharedBuffer::new(Buffer::<f32>::zeros(&arena, 8).unwrap()));
+        other.restore(one.lend(&(0..4)));
     }
 }

@@ -4,10 +4,12 @@ use std::sync::PoisonError;
 
 use sha2::Digest;
 
-use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::collectives::{
+    GradientCollectives, HostMemory, Plan, PlanDigest, StepCheck,
+};
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::shm::buffer::SharedBuffer;
 use crate::runtime::dtype::element::GradientElement;
 use crate::runtime::error::Error;
 use crate::runtime::flat::accumulate::BinaryCounter;
@@ -51,40 +53,53 @@ impl Default for DdpOptions {
 /// assert_eq!(ddp.reduce()?, [0.5; 4]);
 /// # Ok::<(), remuda::runtime::Error>(())
 /// ```
-pub struct DistributedDataParallel<T: GradientElement> {
-    group: Group,
+pub struct DistributedDataParallel<T: GradientElement, C: GradientCollectives<T> = Group> {
+    collectives: C,
     options: DdpOptions,
+    plan: Plan,
+    step_check: Option<StepCheck>,
     /// The last micro-batch's gradient, then the sum, then the mean.
-    gradient: SharedBuffer<T>,
-    accumulated: BinaryCounter<T>,
-    reducer: Reducer,
+    gradient: C::Buffer,
+    accumulated: BinaryCounter<C::Scratch>,
+    reducer: Reducer<T, C>,
     micro_batches: usize,
     len: usize,
 }
 
-impl<T: GradientElement> DistributedDataParallel<T> {
-    /// Checks that all ranks agree on layout and options, and allocates the gradient.
-    pub fn new(group: &Group, layout: &Layout, options: DdpOptions) -> Result<Self, Error> {
+impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C> {
+    /// Checks that all ranks agree on layout and options, and allocates the gradient. `collectives` is a
+    /// [`Group`], or a group of devices for gradients in their memory.
+    ///
+    /// # Errors
+    /// If layout or options of a rank differ, or there is not enough memory.
+    pub fn new(collectives: &C, layout: &Layout, options: DdpOptions) -> Result<Self, Error> {
         if options.accumulate == 0 {
             return Err(Error::BadArgument("`accumulate` must be at least 1".to_owned()));
         }
-        check_agreement::<T>(group, layout, options)?;
+        let digest = digest::<T>(layout, options);
+        let plan = Plan::agree(collectives.as_ref(), digest, "layout or options")?;
         let buckets =
             buckets(layout, size_of::<T>(), options.first_bucket_bytes, options.bucket_bytes);
         Ok(Self {
-            group: group.clone(),
+            collectives: collectives.clone(),
             options,
-            gradient: SharedBuffer::new(group.alloc(layout.len())?),
-            accumulated: BinaryCounter::new(layout.len()),
+            plan,
+            step_check: None,
+            gradient: collectives.alloc_shared(layout.len())?,
+            accumulated: BinaryCounter::new(),
             reducer: Reducer::new(buckets),
             micro_batches: 0,
             len: layout.len(),
         })
     }
 
+    fn group(&self) -> &Group {
+        self.collectives.as_ref()
+    }
+
     /// Copies the parameters of rank 0 to every rank.
     pub fn broadcast_params(&self, params: &mut [T]) -> Result<(), CollectiveError> {
-        self.group.broadcast(params, 0)
+        self.group().broadcast(params, 0)
     }
 
     /// Runs the backward pass of one micro-batch on a gradient of zeros; the gradients of earlier
@@ -94,21 +109,25 @@ impl<T: GradientElement> DistributedDataParallel<T> {
     /// If the step already has all its micro-batches.
     pub fn micro_batch<V>(
         &mut self,
-        backward: impl FnOnce(&mut Gradients<'_, T>) -> V,
+        backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
     ) -> Result<V, CollectiveError> {
         let all = self.options.accumulate;
         assert!(self.micro_batches < all, "call `reduce` after {all} micro-batches");
         // If the group has failed, a late peer may still write into the gradient.
-        self.group.check_abort(Operation::AllReduce)?;
+        self.group().check_abort(Operation::AllReduce)?;
         self.micro_batches += 1;
         if self.micro_batches < all {
-            return Ok(self.accumulate(backward));
+            return self.accumulate(backward);
         }
         self.reducer.start_step();
-        self.gradient.slice_mut(&(0..self.len)).fill(T::ZERO);
-        let lanes = (self.group.world_size() * all) as u64;
+        self.plan.begin_step();
+        if 1 < self.group().world_size() {
+            self.step_check = self.collectives.submit_step_check(&self.plan);
+        }
+        self.collectives.zero(&mut self.gradient, &(0..self.len));
+        let lanes = (self.group().world_size() * all) as u64;
         let reducer = BucketReducer {
-            group: &self.group,
+            collectives: &self.collectives,
             gradient: &mut self.gradient,
             accumulated: &self.accumulated,
             reducer: &mut self.reducer,
@@ -123,33 +142,51 @@ impl<T: GradientElement> DistributedDataParallel<T> {
     /// Runs the backward pass of an additional micro-batch that the step does not count: its gradient is
     /// kept on this rank and added to the next gradient that is reduced. It does not change the divisor of
     /// the mean, as in torch's `no_sync`.
-    pub fn no_sync<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
+    ///
+    /// # Errors
+    /// If there is no memory for the gradient.
+    pub fn no_sync<V>(
+        &mut self,
+        backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
+    ) -> Result<V, CollectiveError> {
         self.accumulate(backward)
     }
 
-    fn accumulate<V>(&mut self, backward: impl FnOnce(&mut Gradients<'_, T>) -> V) -> V {
-        let mut buffer = self.accumulated.buffer();
-        let mut gradients = Gradients::new(GradientTarget::Private(&mut buffer), self.len);
+    fn accumulate<V>(
+        &mut self,
+        backward: impl FnOnce(&mut Gradients<'_, T, C>) -> V,
+    ) -> Result<V, CollectiveError> {
+        let mut gradient = match self.accumulated.take_spare() {
+            Some(mut spare) => {
+                self.collectives.zero_scratch(&mut spare);
+                spare
+            }
+            None => self.collectives.alloc_scratch(self.len).map_err(|error| {
+                self.group().rejected(Operation::AllReduce, Cause::System(error.to_string()))
+            })?,
+        };
+        let mut gradients = Gradients::new(GradientTarget::Private(&mut gradient), self.len);
         let value = backward(&mut gradients);
-        self.accumulated.push(buffer);
-        value
+        self.accumulated.push(gradient, |older, newer| self.collectives.add_scratch(older, newer));
+        Ok(value)
     }
 
-    /// Waits for all buckets and returns the mean gradient over all lanes of the step, which is the same
-    /// on every rank. The rank can change the slice until the next micro-batch, for example to clip it.
+    /// Waits for all buckets; the gradient is then the mean over all lanes of the step, which is the same
+    /// on every rank.
     ///
     /// # Panics
     /// If micro-batches of the step are missing.
-    pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
+    pub fn finish_step(&mut self) -> Result<&mut C::Buffer, CollectiveError> {
         let all = self.options.accumulate;
         let done = self.micro_batches;
         assert!(done == all, "`reduce` was called after {done} of {all} micro-batches");
         self.micro_batches = 0;
-        let outcome = self.reducer.wait();
-        self.gradient.reclaim_all();
+        // A rank in another step would never complete the buckets; this names it.
+        let step = self.step_check.take().map_or(Ok(()), StepCheck::wait);
+        let buckets = self.reducer.wait(&mut self.gradient);
         self.accumulated.clear();
-        outcome.inspect_err(|error| self.group.report(error))?;
-        Ok(self.gradient.slice_mut(&(0..self.len)))
+        step.and(buckets)?;
+        Ok(&mut self.gradient)
     }
 
     /// Returns the buckets in the order in which they are reduced.
@@ -163,38 +200,39 @@ impl<T: GradientElement> DistributedDataParallel<T> {
     }
 }
 
-impl<T: GradientElement> Drop for DistributedDataParallel<T> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // The other ranks would wait for buckets that are never reduced.
-            self.group.abort("a rank panicked");
-        }
-        // Peers still read and write the gradient until the last bucket is done; an error has
-        // no caller to be returned to.
-        let _ = self.reducer.wait();
+impl<T: GradientElement, C: GradientCollectives<T>> DistributedDataParallel<T, C>
+where
+    C::Buffer: HostMemory<T>,
+{
+    /// Calls [`Self::finish_step`] and returns the mean gradient. The rank can change the slice until the next
+    /// micro-batch, for example to clip it.
+    ///
+    /// # Panics
+    /// If micro-batches of the step are missing.
+    pub fn reduce(&mut self) -> Result<&mut [T], CollectiveError> {
+        let len = self.len;
+        Ok(self.finish_step()?.slice_mut(&(0..len)))
     }
 }
 
-/// Checks that all ranks have the same layout and options; otherwise they would add unrelated data,
-/// or hang.
-fn check_agreement<T: GradientElement>(
-    group: &Group,
-    layout: &Layout,
-    options: DdpOptions,
-) -> Result<(), Error> {
+impl<T: GradientElement, C: GradientCollectives<T>> Drop for DistributedDataParallel<T, C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The other ranks would wait for buckets that are never reduced.
+            self.group().abort("a rank panicked");
+        }
+        // Peers still read and write the gradient until the last bucket is done; an error has
+        // no caller to be returned to.
+        let _ = self.reducer.wait(&mut self.gradient);
+    }
+}
+
+/// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.
+fn digest<T: GradientElement>(layout: &Layout, options: DdpOptions) -> PlanDigest {
     let mut digest = layout.digest();
     let DdpOptions { accumulate, first_bucket_bytes, bucket_bytes } = options;
     for number in [accumulate, first_bucket_bytes, bucket_bytes, size_of::<T>()] {
         digest.update((number as u64).to_le_bytes());
     }
-    let digest: [u8; 32] = digest.finalize().into();
-    let mut all = vec![0; digest.len() * group.world_size()];
-    group.all_gather(&digest, &mut all)?;
-    match all.chunks(digest.len()).position(|other| other != digest) {
-        None => Ok(()),
-        Some(rank) => Err(Error::BadArgument(format!(
-            "layout or options of rank {rank} differ from those of rank {}",
-            group.rank()
-        ))),
-    }
+    digest.finalize().into()
 }

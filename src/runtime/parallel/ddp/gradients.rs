@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::runtime::comm::collectives::{GradientCollectives, HostMemory};
+use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::GradientElement;
 use crate::runtime::parallel::ddp::reducer::BucketReducer;
 
@@ -10,25 +12,26 @@ use crate::runtime::parallel::ddp::reducer::BucketReducer;
 ///
 /// In the last micro-batch of a step, a bucket is reduced as soon as all of its ranges are ready, while
 /// the backward pass continues. A range that is ready can no longer be accessed.
-pub struct Gradients<'a, T: GradientElement> {
-    target: GradientTarget<'a, T>,
+pub struct Gradients<'a, T: GradientElement, C: GradientCollectives<T> = Group> {
+    target: GradientTarget<'a, T, C>,
     len: usize,
     ready: Vec<Range<usize>>,
 }
 
 /// Memory into which the gradient of a micro-batch is written.
-pub(crate) enum GradientTarget<'a, T: GradientElement> {
+pub(crate) enum GradientTarget<'a, T: GradientElement, C: GradientCollectives<T>> {
     /// Memory of the rank alone, because more micro-batches follow.
-    Private(&'a mut [T]),
+    Private(&'a mut C::Scratch),
     /// Memory from which buckets are reduced.
-    Shared(BucketReducer<'a, T>),
+    Shared(BucketReducer<'a, T, C>),
 }
 
-impl<'a, T: GradientElement> Gradients<'a, T> {
-    pub(crate) fn new(target: GradientTarget<'a, T>, len: usize) -> Self {
-        Self { target, len, ready: Vec::new() }
-    }
-
+/// Memory of a gradient that the processor can access.
+impl<T: GradientElement, C: GradientCollectives<T>> Gradients<'_, T, C>
+where
+    C::Scratch: HostMemory<T>,
+    C::Buffer: HostMemory<T>,
+{
     /// Returns the whole gradient.
     ///
     /// # Panics
@@ -43,10 +46,7 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
     /// If a part of it is already ready.
     pub fn range(&mut self, range: Range<usize>) -> &mut [T] {
         self.assert_not_ready(&range);
-        match &mut self.target {
-            GradientTarget::Private(flat) => &mut flat[range],
-            GradientTarget::Shared(reducer) => reducer.slice_mut(&range),
-        }
+        self.target.slice_mut(&range)
     }
 
     /// Returns several ranges, which must not overlap.
@@ -59,12 +59,24 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
         for range in &ranges {
             self.assert_not_ready(range);
         }
-        let whole = match &mut self.target {
-            GradientTarget::Private(flat) => &mut flat[start..end],
-            GradientTarget::Shared(reducer) => reducer.slice_mut(&(start..end)),
-        };
+        let whole = self.target.slice_mut(&(start..end));
         let inside = ranges.map(|range| range.start - start..range.end - start);
         whole.get_disjoint_mut(inside).expect("ranges of a gradient do not overlap")
+    }
+}
+
+impl<'a, T: GradientElement, C: GradientCollectives<T>> Gradients<'a, T, C> {
+    pub(crate) fn new(target: GradientTarget<'a, T, C>, len: usize) -> Self {
+        Self { target, len, ready: Vec::new() }
+    }
+
+    /// Returns the memory of the micro-batch, for kernels of a device. They may write the elements that are
+    /// not marked as ready.
+    pub fn memory(&mut self) -> GradientMemory<'_, T, C> {
+        match &mut self.target {
+            GradientTarget::Private(flat) => GradientMemory::Scratch(&mut **flat),
+            GradientTarget::Shared(reducer) => GradientMemory::Buffer(reducer.gradient),
+        }
     }
 
     /// Marks a range as final.
@@ -108,6 +120,27 @@ impl<'a, T: GradientElement> Gradients<'a, T> {
             panic!(
                 "elements {range:?} of the gradient overlap {ready:?}, which are marked as ready"
             );
+        }
+    }
+}
+
+/// Memory of a micro-batch.
+pub enum GradientMemory<'a, T: GradientElement, C: GradientCollectives<T>> {
+    /// Memory of the rank alone.
+    Scratch(&'a mut C::Scratch),
+    /// Memory from which ranges are lent to reductions.
+    Buffer(&'a mut C::Buffer),
+}
+
+impl<T: GradientElement, C: GradientCollectives<T>> GradientTarget<'_, T, C>
+where
+    C::Scratch: HostMemory<T>,
+    C::Buffer: HostMemory<T>,
+{
+    fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        match self {
+            Self::Private(flat) => flat.slice_mut(range),
+            Self::Shared(reducer) => reducer.gradient.slice_mut(range),
         }
     }
 }

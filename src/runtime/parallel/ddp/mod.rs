@@ -7,10 +7,12 @@
 
 mod data_parallel;
 mod gradients;
+#[cfg(test)]
+mod late;
 pub(crate) mod reducer;
 
 pub use data_parallel::{DdpOptions, DistributedDataParallel};
-pub use gradients::Gradients;
+pub use gradients::{GradientMemory, Gradients};
 pub use reducer::DdpEvent;
 
 pub use crate::runtime::flat::buckets::Bucket;

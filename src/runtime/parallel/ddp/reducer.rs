@@ -1,14 +1,14 @@
-//! Reduction of buckets while later gradients are computed.
+//! DividedReduction of buckets while later gradients are computed.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::runtime::comm::collectives::{Collectives, GradientCollectives, Lend as _};
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
-use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::region::PostOp;
-use crate::runtime::comm::shm::buffer::SharedBuffer;
-use crate::runtime::dtype::element::{GradientElement, ReduceOp};
+use crate::runtime::comm::core::operation::DividedReduction;
+use crate::runtime::comm::executor::OperationEvent;
+use crate::runtime::comm::work::Work;
+use crate::runtime::dtype::element::{Element, GradientElement};
 use crate::runtime::flat::accumulate::BinaryCounter;
 use crate::runtime::flat::buckets::Bucket;
 
@@ -35,24 +35,24 @@ pub enum DdpEvent {
 pub(crate) type Events = Arc<Mutex<Vec<DdpEvent>>>;
 
 /// Progress of the buckets of a step.
-pub(crate) struct Reducer {
+pub(crate) struct Reducer<T: Element, C: Collectives<T>> {
     pub(super) buckets: Vec<Bucket>,
     /// Number of elements of each bucket that are not ready yet.
     unready: Vec<usize>,
-    /// Next bucket to reduce. Buckets are started in order on every rank, so that all ranks have
+    /// Next bucket to reduce. Buckets are submitted in order on every rank, so that all ranks have
     /// the same order of operations.
     next: usize,
-    pending: Vec<PendingOutcome>,
+    in_flight: Vec<Work<C::Lent>>,
     pub(super) events: Events,
 }
 
-impl Reducer {
+impl<T: Element, C: Collectives<T>> Reducer<T, C> {
     pub(super) fn new(buckets: Vec<Bucket>) -> Self {
         Self {
             unready: vec![0; buckets.len()],
             next: buckets.len(),
             buckets,
-            pending: Vec::new(),
+            in_flight: Vec::new(),
             events: Events::default(),
         }
     }
@@ -63,9 +63,14 @@ impl Reducer {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    pub(super) fn wait(&mut self) -> Result<(), CollectiveError> {
-        let outcomes: Vec<_> = self.pending.drain(..).map(PendingOutcome::wait).collect();
-        outcomes.into_iter().collect()
+    /// Waits for all buckets and returns their ranges to the gradient; those of failed operations stay
+    /// lent, because late peers may still write to them.
+    pub(super) fn wait(&mut self, gradient: &mut C::Buffer) -> Result<(), CollectiveError> {
+        let outcomes: Vec<_> = self.in_flight.drain(..).map(Work::wait).collect();
+        outcomes.into_iter().try_for_each(|outcome| {
+            gradient.restore(outcome?);
+            Ok(())
+        })
     }
 }
 
@@ -73,20 +78,16 @@ pub(crate) fn record(events: &Events, event: DdpEvent) {
     events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
 }
 
-/// Gradient of the last micro-batch of a step, which starts the reductions of complete buckets.
-pub(crate) struct BucketReducer<'a, T: GradientElement> {
-    pub(super) group: &'a Group,
-    pub(super) gradient: &'a mut SharedBuffer<T>,
-    pub(super) accumulated: &'a BinaryCounter<T>,
-    pub(super) reducer: &'a mut Reducer,
+/// Gradient of the last micro-batch of a step, which submits the reductions of complete buckets.
+pub(crate) struct BucketReducer<'a, T: GradientElement, C: GradientCollectives<T>> {
+    pub(super) collectives: &'a C,
+    pub(super) gradient: &'a mut C::Buffer,
+    pub(super) accumulated: &'a BinaryCounter<C::Scratch>,
+    pub(super) reducer: &'a mut Reducer<T, C>,
     pub(super) lanes: u64,
 }
 
-impl<T: GradientElement> BucketReducer<'_, T> {
-    pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
-        self.gradient.slice_mut(range)
-    }
-
+impl<T: GradientElement, C: GradientCollectives<T>> BucketReducer<'_, T, C> {
     pub(crate) fn is_reduced(&self, bucket: usize) -> bool {
         let events = self.reducer.events.lock().unwrap_or_else(PoisonError::into_inner);
         events.contains(&DdpEvent::ReduceDone { bucket })
@@ -104,33 +105,32 @@ impl<T: GradientElement> BucketReducer<'_, T> {
             }
         }
         while self.reducer.unready.get(self.reducer.next) == Some(&0) {
-            self.start(self.reducer.next);
+            self.submit(self.reducer.next);
             self.reducer.next += 1;
         }
     }
 
-    fn start(&mut self, bucket: usize) {
+    fn submit(&mut self, bucket: usize) {
         let range = self.reducer.buckets[bucket].range.clone();
-        let values = self.gradient.slice_mut(&range);
-        self.accumulated.add_to(&range, values);
-        if self.group.world_size() == 1 {
+        for older in self.accumulated.sums() {
+            self.collectives.add(older, self.gradient, &range);
+        }
+        if self.collectives.as_ref().world_size() == 1 {
             record(&self.reducer.events, DdpEvent::ReduceStarted { bucket });
-            T::divide(values, self.lanes);
+            self.collectives.divide(self.gradient, &range, self.lanes);
             record(&self.reducer.events, DdpEvent::ReduceDone { bucket });
             return;
         }
-        let window = self.gradient.lend(&range);
+        let data = self.gradient.lend(&range);
         let events = self.reducer.events.clone();
-        let finish = PostOp::Divide(self.lanes);
-        let pending = self.group.start_window(window, ReduceOp::Sum, finish, move |moment| {
-            record(
-                &events,
-                match moment {
-                    OperationEvent::Started => DdpEvent::ReduceStarted { bucket },
-                    OperationEvent::Done => DdpEvent::ReduceDone { bucket },
-                },
-            );
-        });
-        self.reducer.pending.push(pending);
+        let on_event = move |event| {
+            let event = match event {
+                OperationEvent::Started => DdpEvent::ReduceStarted { bucket },
+                OperationEvent::Done => DdpEvent::ReduceDone { bucket },
+            };
+            record(&events, event);
+        };
+        let mean = DividedReduction::mean_of(self.lanes);
+        self.reducer.in_flight.push(self.collectives.submit_all_reduce(data, mean, on_event));
     }
 }

@@ -1,0 +1,316 @@
+//! [`Collectives`]: operations in flight, on the memory of any kind of group.
+//!
+//! Data-parallel training and sharding are written against these traits, once for groups in host memory and
+//! for groups of devices. They submit operations on ranges of long-lived buffers: a range is lent to an
+//! operation, and the [`Work`] of the operation returns it.
+//!
+//! Agreement between ranks never waits on the path of the data. A [`Plan`] compares in full what all ranks
+//! are going to submit, once, when it is made. Every step is then compared by its number: host groups send a
+//! fingerprint with every round anyway, other groups compare the steps on the host while the data moves.
+
+use std::ops::Range;
+
+use crate::runtime::comm::core::error::{Cause, CollectiveError};
+use crate::runtime::comm::core::operation::{DividedReduction, Operation};
+use crate::runtime::comm::executor::OperationEvent;
+use crate::runtime::comm::group::Group;
+use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::region::{PostOp, Region as _};
+use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
+use crate::runtime::comm::work::Work;
+use crate::runtime::dtype::element::{Element, GradientElement, ReduceOp};
+use crate::runtime::error::{Error, Result};
+
+/// Group whose operations can be in flight together, on elements of type `T`.
+///
+/// All ranks submit the same operations in the same order, and one operation begins after the one before it
+/// has ended on this rank or in the stream of the device. Submitting does not wait for other ranks. The
+/// [`Group`] behind it has the numbers of the ranks, and takes part in aborts and errors.
+pub trait Collectives<T: Element>: AsRef<Group> + Clone {
+    /// Memory whose ranges can be lent.
+    type Buffer: Lend<Lent = Self::Lent>;
+    /// A range of the memory, as an operation holds it.
+    type Lent: Send + 'static;
+
+    /// Allocates `len` zeros.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    fn alloc_shared(&self, len: usize) -> Result<Self::Buffer>;
+
+    /// Replaces the range on every rank by its reduction over all ranks. `on_event` is called when the
+    /// operation begins to run and when it has succeeded.
+    fn submit_all_reduce(
+        &self,
+        data: Self::Lent,
+        reduction: DividedReduction,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> Work<Self::Lent>;
+
+    /// Replaces `output` by part `rank` of the reduction of `input` over all ranks; `input` is `world_size`
+    /// times as long as `output`.
+    fn submit_reduce_scatter(
+        &self,
+        input: Self::Lent,
+        output: Self::Lent,
+        reduction: DividedReduction,
+    ) -> Work<(Self::Lent, Self::Lent)>;
+
+    /// Replaces `output` by the `input` of every rank, in rank order; `output` is `world_size` times as long
+    /// as `input`.
+    fn submit_all_gather(
+        &self,
+        input: Self::Lent,
+        output: Self::Lent,
+    ) -> Work<(Self::Lent, Self::Lent)>;
+
+    /// Replaces the range on every rank by that of rank `root`.
+    fn submit_broadcast(&self, data: Self::Lent, root: usize) -> Work<Self::Lent>;
+
+    /// Compares the steps of all ranks while their operations are in flight; `None` if every operation
+    /// compares its calls itself.
+    fn submit_step_check(&self, plan: &Plan) -> Option<StepCheck> {
+        Some(StepCheck::start(self.as_ref(), plan))
+    }
+}
+
+/// Memory whose ranges are lent to operations while its owner uses the rest.
+pub trait Lend {
+    /// A lent range.
+    type Lent;
+
+    /// Lends a range, in elements.
+    ///
+    /// # Panics
+    /// If a part of it is lent already, or it is outside the memory.
+    fn lend(&mut self, range: &Range<usize>) -> Self::Lent;
+
+    /// Takes a range back.
+    fn restore(&mut self, lent: Self::Lent);
+}
+
+/// Memory that the processor can read and write.
+pub trait HostMemory<T> {
+    /// Returns the elements of a range.
+    ///
+    /// # Panics
+    /// If a part of it is lent, or it is outside the memory.
+    fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T];
+}
+
+/// Collectives whose memory can sum the gradients of micro-batches.
+pub trait GradientCollectives<T: GradientElement>: Collectives<T> {
+    /// Gradient of a micro-batch that is not reduced yet; memory of this rank alone.
+    type Scratch;
+
+    /// Allocates `len` zeros.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    fn alloc_scratch(&self, len: usize) -> Result<Self::Scratch>;
+
+    /// Fills a gradient with zeros.
+    fn zero_scratch(&self, gradient: &mut Self::Scratch);
+
+    /// Fills a range with zeros.
+    fn zero(&self, gradient: &mut Self::Buffer, range: &Range<usize>);
+
+    /// Replaces `newer` by `older + newer`.
+    fn add_scratch(&self, older: &Self::Scratch, newer: &mut Self::Scratch);
+
+    /// Replaces a range of `newer` by `older + newer`.
+    fn add(&self, older: &Self::Scratch, newer: &mut Self::Buffer, range: &Range<usize>);
+
+    /// Divides a range.
+    fn divide(&self, gradient: &mut Self::Buffer, range: &Range<usize>, divisor: u64);
+}
+
+/// A sequence of operations that all ranks repeat every step, identified by a digest of its description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    digest: PlanDigest,
+    /// Number of steps that have begun.
+    steps: u64,
+}
+
+/// Digest of the description of a plan.
+pub type PlanDigest = [u8; 32];
+
+impl Plan {
+    /// Compares the digests of all ranks. `what` names the description in the error.
+    ///
+    /// # Errors
+    /// If the digest of a rank differs, which the error names, or the group fails.
+    pub fn agree(group: &Group, digest: PlanDigest, what: &str) -> Result<Self> {
+        let mut all = vec![0; digest.len() * group.world_size()];
+        group.all_gather(&digest, &mut all)?;
+        match all.chunks(digest.len()).position(|other| other != digest) {
+            None => Ok(Self { digest, steps: 0 }),
+            Some(rank) => Err(Error::BadArgument(format!(
+                "{what} of rank {rank} differ from those of rank {}",
+                group.rank()
+            ))),
+        }
+    }
+
+    /// Begins the next step.
+    pub fn begin_step(&mut self) {
+        self.steps += 1;
+    }
+
+    /// Bytes that all ranks compare in a step.
+    fn words(&self) -> [u8; STEP_BYTES] {
+        let mut words = [0; STEP_BYTES];
+        words[..32].copy_from_slice(&self.digest);
+        words[32..].copy_from_slice(&self.steps.to_le_bytes());
+        words
+    }
+}
+
+const STEP_BYTES: usize = size_of::<PlanDigest>() + size_of::<u64>();
+
+/// Comparison of the steps of all ranks, in flight.
+pub struct StepCheck {
+    group: Group,
+    work: Work<(Vec<u8>, Vec<u8>)>,
+}
+
+impl StepCheck {
+    fn start(group: &Group, plan: &Plan) -> Self {
+        let all = vec![0; STEP_BYTES * group.world_size()];
+        let work = group.start_all_gather(plan.words().to_vec(), all);
+        Self { group: group.clone(), work }
+    }
+
+    /// Waits for all ranks. A rank in another step would exchange data that does not belong together, so
+    /// the group is aborted then.
+    ///
+    /// # Errors
+    /// [`Cause::Argument`] with the rank and its step, if a rank is in another step or has another plan.
+    pub fn wait(self) -> Result<(), CollectiveError> {
+        let (ours, all) = self.work.wait()?;
+        let Some(rank) = all.chunks(STEP_BYTES).position(|theirs| theirs != ours) else {
+            return Ok(());
+        };
+        let theirs = &all[rank * STEP_BYTES..][..STEP_BYTES];
+        let (digest, step) = ours.split_at(size_of::<PlanDigest>());
+        let (their_digest, their_step) = theirs.split_at(size_of::<PlanDigest>());
+        let number = |step: &[u8]| {
+            u64::from_le_bytes(step.try_into().expect("the number of a step has 8 bytes"))
+        };
+        let plan = if digest == their_digest { "this plan" } else { "another plan" };
+        let problem = format!(
+            "rank {rank} is in step {} of {plan}, this rank in step {} of its own",
+            number(their_step),
+            number(step)
+        );
+        self.group.abort(&problem);
+        Err(self.group.rejected(Operation::AllGather, Cause::Argument(problem)))
+    }
+}
+
+impl AsRef<Group> for Group {
+    fn as_ref(&self) -> &Group {
+        self
+    }
+}
+
+impl<T: Element> Collectives<T> for Group {
+    type Buffer = SharedBuffer<T>;
+    type Lent = Lent<T>;
+
+    fn alloc_shared(&self, len: usize) -> Result<SharedBuffer<T>> {
+        Ok(SharedBuffer::new(self.alloc(len)?))
+    }
+
+    fn submit_all_reduce(
+        &self,
+        data: Lent<T>,
+        reduction: DividedReduction,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> Work<Lent<T>> {
+        let post_op = PostOp::of(reduction);
+        let operation = move |engine: &mut Engine, data: &mut Lent<T>| {
+            engine.all_reduce(data.memory(), reduction.op, post_op)
+        };
+        self.start_observed(Operation::AllReduce, Ok(()), data, operation, on_event)
+    }
+
+    fn submit_reduce_scatter(
+        &self,
+        input: Lent<T>,
+        output: Lent<T>,
+        reduction: DividedReduction,
+    ) -> Work<(Lent<T>, Lent<T>)> {
+        let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
+        let (memory, post_op) = ((input, output), PostOp::of(reduction));
+        self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            engine.reduce_scatter(input, output, reduction.op, post_op)
+        })
+    }
+
+    fn submit_all_gather(&self, input: Lent<T>, output: Lent<T>) -> Work<(Lent<T>, Lent<T>)> {
+        self.start_all_gather(input, output)
+    }
+
+    fn submit_broadcast(&self, data: Lent<T>, root: usize) -> Work<Lent<T>> {
+        self.start_broadcast(data, root)
+    }
+
+    /// Every round carries its fingerprint and is compared by its receivers.
+    fn submit_step_check(&self, _plan: &Plan) -> Option<StepCheck> {
+        None
+    }
+}
+
+impl<T: GradientElement> GradientCollectives<T> for Group {
+    type Scratch = Vec<T>;
+
+    fn alloc_scratch(&self, len: usize) -> Result<Vec<T>> {
+        Ok(vec![T::ZERO; len])
+    }
+
+    fn zero_scratch(&self, gradient: &mut Vec<T>) {
+        gradient.fill(T::ZERO);
+    }
+
+    fn zero(&self, gradient: &mut SharedBuffer<T>, range: &Range<usize>) {
+        gradient.slice_mut(range).fill(T::ZERO);
+    }
+
+    fn add_scratch(&self, older: &Vec<T>, newer: &mut Vec<T>) {
+        T::combine_right(ReduceOp::Sum, older, newer);
+    }
+
+    fn add(&self, older: &Vec<T>, newer: &mut SharedBuffer<T>, range: &Range<usize>) {
+        T::combine_right(ReduceOp::Sum, &older[range.clone()], newer.slice_mut(range));
+    }
+
+    fn divide(&self, gradient: &mut SharedBuffer<T>, range: &Range<usize>, divisor: u64) {
+        T::divide(gradient.slice_mut(range), divisor);
+    }
+}
+
+impl<T: Element> Lend for SharedBuffer<T> {
+    type Lent = Lent<T>;
+
+    fn lend(&mut self, range: &Range<usize>) -> Lent<T> {
+        self.lend(range)
+    }
+
+    fn restore(&mut self, lent: Lent<T>) {
+        self.restore(lent);
+    }
+}
+
+impl<T: Element> HostMemory<T> for SharedBuffer<T> {
+    fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        self.slice_mut(range)
+    }
+}
+
+impl<T> HostMemory<T> for Vec<T> {
+    fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        &mut self[range.clone()]
+    }
+}

@@ -1,0 +1,217 @@
+//! A group for tests whose operations run as late as they may: when the caller waits for one of them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::runtime::comm::collectives::{Collectives, GradientCollectives};
+use crate::runtime::comm::core::operation::DividedReduction;
+use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
+use crate::runtime::comm::executor::OperationEvent;
+use crate::runtime::comm::group::Group;
+use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
+use crate::runtime::comm::work::Work;
+use crate::runtime::dtype::element::Element;
+use crate::runtime::error::Result;
+
+/// Operations that were submitted and have not begun.
+type Queue = Arc<Mutex<VecDeque<Box<dyn FnOnce() + Send>>>>;
+
+fn lock<V>(shared: &Mutex<V>) -> MutexGuard<'_, V> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Group with late operations.
+#[derive(Clone)]
+pub(super) struct LateGroup {
+    group: Group,
+    queue: Queue,
+}
+
+/// A late operation.
+struct LateOperation {
+    queue: Queue,
+    outcome: Arc<Mutex<Option<Outcome>>>,
+}
+
+impl LateGroup {
+    pub(super) fn new(group: Group) -> Self {
+        Self { group, queue: Queue::default() }
+    }
+
+    fn submit<M: Send + 'static>(
+        &self,
+        memory: M,
+        operation: impl FnOnce(&Group, &mut M) -> Outcome + Send + 'static,
+    ) -> Work<M> {
+        let (memory, outcome) = (Arc::new(Mutex::new(Some(memory))), Arc::new(Mutex::new(None)));
+        let (group, shared, told) = (self.group.clone(), memory.clone(), outcome.clone());
+        lock(&self.queue).push_back(Box::new(move || {
+            let mut memory = lock(&shared);
+            *lock(&told) = Some(operation(
+                &group,
+                memory.as_mut().expect("memory is taken after the operation only"),
+            ));
+        }));
+        Work::new(LateOperation { queue: self.queue.clone(), outcome }, memory, self.group.clone())
+    }
+}
+
+impl PendingOperation for LateOperation {
+    fn poll(&mut self, limit: Duration) -> bool {
+        while !limit.is_zero() && lock(&self.outcome).is_none() {
+            let next = lock(&self.queue).pop_front();
+            next.expect("an operation without an outcome is in the queue")();
+        }
+        lock(&self.outcome).is_some()
+    }
+
+    fn take(&mut self) -> Option<Outcome> {
+        lock(&self.outcome).take()
+    }
+}
+
+impl AsRef<Group> for LateGroup {
+    fn as_ref(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl Collectives<f32> for LateGroup {
+    type Buffer = SharedBuffer<f32>;
+    type Lent = Lent<f32>;
+
+    fn alloc_shared(&self, len: usize) -> Result<SharedBuffer<f32>> {
+        self.group.alloc_shared(len)
+    }
+
+    fn submit_all_reduce(
+        &self,
+        data: Lent<f32>,
+        reduction: DividedReduction,
+        on_event: impl Fn(OperationEvent) + Send + 'static,
+    ) -> Work<Lent<f32>> {
+        self.submit(data, move |group, data| {
+            on_event(OperationEvent::Started);
+            group.all_reduce(&mut **data, reduction.op)?;
+            f32::divide(data, reduction.divisor);
+            on_event(OperationEvent::Done);
+            Ok(())
+        })
+    }
+
+    fn submit_reduce_scatter(
+        &self,
+        input: Lent<f32>,
+        output: Lent<f32>,
+        reduction: DividedReduction,
+    ) -> Work<(Lent<f32>, Lent<f32>)> {
+        self.submit((input, output), move |group, (input, output)| {
+            group.reduce_scatter(input, output, reduction.op)?;
+            f32::divide(output, reduction.divisor);
+            Ok(())
+        })
+    }
+
+    fn submit_all_gather(
+        &self,
+        input: Lent<f32>,
+        output: Lent<f32>,
+    ) -> Work<(Lent<f32>, Lent<f32>)> {
+        self.submit((input, output), |group, (input, output)| group.all_gather(input, output))
+    }
+
+    fn submit_broadcast(&self, data: Lent<f32>, root: usize) -> Work<Lent<f32>> {
+        self.submit(data, move |group, data| group.broadcast(&mut **data, root))
+    }
+}
+
+impl GradientCollectives<f32> for LateGroup {
+    type Scratch = Vec<f32>;
+
+    fn alloc_scratch(&self, len: usize) -> Result<Vec<f32>> {
+        self.group.alloc_scratch(len)
+    }
+
+    fn zero_scratch(&self, gradient: &mut Vec<f32>) {
+        self.group.zero_scratch(gradient);
+    }
+
+    fn zero(&self, gradient: &mut SharedBuffer<f32>, range: &Range<usize>) {
+        self.group.zero(gradient, range);
+    }
+
+    fn add_scratch(&self, older: &Vec<f32>, newer: &mut Vec<f32>) {
+        self.group.add_scratch(older, newer);
+    }
+
+    fn add(&self, older: &Vec<f32>, newer: &mut SharedBuffer<f32>, range: &Range<usize>) {
+        self.group.add(older, newer, range);
+    }
+
+    fn divide(&self, gradient: &mut SharedBuffer<f32>, range: &Range<usize>, divisor: u64) {
+        self.group.divide(gradient, range, divisor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::{DdpOptions, DistributedDataParallel, Error, Layout};
+
+    /// Bits of the mean gradients of three steps.
+    fn train<C>(collectives: &C) -> Result<Vec<u32>, Error>
+    where
+        C: GradientCollectives<f32, Scratch = Vec<f32>, Buffer = SharedBuffer<f32>>,
+    {
+        let layout = Layout::new([("a", 70), ("b", 5), ("c", 300)]);
+        let options = DdpOptions { accumulate: 3, first_bucket_bytes: 16, bucket_bytes: 400 };
+        let mut ddp = DistributedDataParallel::new(collectives, &layout, options)?;
+        let mut bits = Vec::new();
+        for step in 0..3 {
+            for micro_batch in 0..options.accumulate {
+                let lane = collectives.as_ref().rank() * options.accumulate + micro_batch;
+                ddp.micro_batch(|gradient| {
+                    for (_, range) in layout.tensors().rev() {
+                        for (value, at) in
+                            gradient.range(range.clone()).iter_mut().zip(range.clone())
+                        {
+                            *value = 1.0 / (1 + at * 7 + lane * 1009 + step * 13) as f32;
+                        }
+                        gradient.ready(range);
+                    }
+                })?;
+            }
+            bits.extend(ddp.reduce()?.iter().map(|value| value.to_bits()));
+        }
+        Ok(bits)
+    }
+
+    #[test]
+    fn data_parallel_training_needs_no_operation_to_be_early() -> Result<(), Error> {
+        let early = Group::on_threads(3, |group| train(group))?;
+        let late = Group::on_threads(3, |group| train(&LateGroup::new(group.clone())))?;
+        assert_eq!(late, early);
+        Ok(())
+    }
+
+    #[test]
+    fn step_of_another_plan_is_an_error_that_names_the_rank() {
+        let outcome = Group::on_threads(2, |group| {
+            let group = LateGroup::new(group.clone());
+            let ddp = |len| {
+                let layout = Layout::new([("weight", len)]);
+                DistributedDataParallel::<f32, _>::new(&group, &layout, DdpOptions::default())
+            };
+            let (mut generator, mut critic) = (ddp(8)?, ddp(5)?);
+            let is_first = group.as_ref().rank() == 0;
+            let ddp = if is_first { &mut generator } else { &mut critic };
+            ddp.micro_batch(|gradient| gradient.flat().fill(1.0))?;
+            Ok(ddp.reduce().map(drop)?)
+        });
+        let error = outcome.expect_err("ranks are in different steps").to_string();
+        // A rank that is aborted by the other before it has compared the steps repeats its error.
+        assert!(error.contains("is in step 1 of another plan, this rank in step 1"), "{error}");
+    }
+}
