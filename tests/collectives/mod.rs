@@ -3,6 +3,7 @@
 //! Method: ranks are threads that share memory, or simulated nodes that use TCP; every bit of a sum
 //! depends on the order; sizes are from zero elements to several rounds.
 
+mod caller_memory;
 mod failures;
 mod matrix;
 mod members;

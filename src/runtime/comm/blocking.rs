@@ -404,7 +404,7 @@ impl Group {
     }
 
     /// Checks that there is a count for each rank, and that their sum is `len`.
-    fn check_counts(&self, len: usize, counts: &[usize]) -> Result<(), CollectiveError> {
+    pub(crate) fn check_counts(&self, len: usize, counts: &[usize]) -> Result<(), CollectiveError> {
         let world = self.world_size();
         let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
         if counts.len() == world && sum == Some(len) {
