@@ -19,13 +19,13 @@
 //! | F14 | the agent is killed | `tests/faults/ours.rs::killed_agent_is_the_cause_and_stops_other_nodes`, `tests/faults/ours.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/faults/screens.rs::lost_agent_screen` |
 //! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
 //! | F16 | the launcher is killed | `tests/faults/ours.rs::killed_launcher_leaves_nothing`, `tests/faults/ours.rs::killed_launcher_lets_workers_receive_sigterm_first`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::next_launch_clears_after_killed_launcher_and_janitor` |
-//! | F17 | the launcher is suspended | `tests/faults/ours.rs::suspended_launcher_loses_its_lease`, `tests/faults/ours.rs::workers_exiting_0_after_a_lost_lease_are_no_success` |
+//! | F17 | the launcher is suspended | `tests/faults/ours.rs::suspended_launcher_loses_its_lease`, `src/simulation/prove.rs::prove_simulate` |
 //! | F18 | a first interrupt | `tests/faults/signals.rs::first_sigint_is_forwarded_and_becomes_sigterm`, `tests/faults/screens.rs::interrupt_screen` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::second_sigint_kills_workers` |
 //! | F20 | a third interrupt | `tests/faults/signals.rs::third_sigint_exits_and_names_unconfirmed_nodes` |
 //! | F21 | SIGTERM to the launcher | `tests/faults/signals.rs::sigterm_is_143_and_keeps_the_grace`, `tests/faults/signals.rs::signal_sent_twice_by_timeout_is_one_request` |
 //! | F22 | the terminal is closed | `tests/faults/signals.rs::closed_terminal_stops_the_job`, `tests/faults/signals.rs::nohup_is_kept_by_launcher_and_workers` |
-//! | F23 | the job is suspended and continued | `tests/faults/signals.rs::suspended_job_suspends_its_workers_and_resumes`, `tests/faults/signals.rs::suspended_job_keeps_its_lease` |
+//! | F23 | the job is suspended and continued | `tests/faults/signals.rs::suspended_job_suspends_its_workers_and_resumes`, `src/simulation/prove.rs::prove_simulate` |
 //! | F24 | SIGQUIT to the launcher | `tests/faults/signals.rs::sigquit_shows_every_worker`, `tests/faults/screens.rs::state_of_all_workers_screen`, `tests/ssh/refused.rs::sigquit_shows_the_progress_of_logins` |
 //! | F25 | a node loses power | `tests/netns/cut.rs::pulled_cable_is_detected_at_both_ends`, `tests/pods/cut.rs::disconnected_pod_0_ends_the_job_on_all_pods` |
 //! | F26 | launcher and node are partitioned, both run | `tests/netns/cut.rs::pulled_cable_is_detected_at_both_ends`, `tests/pods/cut.rs::disconnected_pod_is_lost_at_both_ends`, `tests/pods/cut.rs::reconnected_pod_takes_part_in_the_restart` |
@@ -60,7 +60,7 @@
 //! | F55 | no process can be created | `tests/faults/options.rs::worker_without_threads_reports_an_error`, `src/job/cause/failure.rs::start_failure_selects_exit_status` |
 //! | F56 | unlimited output with limited memory | `tests/faults/output.rs::prove_endless_line` |
 //! | F57 | the wall clock jumps | `tests/architecture.rs::banned_words_stay_in_their_modules` |
-//! | F58 | a machine is suspended and resumed | `tests/faults/ours.rs::suspended_machine_keeps_its_job` |
+//! | F58 | a machine is suspended and resumed | `src/simulation/prove.rs::prove_simulate` |
 //! | F66 | a crash loop | `src/job/state/restarting.rs::crash_loop_pause_doubles_up_to_a_bound` |
 //! | F68 | two jobs request the same GPUs | `tests/faults/claims.rs::gpu_in_use_refuses_a_second_job`, `tests/faults/claims.rs::gpu_lock_is_held_until_agent_and_shim_exit`, `tests/faults/claims.rs::gpu_lock_survives_a_restart`, `tests/faults/claims.rs::gpu_is_shared_by_hosts_of_one_job` |
 //! | F69 | node 0 is replaced | `tests/pods/again.rs::replaced_node_0_continues_at_the_next_epoch`, `tests/pods/again.rs::pods_reconnect_after_pod_0_is_evicted`, `tests/pods/again.rs::nodes_reconnect_if_node_0_is_lost_before_the_start` |
@@ -68,7 +68,7 @@
 //! | F71 | standard input is closed or empty | `tests/faults/options.rs::closed_stdin_is_end_of_file` |
 //! | F72 | remuda itself panics | `tests/faults/agent.rs::agent_panic_is_reported_and_stops_workers` |
 //! | F73 | a scheduler evicts the nodes | `tests/faults/restarts.rs::pre_term_signal_precedes_sigterm`, `tests/pods/again.rs::evicted_pod_is_replaced_in_the_next_epoch` |
-//! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill` |
+//! | F74 | one process after the other is killed | `tests/ssh/chaos.rs::prove_chaos`, `tests/faults/random.rs::prove_random_kill`, `tests/faults/random.rs::prove_stop_then_kill`, `src/simulation/prove.rs::prove_simulate` |
 //! | B77 | an empty frame, or one above the limit | `src/wire/frame.rs::decoder_rejects_long_frame_before_allocation`, `src/wire/frame.rs::decoder_reports_garbage_as_error`, `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job` |
 //! | B78 | half a frame, then silence | `tests/pods/strangers.rs::silent_connections_do_not_delay_nodes` |
 //! | B79 | another version of remuda | `tests/pods/strangers.rs::foreign_connections_get_no_reply_and_do_not_affect_the_job`, `src/secure/flight.rs::first_flight_names_foreign_protocols` |

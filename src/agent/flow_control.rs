@@ -27,7 +27,7 @@ pub(super) struct OutputWindow {
 impl OutputWindow {
     /// Sets the upper limit of the bytes in transit, however fast the link is.
     pub(super) fn open(&self, bytes_max: u64) {
-        self.change(|credit| credit.bytes_max = bytes_max);
+        self.change(|credit| credit.open(bytes_max));
     }
 
     /// Closes the window: output can no longer be sent.
@@ -99,7 +99,7 @@ impl Drop for Grant<'_> {
 
 /// The bytes in transit and those recently acknowledged. Pure.
 #[derive(Debug, Default)]
-struct Credit {
+pub(crate) struct Credit {
     bytes_max: u64,
     in_flight: u64,
     is_closed: bool,
@@ -110,7 +110,13 @@ struct Credit {
 }
 
 impl Credit {
-    fn reserve(&mut self, now: Instant, wanted: u64) -> Option<u64> {
+    /// Sets the upper limit of the bytes in transit.
+    pub(crate) fn open(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Counts bytes as in transit, at most as many as wanted; `None` if too few are allowed.
+    pub(crate) fn reserve(&mut self, now: Instant, wanted: u64) -> Option<u64> {
         let bound = self
             .acknowledged_in_last_second(now)
             .clamp(BYTES_MIN.min(self.bytes_max), self.bytes_max);
@@ -123,7 +129,7 @@ impl Credit {
     }
 
     /// Returns false, and counts nothing, if that many bytes are not in transit.
-    fn acknowledge(&mut self, now: Instant, bytes: u64) -> bool {
+    pub(crate) fn acknowledge(&mut self, now: Instant, bytes: u64) -> bool {
         let Some(left) = self.in_flight.checked_sub(bytes) else {
             return false;
         };

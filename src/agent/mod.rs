@@ -36,6 +36,8 @@ mod worker_io;
 mod worker_start;
 
 pub use diagnostics::shared_memory;
+#[cfg(test)]
+pub(crate) use flow_control::Credit;
 pub use preflight::{OWN_EXECUTABLE, find_missing};
 pub use process::{AgentOrigin, main};
 pub use shim::{FromShim, ToShim};

@@ -11,7 +11,7 @@ use super::processes::{ShimRequest, SimulatedAgent, SimulatedHost, SimulatedShim
 use super::story::Teller;
 use super::world::{Happening, Simulation};
 use crate::agent::{
-    AgentEffect, AgentEvent, AgentState, ExitReport, FromShim, PreflightRequest, ShimCheck,
+    AgentEffect, AgentEvent, AgentState, Credit, ExitReport, FromShim, PreflightRequest, ShimCheck,
     ShimStatus, StartRequest, ToShim,
 };
 use crate::base::{Epoch, Status, WorkerExit};
@@ -53,6 +53,8 @@ impl Simulation {
             packets: VecDeque::new(),
             knows_shim_exit: false,
             results: VecDeque::new(),
+            unread: VecDeque::new(),
+            credit: Credit::default(),
             wake_at: self.now(),
             scheduled_wake: Micros::MAX,
             suspensions: 0,
@@ -89,6 +91,7 @@ impl Simulation {
             let Some(event) = self.next_agent_event(index) else { break };
             self.step_agent(index, event);
         }
+        self.forward_output(index);
         self.schedule_agent_wake(index);
     }
 
@@ -213,12 +216,12 @@ impl Simulation {
             AgentEffect::Print(text) => {
                 self.tell(Teller::Agent { host, agent: index }, || format!("prints: {text}"));
             }
-            // Output, standard input and examinations have no part in these runs.
+            AgentEffect::OpenWindow(bytes) => self.agents[index].credit.open(bytes),
+            AgentEffect::AcknowledgeOutput(bytes) => return self.acknowledge_output(index, bytes),
+            // Standard input and examinations have no part in these runs.
             AgentEffect::DetachWorker(_)
             | AgentEffect::Broadcast(_)
             | AgentEffect::WriteStdin { .. }
-            | AgentEffect::OpenWindow(_)
-            | AgentEffect::AcknowledgeOutput(_)
             | AgentEffect::FindSuspended(_)
             | AgentEffect::CheckGroup { .. }
             | AgentEffect::Examine(_)

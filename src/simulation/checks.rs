@@ -19,6 +19,7 @@ const END_MARGIN: Micros = 25 * SECOND;
 impl Simulation {
     /// Checks the end of an epoch after which the job restarts.
     pub(super) fn check_epoch(&mut self, verdict: &Verdict) {
+        self.truth.endings.push(ending_of(verdict));
         self.check_ends(verdict);
         self.check_cause(verdict);
     }
@@ -30,21 +31,26 @@ impl Simulation {
             // and was checked.
             let is_other = |incident: &&Incident| {
                 let cause = verdict.cause.as_ref();
-                matches!(incident.blame, Blame::Node(_) | Blame::AnyNode | Blame::Evicted(_))
-                    && self.truth.epoch_began_at <= incident.until
-                    && (self.truth.previously_noticed_at.is_none_or(|at| at < incident.at)
-                        || !cause.is_some_and(|cause| self.is_blamed(cause, incident)))
+                let is_named = || cause.is_some_and(|cause| self.is_blamed(cause, incident));
+                let is_news = self.truth.previously_noticed_at.is_none_or(|at| at < incident.at);
+                self.truth.epoch_began_at <= incident.until
+                    && match incident.blame {
+                        Blame::Node(_) | Blame::Evicted(_) => is_news || !is_named(),
+                        Blame::AnyNode => true,
+                        Blame::Worker { .. } | Blame::Witness { .. } | Blame::NotStarted(_) => {
+                            false
+                        }
+                    }
             };
             let has_other = self.truth.incidents.iter().any(|incident| is_other(&incident));
             if self.truth.refusals == 0 && !has_other {
                 self.truth
                     .fail(Check::ExitStatus, || "a restart failed without a reason".to_owned());
             }
-            self.truth.ending = Some(ending_of(verdict));
             return;
         }
         self.check_ends(verdict);
-        self.truth.ending = Some(ending_of(verdict));
+        self.truth.endings.push(ending_of(verdict));
         match verdict.status {
             Status::Success => self.check_success(),
             Status::Interrupted(signal) if verdict.cause.is_none() => {
@@ -59,7 +65,6 @@ impl Simulation {
                 }
             }
             Status::Config if verdict.cause.is_none() => {
-                self.truth.ending = Some(Ending::Refused);
                 if self.truth.refusals == 0 {
                     self.truth.fail(Check::ExitStatus, || "no node has refused".to_owned());
                 }
@@ -70,22 +75,17 @@ impl Simulation {
 
     /// Success: every worker of the last epoch exited with 0.
     fn check_success(&mut self) {
-        let epoch = self.launcher.job.epoch();
-        let has_succeeded = |rank: u32| {
-            let mut of_rank = self.workers.iter().filter(|worker| worker.rank == Rank(rank));
-            of_rank.any(|worker| {
-                worker.epoch == epoch && worker.exit.is_some_and(|(exit, _)| exit.is_success())
-            })
-        };
-        let was_started = |rank: u32| {
-            let mut of_rank = self.workers.iter().filter(|worker| worker.rank == Rank(rank));
-            self.scenario.policy.failure == OnFailure::StopAll
-                || of_rank.any(|worker| worker.epoch == epoch)
-        };
-        let ranks = 0..self.scenario.habits.len() as u32;
-        if let Some(rank) =
-            ranks.into_iter().find(|rank| was_started(*rank) && !has_succeeded(*rank))
-        {
+        let starts_all = self.scenario.policy.failure == OnFailure::StopAll;
+        let ranks = (0..self.scenario.habits.len() as u32).map(Rank);
+        let has_failed = ranks.into_iter().find(|rank| {
+            let of_rank =
+                |worker: &&SimulatedWorker| worker.rank == *rank && self.is_of_epoch(worker);
+            match self.workers.iter().find(of_rank) {
+                Some(worker) => worker.exit.is_none_or(|(exit, _)| !exit.is_success()),
+                None => starts_all,
+            }
+        });
+        if let Some(rank) = has_failed {
             self.truth.fail(Check::ExitStatus, || format!("rank {rank} did not exit with 0"));
         }
     }
@@ -97,7 +97,7 @@ impl Simulation {
         let is_open = |rank: Rank| verdict.unconfirmed.contains(&self.node_of(rank));
         for rank in (0..self.scenario.habits.len() as u32).map(Rank) {
             let ends: Vec<&WorkerEnd> = job.ends().iter().filter(|end| end.rank == rank).collect();
-            let workers = self.workers.iter().filter(|it| it.rank == rank && it.epoch == epoch);
+            let workers = self.workers.iter().filter(|it| it.rank == rank && self.is_of_epoch(it));
             let is_true = |end: &WorkerEnd| {
                 end.exit == WorkerExit::Lost
                     || end.exit == KILLED
@@ -116,6 +116,13 @@ impl Simulation {
             self.truth.fail(Check::EndsOnce, || found);
             return;
         }
+    }
+
+    /// Whether this launcher has started the worker in this epoch.
+    fn is_of_epoch(&self, worker: &SimulatedWorker) -> bool {
+        let connection = self.agents[worker.agent].connection;
+        worker.epoch == self.launcher.job.epoch()
+            && self.connections[connection].launcher == self.launcher.number
     }
 
     fn is_start_failure(&self, worker: &SimulatedWorker) -> bool {
@@ -141,6 +148,8 @@ impl Simulation {
             let status = verdict.status;
             return self.truth.fail(Check::Cause, || format!("status {status:?} has no cause"));
         };
+        self.truth.gave_up_suspended =
+            self.truth.was_launcher_suspended && !verdict.unconfirmed.is_empty();
         let window = COMPETITION + self.scenario.delay_max + MS;
         let noticed = self.truth.noticed_at.unwrap_or(self.now());
         let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
@@ -179,10 +188,14 @@ impl Simulation {
             })
         };
         let was_noticed = |rank: Rank| {
-            let mut workers = self.workers.iter().filter(|it| it.rank == rank && it.epoch == epoch);
-            workers.any(|worker| worker.reaped_at.is_some_and(|at| at < before))
+            let mut of_rank =
+                self.workers.iter().filter(|it| it.rank == rank && self.is_of_epoch(it));
+            of_rank.any(|worker| worker.reaped_at.is_some_and(|at| at < before))
         };
-        let found = self.truth.incidents.iter().find(|incident| match incident.blame {
+        let mut incidents = self.truth.incidents.iter();
+        let found = incidents.find(|incident| match incident.blame {
+            // Of an earlier launcher.
+            _ if incident.at < self.truth.epoch_began_at => false,
             Blame::Worker { rank, epoch: of, .. } => {
                 of == epoch && is_known(rank) && was_noticed(rank)
             }
@@ -199,8 +212,9 @@ impl Simulation {
                 (end.rank, end.exit) == (rank, exit) && epoch == of
             }
             (FailureCause::Worker(end), Blame::Witness { rank, epoch: of, exit }) => {
-                let may_be_named =
-                    !self.truth.has_evidence || self.scenario.policy.failure == OnFailure::LetRun;
+                let may_be_named = !self.truth.has_evidence
+                    || self.truth.gave_up_suspended
+                    || self.scenario.policy.failure == OnFailure::LetRun;
                 may_be_named && (end.rank, end.exit) == (rank, exit) && epoch == of
             }
             (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {

@@ -75,6 +75,7 @@ impl Simulation {
             host,
             agent: self.agents.len(),
             link,
+            launcher: self.launcher.number,
             is_local,
             pipes: [Pipe::default(), Pipe::default()],
             decoder: Decoder::for_epoch(epoch),
@@ -122,12 +123,17 @@ impl Simulation {
     pub(super) fn dial(&mut self, host: usize) {
         let node = self.hosts[host].node;
         let has_agent = self.agents.iter().any(|agent| agent.host == host && agent.is_alive);
-        let is_over = !self.launcher.is_alive || self.launcher.is_finishing;
+        let is_over = if self.launcher.will_be_replaced {
+            false
+        } else {
+            !self.launcher.is_alive || self.launcher.is_finishing
+        };
         let machine = &self.hosts[host];
         if has_agent || is_over || machine.is_gone || !machine.has_power {
             return;
         }
-        let is_heard = self.launcher.suspensions == 0
+        let is_heard = self.launcher.is_alive
+            && self.launcher.suspensions == 0
             && self.launcher.nodes.get(node.index()).is_some_and(|place| place.is_awaited);
         if !is_heard || !machine.is_reachable(self.now()) {
             return self.after(DIAL_PAUSE, Happening::HostDials(host));
@@ -151,6 +157,10 @@ impl Simulation {
 
     /// The time in which a node must join is over.
     pub(super) fn reach_join_limit(&mut self, node: NodeRank, link: u32) {
+        if self.now() < self.launcher.prepare_started_at + self.scenario.join_limit {
+            // Another launcher has replaced the one that set the limit.
+            return;
+        }
         let place = &mut self.launcher.nodes[node.index()];
         if place.link == link && std::mem::replace(&mut place.is_awaited, false) {
             self.report_unreachable(node, link, true);

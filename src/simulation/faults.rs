@@ -4,7 +4,9 @@ use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
 use super::incidents::{Blame, Incident};
 use super::network::Way;
-use super::processes::{EndReason, JobPause, LinkNews};
+use super::processes::{
+    EndReason, JobPause, LeftoverState, LinkNews, SimulatedHost, SimulatedLauncher, SimulatedWorker,
+};
 use super::scenario::{InjectedKind, Reach};
 use super::story::Teller;
 use super::world::{FaultEnd, Happening, Simulation};
@@ -79,6 +81,8 @@ impl Simulation {
             | InjectedKind::JobIsSuspended { .. }
             | InjectedKind::UserSignals { .. } => self.injure_launcher(kind),
             InjectedKind::NodeIsEvicted { node } => self.evict(node),
+            InjectedKind::EverythingIsSuspended { time } => self.suspend_everything(time),
+            InjectedKind::LauncherIsReplaced { after } => self.replace_launcher(after),
         }
     }
 
@@ -105,6 +109,7 @@ impl Simulation {
             }
             InjectedKind::LauncherIsSuspended { time } => {
                 self.launcher.suspensions += 1;
+                self.truth.was_launcher_suspended = true;
                 self.blame_silence(Blame::AnyNode, time);
                 self.after(time, Happening::FaultEnds(FaultEnd::LauncherResumes));
             }
@@ -145,6 +150,69 @@ impl Simulation {
         }
     }
 
+    /// Suspends all machines for the same time, which harms nobody.
+    fn suspend_everything(&mut self, time: Micros) -> bool {
+        if !self.launcher.is_alive || self.is_everything_suspended {
+            return false;
+        }
+        self.is_everything_suspended = true;
+        self.disturb(time);
+        self.truth.was_launcher_suspended = true;
+        self.launcher.suspensions += 1;
+        for host in &mut self.hosts {
+            host.suspensions += 1;
+        }
+        self.after(time, Happening::FaultEnds(FaultEnd::EverythingResumes));
+        true
+    }
+
+    fn resume_everything(&mut self) {
+        self.is_everything_suspended = false;
+        for host in 0..self.hosts.len() {
+            self.resume_host(host);
+        }
+        self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
+        self.run_launcher();
+    }
+
+    /// Kills the launcher; the system that starts the nodes starts another one.
+    fn replace_launcher(&mut self, after: Micros) -> bool {
+        let may_be_replaced = 0 < self.scenario.policy.restarts_max;
+        let is_running = self.launcher.is_alive && !self.launcher.is_finishing;
+        if self.scenario.reach != Reach::Dial || !may_be_replaced || !is_running {
+            return false;
+        }
+        self.launcher.will_be_replaced = true;
+        self.exit_launcher();
+        for agent in 0..self.agents.len() {
+            if self.hosts[self.agents[agent].host].node == NodeRank(0) {
+                self.kill_node_processes(agent);
+            }
+        }
+        self.disturb(after);
+        self.after(after, Happening::FaultEnds(FaultEnd::LauncherIsReplaced));
+        true
+    }
+
+    /// Another launcher starts, on another machine.
+    fn start_other_launcher(&mut self) {
+        let ahead = self.random.between(0, 1_000 * SECOND);
+        self.hosts.push(SimulatedHost::new(NodeRank(0), ahead));
+        let number = self.launcher.number + 1;
+        self.launcher = SimulatedLauncher::new(&self.scenario);
+        let now = self.now();
+        self.launcher.number = number;
+        self.launcher.prepare_started_at = now;
+        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
+        self.launcher.timeout_at = self.scenario.timeout.map(|timeout| now + timeout);
+        self.truth.launcher_gone_at = None;
+        self.truth.previous = None;
+        self.truth.noticed_at = None;
+        self.truth.epoch_began_at = now;
+        self.truth.refusals = 0;
+        self.begin_launcher();
+    }
+
     fn node_blame_time(&self) -> Micros {
         2 * self.scenario.lease + 30 * SECOND
     }
@@ -156,9 +224,7 @@ impl Simulation {
     }
 
     fn fail_worker(&mut self, rank: usize, exit: WorkerExit) -> bool {
-        let is_it = |worker: &super::processes::SimulatedWorker| {
-            worker.rank.index() == rank && worker.is_alive
-        };
+        let is_it = |worker: &SimulatedWorker| worker.rank.index() == rank && worker.is_alive;
         let Some(worker) = self.workers.iter().rposition(is_it) else { return false };
         self.exit_worker(worker, exit, EndReason::Fault);
         true
@@ -250,7 +316,7 @@ impl Simulation {
             self.agents[agent].shim.is_alive = false;
             for worker in self.workers_of(agent) {
                 self.workers[worker].is_alive = false;
-                self.workers[worker].leftover = super::processes::LeftoverState::Exited;
+                self.workers[worker].leftover = LeftoverState::Exited;
             }
         }
         if let Some(time) = back_after {
@@ -350,9 +416,11 @@ impl Simulation {
                 }
             }
             FaultEnd::LauncherResumes => {
-                self.launcher.suspensions -= 1;
+                self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
                 self.run_launcher();
             }
+            FaultEnd::LauncherIsReplaced => self.start_other_launcher(),
+            FaultEnd::EverythingResumes => self.resume_everything(),
             FaultEnd::JobResumes => self.resume_job(),
             FaultEnd::PowerReturns(node) => self.return_power(node),
             FaultEnd::PodIsReplaced(node) => self.add_host(node),
@@ -367,7 +435,7 @@ impl Simulation {
     }
 
     fn resume_host(&mut self, host: usize) {
-        self.hosts[host].suspensions -= 1;
+        self.hosts[host].suspensions = self.hosts[host].suspensions.saturating_sub(1);
         if 0 < self.hosts[host].suspensions {
             return;
         }
@@ -400,7 +468,7 @@ impl Simulation {
     /// Another machine takes the place of a node.
     fn add_host(&mut self, node: NodeRank) {
         let ahead = self.random.between(0, 1_000 * SECOND);
-        self.hosts.push(super::processes::SimulatedHost::new(node, ahead));
+        self.hosts.push(SimulatedHost::new(node, ahead));
         self.after(SECOND, Happening::HostDials(self.hosts.len() - 1));
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Blame {
     AnyNode,
 }
 
-/// How a run ended, for counts.
+/// How an epoch ended, for counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Success,
@@ -107,6 +107,10 @@ pub(super) struct Truth {
     pub(super) faults: [u32; InjectedKind::COUNT],
     /// Begin and end of every silence so far; those that overlap have one begin.
     pub(super) silences: Vec<(Micros, Micros)>,
+    /// Whether the launcher was suspended, and whether it then gave up a node when it was continued:
+    /// the loss of the node was not noticed, only by a worker.
+    pub(super) was_launcher_suspended: bool,
+    pub(super) gave_up_suspended: bool,
     /// Whether the user has suspended the job.
     pub(super) was_suspended: bool,
     /// When the last worker exited.
@@ -121,7 +125,8 @@ pub(super) struct Truth {
     pub(super) verdict: Option<Verdict>,
     /// The verdict of the epoch before.
     pub(super) previous: Option<Verdict>,
-    pub(super) ending: Option<Ending>,
+    /// The ends of all epochs that ended.
+    pub(super) endings: Vec<Ending>,
     pub(super) launcher_gone_at: Option<Micros>,
     pub(super) violation: Option<Violation>,
 }

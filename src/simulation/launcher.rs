@@ -9,6 +9,7 @@ use super::draw::Draw;
 use super::incidents::Check;
 use super::mistakes::Mistake;
 use super::network::{Parcel, Way};
+use super::output::WINDOW_BYTES;
 use super::processes::{JobPause, SimulatedLauncher};
 use super::scenario::{Reach, Scenario};
 use super::story::Teller;
@@ -32,10 +33,13 @@ impl SimulatedLauncher {
             .collect();
         Self {
             job: Job::new(scenario.policy, node_of_rank),
+            number: 0,
+            will_be_replaced: false,
             is_alive: true,
             suspensions: 0,
             nodes: Vec::new(),
             events: VecDeque::new(),
+            consumed: VecDeque::new(),
             signals: VecDeque::new(),
             readable: VecDeque::new(),
             timer_at: None,
@@ -147,6 +151,10 @@ impl Simulation {
     }
 
     fn handle_evidence(&mut self) -> bool {
+        if let Some(output) = self.launcher.consumed.pop_front() {
+            self.confirm_output(&output);
+            return true;
+        }
         if !std::mem::replace(&mut self.launcher.has_evidence, false) {
             return false;
         }
@@ -267,7 +275,8 @@ impl Simulation {
                     stdin: false,
                 };
                 let workers = (0..count).map(worker).collect();
-                let start = Start { workers, store: None, window_bytes: 0, group_limit_ms: 0 };
+                let start =
+                    Start { workers, store: None, window_bytes: WINDOW_BYTES, group_limit_ms: 0 };
                 self.send_to(node, &roster);
                 self.send_to(node, &ToAgent::Start(start));
                 let host = self.host_of(node);
@@ -456,7 +465,7 @@ impl Simulation {
 
     /// The launcher is continued after such a suspension.
     pub(super) fn resume_job(&mut self) {
-        self.launcher.suspensions -= 1;
+        self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
         let now = self.now();
         let Some(stopped_at) = self.launcher.stopped_at.take() else { return };
         if !self.launcher.is_alive {

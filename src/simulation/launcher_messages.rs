@@ -36,6 +36,9 @@ impl Simulation {
             let connection = &mut self.connections[index];
             connection.decoder.begin_epoch(connection.epoch);
             match connection.decoder.message::<FromAgent>() {
+                Ok(Some(FromAgent::Output { bytes, .. })) => {
+                    self.consume_soon(index, bytes.len());
+                }
                 Ok(Some(message)) => {
                     self.launcher.events.push_back(LauncherEvent {
                         node,
@@ -62,6 +65,9 @@ impl Simulation {
     /// The end of a link is reported to the launcher's loop.
     pub(super) fn report_link_end(&mut self, index: usize) {
         let connection = &self.connections[index];
+        if connection.launcher != self.launcher.number {
+            return;
+        }
         let (node, link, exit) = (connection.node, connection.link, connection.end.flatten());
         self.queue_news(node, link, LinkNews::Closed(exit));
     }

@@ -23,6 +23,7 @@ mod launcher;
 mod launcher_messages;
 mod mistakes;
 mod network;
+mod output;
 mod processes;
 #[path = "../../tests/support/proof.rs"]
 #[expect(dead_code, reason = "skips are for tests of the whole program")]

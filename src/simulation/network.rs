@@ -53,6 +53,8 @@ pub(super) struct SimulatedLink {
     pub(super) agent: usize,
     /// Number of the link to the node.
     pub(super) link: u32,
+    /// Number of the launcher.
+    pub(super) launcher: u32,
     /// Whether both ends are processes of one machine.
     pub(super) is_local: bool,
     pub(super) pipes: [Pipe; 2],

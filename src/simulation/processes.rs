@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::clock::Micros;
-use crate::agent::{AgentEvent, AgentState, FromShim, PreflightRequest, ToShim};
+use crate::agent::{AgentEvent, AgentState, Credit, FromShim, PreflightRequest, ToShim};
 use crate::base::{Epoch, NodeRank, Rank, Status, WorkerExit};
 use crate::job::Job;
 use crate::wire::{ClockOffset, Decoder, FromAgent, Stream};
@@ -45,6 +45,9 @@ pub(super) struct SimulatedAgent {
     /// Whether the exit of the shim was handled.
     pub(super) knows_shim_exit: bool,
     pub(super) results: VecDeque<AgentEvent>,
+    /// Output that was not forwarded.
+    pub(super) unread: VecDeque<UnreadOutput>,
+    pub(super) credit: Credit,
     pub(super) wake_at: Micros,
     /// When the event that wakes it is on the agenda.
     pub(super) scheduled_wake: Micros,
@@ -60,6 +63,20 @@ pub(super) struct SimulatedAgent {
     pub(super) epoch: Epoch,
     /// Epochs whose end it has reported.
     pub(super) idle_epochs: Vec<Epoch>,
+}
+
+/// Output of a worker in its pipe.
+pub(super) struct UnreadOutput {
+    pub(super) worker: usize,
+    pub(super) rank: Rank,
+    pub(super) epoch: Epoch,
+    pub(super) bytes: usize,
+}
+
+/// Output that the launcher has shown and stored.
+pub(super) struct ConsumedOutput {
+    pub(super) connection: usize,
+    pub(super) bytes: u64,
 }
 
 /// A shim: it starts workers and waits for them.
@@ -138,10 +155,14 @@ pub(super) enum LeftoverState {
 /// The launcher: the job, its nodes, and what wakes it.
 pub(super) struct SimulatedLauncher {
     pub(super) job: Job,
+    /// 0, or one more than that of the launcher that it replaces.
+    pub(super) number: u32,
+    pub(super) will_be_replaced: bool,
     pub(super) is_alive: bool,
     pub(super) suspensions: u32,
     pub(super) nodes: Vec<LauncherNode>,
     pub(super) events: VecDeque<LauncherEvent>,
+    pub(super) consumed: VecDeque<ConsumedOutput>,
     pub(super) signals: VecDeque<i32>,
     /// Connections with something to read.
     pub(super) readable: VecDeque<usize>,

@@ -101,11 +101,13 @@ pub(super) enum InjectedKind {
     JobIsSuspended { time: Micros },
     UserSignals { signal: i32 },
     NodeIsEvicted { node: usize },
+    EverythingIsSuspended { time: Micros },
+    LauncherIsReplaced { after: Micros },
 }
 
 impl InjectedKind {
     /// Number of kinds.
-    pub(super) const COUNT: usize = 22;
+    pub(super) const COUNT: usize = 24;
 
     const NAMES: [&str; Self::COUNT] = [
         "a worker exits with a code",
@@ -130,6 +132,8 @@ impl InjectedKind {
         "the user suspends the job",
         "the user sends a signal",
         "a node is evicted",
+        "everything is suspended",
+        "the launcher is killed and replaced",
     ];
 
     /// Name of a kind, by its number.
@@ -162,6 +166,8 @@ impl InjectedKind {
             Self::JobIsSuspended { .. } => 19,
             Self::UserSignals { .. } => 20,
             Self::NodeIsEvicted { .. } => 21,
+            Self::EverythingIsSuspended { .. } => 22,
+            Self::LauncherIsReplaced { .. } => 23,
         }
     }
 }
@@ -215,8 +221,8 @@ impl Scenario {
             _ => random.between(self.lease * 3 / 2, self.lease * 4),
         };
         let kind = match random.below(InjectedKind::COUNT + 4) {
-            0 | 22 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
-            1 | 23 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
+            0 | 24 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
+            1 | 25 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
             2 => InjectedKind::CannotExecute { node },
             3 => InjectedKind::Refuses { node },
             4 => InjectedKind::AgentIsKilled { node },
@@ -229,8 +235,8 @@ impl Scenario {
                 InjectedKind::PowerFails { node, back_after }
             }
             10 => InjectedKind::LinkBreaks { node },
-            11 | 24 => InjectedKind::LinkIsCut { node, time: silence },
-            12 | 25 => {
+            11 | 26 => InjectedKind::LinkIsCut { node, time: silence },
+            12 | 27 => {
                 let way = Way::BOTH[random.below(2)];
                 InjectedKind::OneWayIsCut { node, way, time: silence }
             }
@@ -242,7 +248,9 @@ impl Scenario {
             18 => InjectedKind::LauncherIsSuspended { time: silence },
             19 => InjectedKind::JobIsSuspended { time: silence },
             20 => InjectedKind::UserSignals { signal: [2, 15, 2, 1][random.below(4)] },
-            _ => InjectedKind::NodeIsEvicted { node },
+            21 => InjectedKind::NodeIsEvicted { node },
+            22 => InjectedKind::EverythingIsSuspended { time: silence },
+            _ => InjectedKind::LauncherIsReplaced { after: random.between(SECOND, 30 * SECOND) },
         };
         let at = match kind {
             // These exist before the launcher asks.

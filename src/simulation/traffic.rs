@@ -40,7 +40,7 @@ impl Simulation {
 
     /// Most messages that may wait in one direction of a connection: heartbeats for the length of
     /// two leases or of a suspension, and a few for each worker and request.
-    fn frames_max(&self) -> usize {
+    pub(super) fn frames_max(&self) -> usize {
         let silence = 2 * self.scenario.lease + self.launcher.pause_total;
         let heartbeats = 2 * (silence / self.scenario.heartbeat) as usize;
         heartbeats + 8 * self.scenario.habits.len() + 32

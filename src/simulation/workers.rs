@@ -18,6 +18,9 @@ const SIGTERM: i32 = 15;
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
 
+/// Time after which the end of a stream is read, if there is output before it.
+const UNREAD_PAUSE: Micros = 200 * MS;
+
 pub(super) const KILLED: WorkerExit = WorkerExit::Signal { signal: SIGKILL, core: false };
 
 impl Simulation {
@@ -67,6 +70,7 @@ impl Simulation {
         let run_time = self.scenario.run_time + self.random.between(0, 200 * MS);
         let (exit, reason) = (WorkerExit::Code(0), EndReason::Finished);
         self.after(run_time, Happening::WorkerExits { worker, exit, reason });
+        self.plan_output(worker);
         worker
     }
 
@@ -153,6 +157,11 @@ impl Simulation {
     pub(super) fn end_stream(&mut self, worker: usize, stream: Stream, is_held_open: bool) {
         if !self.workers[worker].is_attached {
             return self.workers[worker].early_ends.push(stream);
+        }
+        if self.has_unread(worker) && self.agents[self.workers[worker].agent].is_alive {
+            // The end comes after the output.
+            let ends = Happening::StreamEnds { worker, stream, is_held_open };
+            return self.after(UNREAD_PAUSE, ends);
         }
         let SimulatedWorker { agent, index, epoch, ref mut closed_streams, .. } =
             self.workers[worker];

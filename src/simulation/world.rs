@@ -33,6 +33,7 @@ pub(super) struct Simulation {
     pub(super) connections: Vec<SimulatedLink>,
     pub(super) launcher: SimulatedLauncher,
     pub(super) truth: Truth,
+    pub(super) is_everything_suspended: bool,
     /// The instant at which virtual time begins.
     pub(super) start: Instant,
 }
@@ -58,6 +59,8 @@ pub(super) enum Happening {
     MemberKillsAgent(usize),
     Fault(usize),
     FaultEnds(FaultEnd),
+    WorkerPrints { worker: usize, bytes: usize },
+    OutputIsConsumed { connection: usize, bytes: u64 },
     LauncherExits,
     KeepaliveFails(usize),
 }
@@ -70,7 +73,9 @@ pub(super) enum FaultEnd {
     HostResumes(usize),
     LinkHeals { host: usize, ways: [bool; 2] },
     LauncherResumes,
+    LauncherIsReplaced,
     JobResumes,
+    EverythingResumes,
     PowerReturns(NodeRank),
     PodIsReplaced(NodeRank),
     PodEnds(usize),
@@ -97,6 +102,7 @@ impl Simulation {
             connections: Vec::new(),
             truth: Truth::default(),
             scenario,
+            is_everything_suspended: false,
             start,
         }
     }
@@ -145,6 +151,10 @@ impl Simulation {
             Happening::MemberKillsAgent(agent) => self.kill_node_processes(agent),
             Happening::Fault(index) => self.inject(index),
             Happening::FaultEnds(end) => self.end_fault(end),
+            Happening::WorkerPrints { worker, bytes } => self.print(worker, bytes),
+            Happening::OutputIsConsumed { connection, bytes } => {
+                self.queue_consumed(connection, bytes);
+            }
             Happening::LauncherExits => self.exit_launcher(),
             Happening::KeepaliveFails(connection) => self.end_by_keepalive(connection),
         }

@@ -167,54 +167,6 @@ fn suspended_launcher_loses_its_lease() {
         .says("localhost received no heartbeat from the launcher for 10 s and stopped its workers");
 }
 
-/// Workers that exit with 0 on SIGTERM have not finished their work.
-#[test]
-fn workers_exiting_0_after_a_lost_lease_are_no_success() {
-    let launch = workers(2).options(["--lease", "10s"]);
-    let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let job = launch.sh(script).start();
-    job.wait_for_lines("ready", 2);
-    job.signal(Signal::STOP);
-    wait_for("the end of all other processes", || (job.processes().len() == 1).then_some(()));
-    job.signal(Signal::CONT);
-    job.end()
-        .code(75)
-        .says("received no heartbeat from the launcher for 10 s and stopped its workers");
-}
-
-/// No process counts as not responding for the time of the suspension. The clock continues, which it
-/// does not while a machine sleeps: this is the harder case.
-#[test]
-fn suspended_machine_keeps_its_job() {
-    const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
-    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "2s"]);
-    let flag = launch.dir().join("flag");
-    let script = "echo ready; until [ -e \"$FLAG\" ]; do sleep 0.05; done; echo done";
-    let job = launch.env("FLAG", &flag).sh(script).start();
-    job.wait_for_lines("ready", 2);
-    let everybody = job.processes();
-    for process in &everybody {
-        process.signal(Signal::STOP);
-    }
-    std::thread::sleep(LEASE + LEASE / 4);
-    for process in &everybody {
-        process.signal(Signal::CONT);
-    }
-    job.wait_for_error("Stalled  launcher was suspended for ");
-    std::fs::write(flag, "").expect("a flag");
-    let outcome = job.end().code(0);
-    assert_eq!(outcome.stdout_text().matches("done").count(), 2, "{outcome:#?}");
-}
-
-#[test]
-fn suspended_agent_is_lost_after_the_lease() {
-    let launch = hosts(&[("n0", 1), ("n1", 1)]).options(["--lease", "3s"]);
-    let job = launch.sh(POLITE).start();
-    job.wait_for_lines("ready", 2);
-    of_n1(&job, Role::Agent).signal(Signal::STOP);
-    job.end().code(75).says("n1: no heartbeat for 3.0 s");
-}
-
 #[test]
 fn suspended_agents_are_lost_together() {
     let launch = hosts(&[("n0", 1), ("n1", 1), ("n2", 1)]).options(["--lease", "3s"]);

@@ -160,17 +160,6 @@ fn killed_agent_is_replaced() {
 }
 
 #[test]
-fn suspended_node_is_replaced_after_the_lease() {
-    let script = fails_before(1, "sleep 1000");
-    let launch = two_hosts().options(["--max_restarts", "1", "--lease", "1s"]).sh(&script);
-    let job = launch.start();
-    job.wait_for_lines("in epoch 0", 4);
-    job.wait_for_role(Role::Agent, 2)[1].signal(Signal::STOP);
-    let outcome = job.end().code(0).says("no heartbeat for").says("restart 1 of 1");
-    assert_eq!(count(&outcome, "in epoch 1"), 4, "{outcome:#?}");
-}
-
-#[test]
 fn restart_without_the_program_keeps_the_first_cause() {
     let launch = workers(1).options(["--max_restarts", "3"]);
     let script = launch.dir().join("once");

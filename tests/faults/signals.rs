@@ -1,7 +1,6 @@
 //! Signals that the user or the system sends to the launcher.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
@@ -128,21 +127,6 @@ fn suspended_job_suspends_its_workers_and_resumes() {
     }
     drop(job.take_stdin());
     job.end().code(0).says("Paused  2 workers").says("Running  2 workers");
-}
-
-/// A suspended job is not lost, and its timeouts do not count that time.
-#[test]
-fn suspended_job_keeps_its_lease() {
-    let launch = workers(1).options(["--lease", "2s", "--stdin", "all"]);
-    let mut job = ready(launch.stdin(Stdio::piped()), "echo ready; read go; exit 0", 1);
-    job.signal(Signal::TSTP);
-    let launcher = job.the(Role::Launcher);
-    wait_for("the launcher to stop", || (launcher.state() == Some('T')).then_some(()));
-    std::thread::sleep(Duration::from_secs(3));
-    job.signal(Signal::CONT);
-    job.wait_for_error("Running");
-    drop(job.take_stdin());
-    job.end().code(0).does_not_say("silent");
 }
 
 /// A suspended worker cannot exit when it is asked to.
