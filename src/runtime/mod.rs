@@ -72,10 +72,10 @@ pub use comm::collectives::{
     Collectives, GradientCollectives, HostMemory, Lend, Plan, PlanDigest, StepCheck,
 };
 pub use comm::core::error::{Cause, CollectiveError, Departure};
+pub use comm::core::ffi_memory::RawSlice;
 pub use comm::core::operation::{DividedReduction, Fingerprint, Operation};
 pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
 pub use comm::executor::OperationEvent;
-pub use comm::ffi_memory::RawSlice;
 pub use comm::group::Group;
 pub use comm::host::region::Region;
 pub use comm::shm::buffer::{Buffer, Lent, SharedBuffer};

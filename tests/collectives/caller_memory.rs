@@ -48,7 +48,7 @@ fn run<T: Element>(group: &Group, number: fn(u8) -> T) -> Result<Vec<Vec<T>>, Er
 fn check<T: Element + PartialEq + std::fmt::Debug>(number: fn(u8) -> T) {
     for groups in [Group::threads(3), Group::threads_on(&[1, 2])] {
         let results = super::sample::on_ranks(groups.expect("threads form a group"), |group| {
-            run(&group, number).expect("all operations succeed")
+            run(group, number).expect("all operations succeed")
         });
         for (rank, results) in results.into_iter().enumerate() {
             let numbers = |values: &[u8]| values.iter().map(|value| number(*value)).collect();

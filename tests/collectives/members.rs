@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use remuda::runtime::{Cause, Error, Group, InitOptions, ReduceOp};
 
@@ -198,7 +198,6 @@ fn abort_of_the_group_ends_the_meeting_and_the_new_group() {
         on_ranks(groups, |group| {
             let new = (group.rank() != 3).then(|| group.of(&[0, 1, 2], "three").unwrap());
             is_made.wait();
-            let start = Instant::now();
             if group.rank() == 3 {
                 std::thread::sleep(Duration::from_millis(100));
                 return group.abort("test");
@@ -209,7 +208,6 @@ fn abort_of_the_group_ends_the_meeting_and_the_new_group() {
             assert_eq!(found, format!("Group::of {expect}"));
             let new = new.expect("ranks 0 to 2 have it").barrier().unwrap_err();
             assert!(matches!(new.cause, Cause::Aborted { .. }), "{new}");
-            assert!(start.elapsed() < Duration::from_secs(20));
         });
     }
 }
@@ -236,14 +234,14 @@ fn failure_of_the_new_group_leaves_the_group_working() {
 fn prove_groups_of() {
     let mut random = Random::from_seed();
     for case in 0..proof_cases(12) {
-        let nodes: Vec<usize> = (0..1 + random.below(3)).map(|_| 1 + random.below(3)).collect();
+        let nodes: Vec<usize> = (0..=random.below(3)).map(|_| 1 + random.below(3)).collect();
         let world: usize = nodes.iter().sum();
         let groups = if nodes.len() == 1 {
             Group::threads_with(world, &options(60_000)).unwrap()
         } else {
             Group::threads_on_with(&nodes, &options(60_000)).unwrap()
         };
-        let lists: Vec<(Vec<usize>, usize)> = (0..1 + random.below(8))
+        let lists: Vec<(Vec<usize>, usize)> = (0..=random.below(8))
             .map(|_| {
                 let mut ranks = BTreeSet::from([random.below(world)]);
                 ranks.extend(

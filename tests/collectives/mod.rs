@@ -7,6 +7,7 @@ mod caller_memory;
 mod failures;
 mod matrix;
 mod members;
+mod messages;
 mod operations;
 mod sample;
 mod split;

@@ -351,7 +351,7 @@ impl Group {
         }
     }
 
-    fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
+    pub(crate) fn check_peer(&self, op: Operation, rank: usize) -> Result<(), CollectiveError> {
         self.check_rank(op, rank)?;
         if rank == self.rank() {
             let problem = "a rank cannot send to itself or receive from itself; use `send_recv`";

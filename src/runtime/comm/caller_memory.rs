@@ -4,8 +4,8 @@
 //! only. The [`Work`] returns the description of the memory.
 
 use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::ffi_memory::{OwnedMemory, RawSlice};
 use crate::runtime::comm::core::operation::Operation;
-use crate::runtime::comm::ffi_memory::RawSlice;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
@@ -188,6 +188,38 @@ impl Group {
                 engine.all_to_all::<T>(input.as_slice(), output.as_slice_mut(), counts)
             })
         })
+    }
+
+    /// Starts a [`Self::send`] of memory of the caller, which is only read; see [`Self::start_send`].
+    pub fn start_send_raw(&self, values: RawSlice, to: usize) -> Work<RawSlice> {
+        let checked = self.check_peer(Operation::Send, to);
+        let sends = vec![values.alias()];
+        let memory = OwnedMemory::of_caller(values, sends, Vec::new());
+        self.start_messages(Operation::Send, checked, memory, &[to], &[])
+    }
+
+    /// Starts a [`Self::recv`] into memory of the caller; see [`Self::start_send`].
+    pub fn start_recv_raw(&self, buffer: RawSlice, from: usize) -> Work<RawSlice> {
+        let checked = self.check_peer(Operation::Recv, from);
+        let recvs = vec![buffer.alias()];
+        let memory = OwnedMemory::of_caller(buffer, Vec::new(), recvs);
+        self.start_messages(Operation::Recv, checked, memory, &[], &[from])
+    }
+
+    /// Starts an [`Self::exchange`] of memory of the caller; see [`Self::start_exchange`].
+    pub fn start_exchange_raw(
+        &self,
+        sends: Vec<(usize, RawSlice)>,
+        recvs: Vec<(usize, RawSlice)>,
+    ) -> Work<(Vec<RawSlice>, Vec<RawSlice>)> {
+        let op = Operation::Exchange;
+        let (to, values): (Vec<_>, Vec<_>) = sends.into_iter().unzip();
+        let (from, buffers): (Vec<_>, Vec<_>) = recvs.into_iter().unzip();
+        let checked = to.iter().chain(&from).try_for_each(|rank| self.check_rank(op, *rank));
+        let aliases = |all: &[RawSlice]| all.iter().map(RawSlice::alias).collect();
+        let (sends, recvs) = (aliases(&values), aliases(&buffers));
+        let memory = OwnedMemory::of_caller((values, buffers), sends, recvs);
+        self.start_messages(op, checked, memory, &to, &from)
     }
 
     /// Checks that input and output have one element type.

@@ -11,6 +11,7 @@ use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::messages::{MessageBatch, StartedMessage};
 
 /// Engine of a group and its communication thread, which is created with the first started
 /// operation.
@@ -18,6 +19,8 @@ pub(crate) struct Executor {
     /// Communication thread; it ends before the engine that it uses.
     comm: OnceLock<CommThread>,
     core: Arc<ExecutorCore>,
+    /// The messages that were started last, if no other operation was started since.
+    batch: Mutex<Option<Arc<MessageBatch>>>,
 }
 
 /// State that the callers and the communication thread share.
@@ -47,7 +50,7 @@ impl Executor {
             pending: Mutex::new(0),
             idle: Condvar::new(),
         };
-        Self { comm: OnceLock::new(), core: Arc::new(core) }
+        Self { comm: OnceLock::new(), core: Arc::new(core), batch: Mutex::new(None) }
     }
 
     /// Runs an operation after all started ones are complete.
@@ -62,7 +65,6 @@ impl Executor {
         operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> io::Result<PendingOutcome> {
-        let comm = self.comm()?;
         let (sender, receiver) = mpsc::channel();
         let job: Job = Box::new(move |engine| {
             on_event(OperationEvent::Started);
@@ -73,10 +75,35 @@ impl Executor {
             // Sending fails if the owner has dropped the handle.
             let _ = sender.send(result);
         });
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        // Messages that are started after this operation run after it.
+        *batch = None;
+        self.enqueue(job)?;
+        Ok(PendingOutcome::new(receiver))
+    }
+
+    /// Starts messages. They join the messages that were started last, if no other operation was started
+    /// since and those are not all complete.
+    pub(crate) fn start_messages(&self, messages: Vec<StartedMessage>) -> io::Result<()> {
+        let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let messages = match &*batch {
+            Some(open) => match open.post(messages) {
+                Ok(()) => return Ok(()),
+                Err(messages) => messages,
+            },
+            None => messages,
+        };
+        let open = Arc::new(MessageBatch::new(messages));
+        *batch = Some(open.clone());
+        self.enqueue(Box::new(move |engine| engine.run_messages(&open)))
+    }
+
+    fn enqueue(&self, job: Job) -> io::Result<()> {
+        let comm = self.comm()?;
         *self.core.pending.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let jobs = comm.jobs.as_ref().expect("jobs are closed only by the last drop");
         jobs.send(job).expect("the communication thread runs until jobs are closed");
-        Ok(PendingOutcome { receiver, outcome: None })
+        Ok(())
     }
 
     /// Returns the communication thread, which is started at its first use.
@@ -159,6 +186,10 @@ pub(crate) struct PendingOutcome {
 }
 
 impl PendingOutcome {
+    pub(crate) fn new(receiver: Receiver<Outcome>) -> Self {
+        Self { receiver, outcome: None }
+    }
+
     /// Outcome of an operation that could not be started.
     pub(crate) fn failed(error: CollectiveError) -> Self {
         let (sender, receiver) = mpsc::channel();

@@ -3,7 +3,7 @@
 //! | file or room | contents |
 //! |---|---|
 //! | `group`, `blocking`, `nonblocking`, `work` | the API: groups, operations, handles |
-//! | `caller_memory`, `ffi_memory` | started operations on memory given as pointer, length and type |
+//! | `caller_memory` | started operations on memory given as pointer, length and type |
 //! | `collectives` | operations in flight on any kind of memory, for what is built on groups |
 //! | `executor` | the thread that executes started operations |
 //! | `host`, `device` | collectives in host and in device memory |
@@ -19,7 +19,6 @@ pub(crate) mod core;
 #[cfg(feature = "nccl")]
 pub mod device;
 pub(crate) mod executor;
-pub(crate) mod ffi_memory;
 pub(crate) mod group;
 pub(crate) mod host;
 pub(crate) mod nonblocking;

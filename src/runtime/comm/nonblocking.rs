@@ -3,23 +3,27 @@
 //! A handle that borrows memory would be unsound if it is leaked, so these operations own their memory (a
 //! [`Buffer`], a vector, or another type that dereferences to a slice) and return it at the end.
 
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::base::clock;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
+use crate::runtime::comm::core::ffi_memory::{MemoryParts, OwnedMemory, RawSlice};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::gather::Counts;
-use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
+use crate::runtime::comm::host::messages::{Completion, Direction, StartedMessage};
 use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 
 /// Started operations run one after the other, in the order of their start, which must be the same
-/// on all ranks. A blocking operation waits for all that were started before it.
+/// on all ranks; messages that are started one after the other run together. A blocking operation waits for
+/// all that were started before it.
 impl Group {
     /// Starts an [`Self::all_reduce`] of a range of a buffer.
     ///
@@ -171,15 +175,118 @@ impl Group {
     {
         let op = Operation::SendRecv;
         let checked = self.check_rank(op, to).and_then(|()| self.check_rank(op, from));
-        self.start(op, checked, (values, buffer), move |engine, (values, buffer)| {
-            let slot = RecvBuf { from, values: buffer };
-            engine.exchange(op, &[SendBuf { to, values }], &mut [slot])
-        })
+        let memory = OwnedMemory::new((values, buffer), |(values, buffer)| MemoryParts {
+            sends: vec![&**values],
+            recvs: vec![&mut **buffer],
+        });
+        self.start_messages(op, checked, memory, &[to], &[from])
+    }
+
+    /// Starts a [`Self::send`].
+    ///
+    /// Messages that are started one after the other are in flight together, so ranks may start a send and
+    /// then a receive in a cycle. Messages to one rank stay in order.
+    ///
+    /// ```
+    /// # use remuda::runtime::{Error, Group};
+    /// let results = Group::on_threads(3, |group| {
+    ///     let (rank, world) = (group.rank(), group.world_size());
+    ///     let send = group.start_send(vec![rank as i32], (rank + 1) % world);
+    ///     let recv = group.start_recv(vec![0], (rank + world - 1) % world);
+    ///     send.wait()?;
+    ///     Ok(recv.wait()?[0])
+    /// })?;
+    /// assert_eq!(results, [2, 0, 1]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn start_send<T, A>(&self, values: A, to: usize) -> Work<A>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_peer(Operation::Send, to);
+        let memory = OwnedMemory::new(values, |values| MemoryParts {
+            sends: vec![&**values],
+            recvs: Vec::new(),
+        });
+        self.start_messages(Operation::Send, checked, memory, &[to], &[])
+    }
+
+    /// Starts a [`Self::recv`]; see [`Self::start_send`].
+    pub fn start_recv<T, B>(&self, buffer: B, from: usize) -> Work<B>
+    where
+        T: Element,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let checked = self.check_peer(Operation::Recv, from);
+        let memory = OwnedMemory::new(buffer, |buffer| MemoryParts {
+            sends: Vec::new(),
+            recvs: vec![&mut **buffer],
+        });
+        self.start_messages(Operation::Recv, checked, memory, &[], &[from])
+    }
+
+    /// Starts an [`Self::exchange`]: each `(to, values)` is sent, each `(from, buffer)` is filled. Several
+    /// messages to one rank, or from one, stay in order. The handle returns values and buffers.
+    pub fn start_exchange<T, A, B>(
+        &self,
+        sends: Vec<(usize, A)>,
+        recvs: Vec<(usize, B)>,
+    ) -> Work<(Vec<A>, Vec<B>)>
+    where
+        T: Element,
+        A: Deref<Target = [T]> + Send + 'static,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let op = Operation::Exchange;
+        let (to, values): (Vec<_>, Vec<_>) = sends.into_iter().unzip();
+        let (from, buffers): (Vec<_>, Vec<_>) = recvs.into_iter().unzip();
+        let checked = to.iter().chain(&from).try_for_each(|rank| self.check_rank(op, *rank));
+        let memory = OwnedMemory::new((values, buffers), |(values, buffers)| MemoryParts {
+            sends: values.iter().map(|values| &**values).collect(),
+            recvs: buffers.iter_mut().map(|buffer| &mut **buffer).collect(),
+        });
+        self.start_messages(op, checked, memory, &to, &from)
     }
 
     /// Starts a [`Self::barrier`].
     pub fn start_barrier(&self) -> Work<()> {
         self.start(Operation::Barrier, Ok(()), (), |engine, ()| engine.barrier())
+    }
+
+    /// Starts messages: the sends of `memory` go to the ranks `to`, its receives come from the ranks `from`.
+    pub(crate) fn start_messages<M: Send + 'static>(
+        &self,
+        op: Operation,
+        checked: Result<(), CollectiveError>,
+        memory: OwnedMemory<M>,
+        to: &[usize],
+        from: &[usize],
+    ) -> Work<M> {
+        let OwnedMemory { shared, sends, recvs } = memory;
+        let bytes = |memory: &RawSlice| (memory.count() * memory.dtype().bytes()) as u64;
+        let all: u64 = sends.iter().chain(&recvs).map(bytes).sum();
+        let (completion, receiver) = Completion::new(op, sends.len() + recvs.len(), all);
+        let since = clock::now();
+        let message = |direction| {
+            let completion = completion.clone();
+            move |(memory, peer): (RawSlice, &usize)| {
+                let (peer, completion) = (*peer, completion.clone());
+                StartedMessage { direction, peer, memory, since, completion }
+            }
+        };
+        let sends = sends.into_iter().zip(to).map(message(Direction::Send));
+        let recvs = recvs.into_iter().zip(from).map(message(Direction::Recv));
+        let messages: Vec<_> = sends.chain(recvs).collect();
+        let pending = match checked {
+            Err(error) => PendingOutcome::failed(error),
+            Ok(()) if messages.is_empty() => PendingOutcome::new(receiver),
+            Ok(()) => match self.inner.executor.start_messages(messages) {
+                Ok(()) => PendingOutcome::new(receiver),
+                Err(error) => self.failed_thread(op, &error),
+            },
+        };
+        Work::new(pending, shared, self.clone())
     }
 
     /// Starts an operation, which owns its memory.
@@ -223,10 +330,14 @@ impl Group {
         operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> PendingOutcome {
-        self.inner.executor.start(operation, on_event).unwrap_or_else(|error| {
-            let reason = format!("cannot start the communication thread: {error}");
-            self.abort(&reason);
-            PendingOutcome::failed(self.rejected(op, Cause::System(reason)))
-        })
+        let started = self.inner.executor.start(operation, on_event);
+        started.unwrap_or_else(|error| self.failed_thread(op, &error))
+    }
+
+    /// Outcome of an operation without a communication thread; aborts the group.
+    fn failed_thread(&self, op: Operation, error: &io::Error) -> PendingOutcome {
+        let reason = format!("cannot start the communication thread: {error}");
+        self.abort(&reason);
+        PendingOutcome::failed(self.rejected(op, Cause::System(reason)))
     }
 }

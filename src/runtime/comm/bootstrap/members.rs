@@ -369,12 +369,11 @@ impl Meeting<'_> {
 
     fn read(&self, rank: usize, key: u128) -> Result<Option<Vec<u8>>, Cause> {
         let Founder { roster, arena, net, .. } = self.founder;
-        let value = match net {
-            None => arena.posted(roster.job_local(rank), key),
-            Some(_) => {
-                let key = store_key(key, roster.job_rank(rank));
-                self.ask(|store, until| store.peek(&key, until))?
-            }
+        let value = if net.is_none() {
+            arena.posted(roster.job_local(rank), key)
+        } else {
+            let key = store_key(key, roster.job_rank(rank));
+            self.ask(|store, until| store.peek(&key, until))?
         };
         Ok(value.filter(|value| !value.is_empty()))
     }

@@ -1,8 +1,10 @@
-//! Values that every mechanism of communication shares: errors, operations, options, deadlines.
+//! Values that every mechanism of communication shares: errors, operations, options, deadlines, memory of the
+//! caller.
 
 pub(crate) mod abort;
 pub(crate) mod deadline;
 pub(crate) mod error;
+pub(crate) mod ffi_memory;
 pub(crate) mod operation;
 pub(crate) mod options;
 pub(crate) mod pending;

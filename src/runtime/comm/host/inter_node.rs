@@ -351,6 +351,16 @@ impl InterNode {
             .collect()
     }
 
+    /// Continues to connect to a peer without waiting; returns whether it is connected.
+    pub(crate) fn advance_connect(
+        &mut self,
+        peer: usize,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<bool, Cause> {
+        self.net.advance_connect(peer, node, deadline)
+    }
+
     /// Posts data to send to a peer; connects to it first.
     fn post_send<T>(
         &mut self,

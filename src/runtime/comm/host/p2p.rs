@@ -17,7 +17,7 @@ use crate::runtime::comm::host::inter_node::{incoming, outgoing};
 use crate::runtime::comm::shm::cells::{BufferLocation, Mailbox};
 use crate::runtime::comm::shm::flag::Flag;
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::dtype::element::{Element, ReduceOp, ReduceOrder};
+use crate::runtime::dtype::element::{Dtype, Element, ReduceOp, ReduceOrder};
 use crate::runtime::schedule::rounds;
 
 /// Data to send to a rank.
@@ -54,7 +54,7 @@ struct LocalRecv<'a, T> {
 }
 
 /// Number of chunks of a message that can be in transit at once.
-const HALVES: usize = 2;
+pub(crate) const HALVES: usize = 2;
 
 impl Engine {
     /// Sends and receives messages, at most one in each direction with every rank; a message to
@@ -124,15 +124,15 @@ impl Engine {
         }
     }
 
-    fn is_local(&self, rank: usize) -> bool {
+    pub(crate) fn is_local(&self, rank: usize) -> bool {
         self.roster.placement.node_of(rank) == self.roster.node()
     }
 
-    fn mailbox_to(&self, to: usize) -> &Mailbox {
+    pub(crate) fn mailbox_to(&self, to: usize) -> &Mailbox {
         self.node.segment.mailbox(self.node.local_rank(), self.roster.placement.local_of(to))
     }
 
-    fn mailbox_from(&self, from: usize) -> &Mailbox {
+    pub(crate) fn mailbox_from(&self, from: usize) -> &Mailbox {
         self.node.segment.mailbox(self.roster.placement.local_of(from), self.node.local_rank())
     }
 
@@ -143,7 +143,7 @@ impl Engine {
         send: &SendBuf<'a, T>,
     ) -> LocalSend<'a, T> {
         let SendBuf { to, values } = *send;
-        let fingerprint = message_fingerprint::<T>(op, values.len(), self.sent[to]);
+        let fingerprint = message_fingerprint(op, T::DTYPE, values.len(), self.sent[to]);
         let segment = &self.node.segment;
         let (location, share, chunks) =
             if let Some(offset) = segment.offset_of(&values.as_ptr_range()) {
@@ -187,7 +187,7 @@ impl Engine {
         slot: &'a mut RecvBuf<'_, T>,
     ) -> LocalRecv<'a, T> {
         let base = self.received[slot.from];
-        let fingerprint = message_fingerprint::<T>(op, slot.values.len(), base);
+        let fingerprint = message_fingerprint(op, T::DTYPE, slot.values.len(), base);
         LocalRecv { from: slot.from, values: slot.values, fingerprint, source: None, base }
     }
 
@@ -306,7 +306,7 @@ impl Engine {
         let number = |counters: &mut [u32], peer: usize, len| {
             let before = counters[peer];
             counters[peer] = before.wrapping_add(1);
-            message_fingerprint::<T>(op, len, before)
+            message_fingerprint(op, T::DTYPE, len, before)
         };
         let outgoing: Vec<_> = sends
             .iter()
@@ -336,24 +336,29 @@ impl<T> LocalRecv<'_, T> {
 }
 
 /// Division of a message into chunks; at least one, because every message synchronizes its ranks.
-struct Chunks;
+pub(crate) struct Chunks;
 
 impl Chunks {
-    fn whole(len: usize) -> Vec<Range<usize>> {
+    pub(crate) fn whole(len: usize) -> Vec<Range<usize>> {
         rounds(len, len.max(1)).collect()
     }
 
-    fn staged(len: usize, share_len: usize) -> Vec<Range<usize>> {
+    pub(crate) fn staged(len: usize, share_len: usize) -> Vec<Range<usize>> {
         rounds(len, share_len / HALVES).collect()
     }
 }
 
 /// Fingerprint of a message, equal on both sides, so that they can be compared; `before` is the
 /// value of their counters before the message.
-fn message_fingerprint<T: Element>(op: Operation, count: usize, before: u32) -> Fingerprint {
+pub(crate) fn message_fingerprint(
+    op: Operation,
+    dtype: Dtype,
+    count: usize,
+    before: u32,
+) -> Fingerprint {
     Fingerprint {
         op,
-        dtype: T::DTYPE,
+        dtype,
         reduce: ReduceOp::Sum,
         order: ReduceOrder::Canonical,
         root: Rank(0),

@@ -109,10 +109,11 @@ impl Arena {
         if !at.is_multiple_of(8) || mapping.bytes() < end {
             return None;
         }
-        // SAFETY: the words lie in the mapping, which lives as long as the segment; they are aligned, and
-        // all bits are valid for atomics.
+        // SAFETY: the words lie in the mapping, which lives as long as the segment; mappings begin at pages, so
+        // the words are aligned, and all bits are valid for atomics.
         Some(unsafe {
-            std::slice::from_raw_parts(mapping.base().as_ptr().add(at).cast::<AtomicU64>(), count)
+            let first = mapping.base().cast::<AtomicU64>().as_ptr().add(at / 8);
+            std::slice::from_raw_parts(first, count)
         })
     }
 }

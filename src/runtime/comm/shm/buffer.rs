@@ -88,9 +88,10 @@ impl<T: Element> SharedBuffer<T> {
 
     /// Ends a lending.
     pub(crate) fn restore(&mut self, lent: Lent<T>) {
-        let is_own = self.buffer.window.part(&lent.range).offset() == lent.window.offset();
-        assert!(is_own, "elements {:?} were lent by another buffer", lent.range);
-        self.lent.retain(|range| *range != lent.range);
+        let Lent { window, range } = lent;
+        let is_own = self.buffer.window.part(&range).offset() == window.offset();
+        assert!(is_own, "elements {range:?} were lent by another buffer");
+        self.lent.retain(|other| *other != range);
     }
 
     /// Whether any element of a range is lent.

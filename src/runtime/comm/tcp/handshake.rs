@@ -11,7 +11,7 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, Departure};
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::tcp::socket::{Idle, backend_error, poll};
-use crate::secure::{FIRST_FLIGHT_BYTES_MAX, parse_flight, parse_reply};
+use crate::secure::{FIRST_FLIGHT_BYTES_MAX, PeerDialed, parse_flight, parse_reply};
 
 /// Accepted connection whose first message is not complete.
 pub(super) struct PendingHandshake {
@@ -20,44 +20,72 @@ pub(super) struct PendingHandshake {
     pub(super) since: Instant,
 }
 
-/// Waits for the reply of a peer to the first message of a handshake.
-pub(super) fn wait_reply(
-    stream: &mut TcpStream,
-    peer: usize,
-    node: &LocalNode,
-    deadline: Deadline,
-) -> Result<Vec<u8>, Cause> {
-    let lost = || node.roster.peer_lost(peer, Departure::Gone);
-    let mut received = Vec::new();
-    let mut idle = Idle::new(deadline);
-    loop {
-        let reply =
-            parse_reply(&received).map_err(|error| backend_error("authenticate a peer")(&error))?;
-        if let Some((message, bytes)) = reply {
-            // The peer sends nothing more until it has received a message from this rank.
-            return if bytes == received.len() {
-                Ok(message)
-            } else {
-                Err(Cause::Backend(format!(
-                    "protocol error: data from rank {peer} after its reply"
-                )))
-            };
-        }
-        // Exactly the reply is read: later bytes belong to the first message.
-        let missing = match received.first_chunk::<2>() {
-            None => 2 - received.len(),
-            Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - received.len(),
-        };
-        let mut bytes = vec![0; missing];
-        match stream.read(&mut bytes) {
-            Ok(0) => return Err(lost()),
-            Ok(count) => received.extend_from_slice(&bytes[..count]),
-            Err(error) if is_temporary(&error) => {
-                let timed_out = poll(&mut [PollFd::new(&*stream, PollFlags::IN)])?;
-                idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
+/// Connection that this rank has opened, before the peer has replied.
+pub(super) struct Dial {
+    pub(super) stream: TcpStream,
+    pub(super) dialed: PeerDialed,
+    /// Received part of the reply.
+    pub(super) received: Vec<u8>,
+}
+
+impl Dial {
+    /// Reads what has arrived of the reply; returns its message once it is complete.
+    pub(super) fn read_reply(
+        &mut self,
+        peer: usize,
+        lost: impl Fn() -> Cause,
+    ) -> Result<Option<Vec<u8>>, Cause> {
+        loop {
+            let reply = parse_reply(&self.received)
+                .map_err(|error| backend_error("authenticate a peer")(&error))?;
+            if let Some((message, bytes)) = reply {
+                // The peer sends nothing more until it has received a message from this rank.
+                return if bytes == self.received.len() {
+                    Ok(Some(message))
+                } else {
+                    Err(Cause::Backend(format!(
+                        "protocol error: data from rank {peer} after its reply"
+                    )))
+                };
             }
-            Err(_) => return Err(lost()),
+            // Exactly the reply is read: later bytes belong to the first message.
+            let missing = match self.received.first_chunk::<2>() {
+                None => 2 - self.received.len(),
+                Some(head) => 2 + usize::from(u16::from_le_bytes(*head)) - self.received.len(),
+            };
+            let mut bytes = vec![0; missing];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(lost()),
+                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+                Err(error) if is_temporary(&error) => return Ok(None),
+                Err(_) => return Err(lost()),
+            }
         }
+    }
+
+    /// Waits for the reply, and returns the authenticated stream.
+    pub(super) fn wait(
+        mut self,
+        peer: usize,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<TcpStream, Cause> {
+        let mut idle = Idle::new(deadline);
+        loop {
+            let lost = || node.roster.peer_lost(peer, Departure::Gone);
+            if let Some(message) = self.read_reply(peer, lost)? {
+                return self.finish(&message);
+            }
+            let timed_out = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)])?;
+            idle.after_poll(timed_out, || node.check(deadline, || vec![peer]))?;
+        }
+    }
+
+    /// Verifies the message of the reply, and returns the authenticated stream.
+    pub(super) fn finish(self, message: &[u8]) -> Result<TcpStream, Cause> {
+        let failed = backend_error("connect to a peer");
+        self.dialed.finish(message).map_err(|error| failed(&error))?;
+        Ok(self.stream)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::store::abort::ABORT_KEY;
 use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store};
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
-use crate::runtime::comm::tcp::handshake::{HandshakeState, PendingHandshake, wait_reply};
+use crate::runtime::comm::tcp::handshake::{Dial, HandshakeState, PendingHandshake};
 use crate::runtime::comm::tcp::socket::{Idle, TICK, backend_error, poll, set_stream_options};
 use crate::runtime::comm::tcp::striping::{Streams, Traffic};
 use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};
@@ -82,6 +82,8 @@ pub(crate) struct Mesh {
     /// Accepted streams of connections that are not complete.
     accepted: BTreeMap<(usize, u8), TcpStream>,
     handshakes: Vec<PendingHandshake>,
+    /// Connections that messages in flight wait for: every stream, authenticated or not.
+    dials: BTreeMap<usize, Vec<DialedStream>>,
     /// Keys in the store for abort records: that of this group first, then those of its parents.
     abort_keys: Vec<String>,
 }
@@ -154,6 +156,30 @@ pub(crate) struct Incoming<'a> {
     pub(crate) bytes: &'a mut [u8],
 }
 
+/// One stream of a connection that is being opened.
+enum DialedStream {
+    Waiting(Box<Dial>),
+    Open(TcpStream),
+}
+
+impl DialedStream {
+    /// Reads the reply as far as it has arrived.
+    fn advance(self, peer: usize, lost: impl Fn() -> Cause) -> Result<Self, Cause> {
+        let Self::Waiting(mut dial) = self else { return Ok(self) };
+        Ok(match dial.read_reply(peer, lost)? {
+            Some(message) => Self::Open(dial.finish(&message)?),
+            None => Self::Waiting(dial),
+        })
+    }
+
+    fn into_stream(self) -> Option<TcpStream> {
+        match self {
+            Self::Open(stream) => Some(stream),
+            Self::Waiting(_) => None,
+        }
+    }
+}
+
 impl Mesh {
     /// Listens on the local address of the connection to the store, publishes address and key, and
     /// reads those of all other ranks.
@@ -198,6 +224,7 @@ impl Mesh {
             peers,
             connections: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            dials: BTreeMap::new(),
             handshakes: Vec::new(),
             abort_keys,
         }
@@ -319,10 +346,46 @@ impl Mesh {
         if peer < self.rank {
             return self.wait_accepted(peer, node, deadline);
         }
-        let connect_stream = |stream| self.connect_stream(peer, stream, node, deadline);
+        let connect_stream =
+            |stream| self.dial(peer, stream, node, deadline)?.wait(peer, node, deadline);
         let streams = (0..self.stream_count(peer)).map(connect_stream).collect::<Result<_, _>>()?;
         self.connections.insert(peer, streams);
         Ok(())
+    }
+
+    /// Continues to connect to a peer without waiting for it; returns whether it is connected.
+    pub(crate) fn advance_connect(
+        &mut self,
+        peer: usize,
+        node: &LocalNode,
+        deadline: Deadline,
+    ) -> Result<bool, Cause> {
+        if self.connections.contains_key(&peer) {
+            return Ok(true);
+        }
+        self.accept();
+        self.read_handshakes();
+        if peer < self.rank {
+            return Ok(self.connections.contains_key(&peer));
+        }
+        let mut dials = match self.dials.remove(&peer) {
+            Some(dials) => dials,
+            None => (0..self.stream_count(peer))
+                .map(|stream| {
+                    Ok(DialedStream::Waiting(Box::new(self.dial(peer, stream, node, deadline)?)))
+                })
+                .collect::<Result<_, Cause>>()?,
+        };
+        let lost = || node.roster.peer_lost(peer, Departure::Gone);
+        let advance = |dial: DialedStream| dial.advance(peer, lost);
+        dials = dials.into_iter().map(advance).collect::<Result<_, Cause>>()?;
+        if dials.iter().any(|dial| matches!(dial, DialedStream::Waiting(_))) {
+            self.dials.insert(peer, dials);
+            return Ok(false);
+        }
+        let streams = dials.into_iter().filter_map(DialedStream::into_stream).collect();
+        self.connections.insert(peer, streams);
+        Ok(true)
     }
 
     /// Number of streams to a peer, which is the minimum of both sides and so equal on both.
@@ -331,14 +394,14 @@ impl Mesh {
         streams[0].min(streams[1]).clamp(1, STREAMS_MAX as u8)
     }
 
-    /// Opens one stream to a peer and authenticates both sides.
-    fn connect_stream(
+    /// Opens one stream to a peer and sends the first message of the handshake.
+    fn dial(
         &self,
         peer: usize,
         stream: u8,
         node: &LocalNode,
         deadline: Deadline,
-    ) -> Result<TcpStream, Cause> {
+    ) -> Result<Dial, Cause> {
         let failed = backend_error("connect to a peer");
         let info = &self.peers[peer];
         let lost = || node.roster.peer_lost(peer, Departure::Gone);
@@ -348,9 +411,7 @@ impl Mesh {
         let (dialed, flight) = dial_peer(&preamble, &self.listener()?.key, info.key)
             .map_err(|error| failed(&error))?;
         stream.write_all(&flight).and_then(|()| set_stream_options(&stream)).map_err(|_| lost())?;
-        let message = wait_reply(&mut stream, peer, node, deadline)?;
-        dialed.finish(&message).map_err(|error| failed(&error))?;
-        Ok(stream)
+        Ok(Dial { stream, dialed, received: Vec::new() })
     }
 
     /// Waits until a peer has connected; accepts all ranks meanwhile.

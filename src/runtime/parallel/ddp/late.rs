@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn data_parallel_training_needs_no_operation_to_be_early() -> Result<(), Error> {
-        let early = Group::on_threads(3, |group| train(group))?;
+        let early = Group::on_threads(3, train)?;
         let late = Group::on_threads(3, |group| train(&LateGroup::new(group.clone())))?;
         assert_eq!(late, early);
         Ok(())

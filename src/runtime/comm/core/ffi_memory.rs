@@ -4,6 +4,7 @@
 //! element type that is known at run time.
 
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::dtype::element::{Dtype, Element};
 
@@ -71,7 +72,68 @@ impl RawSlice {
         unsafe { std::slice::from_raw_parts_mut(self.pointer.cast::<T>().as_ptr(), self.count) }
     }
 
+    /// The bytes of the elements.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        let bytes = self.count * self.dtype.bytes();
+        // SAFETY: as in `as_slice`; elements are plain old data.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), bytes) }
+    }
+
+    /// The bytes of the elements, to be replaced.
+    pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.count * self.dtype.bytes();
+        // SAFETY: as in `as_slice_mut`; all bits are valid for every element type.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), bytes) }
+    }
+
+    /// The same memory, for a transfer; the original is not used while the transfer runs.
+    pub(crate) fn alias(&self) -> Self {
+        Self { ..*self }
+    }
+
+    /// Memory that an operation in flight borrows from its owner, see [`OwnedMemory`].
+    fn of<T: Element>(values: &[T]) -> Self {
+        let pointer = NonNull::from(values).cast();
+        Self { pointer, count: values.len(), dtype: T::DTYPE }
+    }
+
     fn assert_type<T: Element>(&self) {
         assert_eq!(T::DTYPE, self.dtype, "the element type of an operation is that of its memory");
+    }
+}
+
+/// Memory that a [`Work`](crate::runtime::Work) owns and messages in flight use: the handle returns it
+/// only after the last message has ended, and waits for that if it is dropped.
+pub(crate) struct OwnedMemory<M> {
+    pub(crate) shared: Arc<Mutex<Option<M>>>,
+    pub(crate) sends: Vec<RawSlice>,
+    pub(crate) recvs: Vec<RawSlice>,
+}
+
+/// Borrowed parts of the memory of an operation.
+pub(crate) struct MemoryParts<'a, T> {
+    pub(crate) sends: Vec<&'a [T]>,
+    pub(crate) recvs: Vec<&'a mut [T]>,
+}
+
+impl<M> OwnedMemory<M> {
+    /// Memory of the caller, with the slices that are sent and received.
+    pub(crate) fn of_caller(memory: M, sends: Vec<RawSlice>, recvs: Vec<RawSlice>) -> Self {
+        Self { shared: Arc::new(Mutex::new(Some(memory))), sends, recvs }
+    }
+
+    /// Moves memory to its final place, from where `parts` borrows what is sent and received.
+    pub(crate) fn new<T: Element>(
+        memory: M,
+        parts: impl for<'a> FnOnce(&'a mut M) -> MemoryParts<'a, T>,
+    ) -> Self {
+        let shared = Arc::new(Mutex::new(Some(memory)));
+        let (sends, recvs) = {
+            let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let MemoryParts { sends, recvs } = parts(memory.as_mut().expect("put there above"));
+            let sends: Vec<_> = sends.into_iter().map(RawSlice::of).collect();
+            (sends, recvs.into_iter().map(|values| RawSlice::of(values)).collect())
+        };
+        Self { shared, sends, recvs }
     }
 }

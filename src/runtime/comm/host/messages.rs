@@ -1,0 +1,528 @@
+//! Messages in flight: started sends and receives make progress together, in any order between peers.
+//!
+//! The communication thread runs a batch of them until all are complete, and takes in those that are started
+//! meanwhile. So ranks that start a send and then a receive cannot wait for each other in a cycle. Messages
+//! to one peer stay in the order of their start, as do those from one peer. Data moves as described in
+//! [`p2p`](super::p2p); its chunks are polled here, because several messages cannot wait on one flag.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::ops::Range;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::base::clock;
+use crate::runtime::comm::core::deadline::Deadline;
+use crate::runtime::comm::core::error::{Cause, CollectiveError, mismatch};
+use crate::runtime::comm::core::ffi_memory::RawSlice;
+use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
+use crate::runtime::comm::core::pending::Outcome;
+use crate::runtime::comm::core::spin::Spin;
+use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::p2p::{Chunks, HALVES, message_fingerprint};
+use crate::runtime::comm::shm::cells::BufferLocation;
+use crate::runtime::comm::shm::segment::staging_bytes;
+use crate::runtime::comm::shm::window::Window;
+use crate::runtime::comm::tcp::striping::Traffic;
+
+/// Direction of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Send,
+    Recv,
+}
+
+/// A message that was started.
+pub(crate) struct StartedMessage {
+    pub(crate) direction: Direction,
+    /// Rank in the group.
+    pub(crate) peer: usize,
+    pub(crate) memory: RawSlice,
+    pub(crate) since: Instant,
+    pub(crate) completion: Arc<Completion>,
+}
+
+/// Completion of the messages of one call.
+pub(crate) struct Completion {
+    op: Operation,
+    bytes: u64,
+    /// Number of messages that are not complete.
+    left: Mutex<usize>,
+    outcome: Sender<Outcome>,
+}
+
+impl Completion {
+    /// Completion of a call, and the receiver of its outcome.
+    pub(crate) fn new(
+        op: Operation,
+        messages: usize,
+        bytes: u64,
+    ) -> (Arc<Self>, Receiver<Outcome>) {
+        let (outcome, receiver) = mpsc::channel();
+        if messages == 0 {
+            // Sending cannot fail: the receiver exists.
+            let _ = outcome.send(Ok(()));
+        }
+        (Arc::new(Self { op, bytes, left: Mutex::new(messages), outcome }), receiver)
+    }
+
+    fn complete_one(&self) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left -= 1;
+        if *left == 0 {
+            // Sending fails if the owner has dropped the handle.
+            let _ = self.outcome.send(Ok(()));
+        }
+    }
+
+    fn fail(&self, error: &CollectiveError) {
+        let error = CollectiveError { op: self.op, bytes: self.bytes, ..error.clone() };
+        // Only the first outcome is received.
+        let _ = self.outcome.send(Err(error));
+    }
+}
+
+/// Messages for one run of the communication thread, which takes in more while it runs.
+pub(crate) struct MessageBatch {
+    posted: Mutex<PostedMessages>,
+}
+
+struct PostedMessages {
+    messages: Vec<StartedMessage>,
+    /// Whether the run has ended.
+    is_closed: bool,
+}
+
+impl MessageBatch {
+    pub(crate) fn new(messages: Vec<StartedMessage>) -> Self {
+        Self { posted: Mutex::new(PostedMessages { messages, is_closed: false }) }
+    }
+
+    /// Adds messages; returns them if the run has ended.
+    pub(crate) fn post(&self, messages: Vec<StartedMessage>) -> Result<(), Vec<StartedMessage>> {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        if posted.is_closed {
+            return Err(messages);
+        }
+        posted.messages.extend(messages);
+        Ok(())
+    }
+
+    /// Takes the messages that were added; if there are none and `may_end`, ends the run.
+    fn take(&self, may_end: bool) -> Option<Vec<StartedMessage>> {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        if may_end && posted.messages.is_empty() {
+            posted.is_closed = true;
+            return None;
+        }
+        Some(mem::take(&mut posted.messages))
+    }
+
+    /// Ends the run after a failure; returns the messages that were added last.
+    fn close(&self) -> Vec<StartedMessage> {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        posted.is_closed = true;
+        mem::take(&mut posted.messages)
+    }
+}
+
+/// A message in flight.
+struct InFlight {
+    number: u64,
+    message: StartedMessage,
+    progress: Progress,
+}
+
+/// Progress of a message.
+enum Progress {
+    /// It waits for an earlier message of the peer, or for a connection.
+    Waiting,
+    /// To or from a rank of this node.
+    Local(LocalProgress),
+    /// To or from a rank of another node.
+    Remote,
+    Complete,
+}
+
+/// Progress of a message within the node.
+struct LocalProgress {
+    fingerprint: Fingerprint,
+    /// Value of the counter before the message.
+    base: u32,
+    /// Where the data is; a receiver learns it from the first chunk.
+    location: Option<BufferLocation>,
+    chunks: Vec<Range<usize>>,
+    /// Number of chunks that were posted or received.
+    done: usize,
+}
+
+/// Memory of a message to or from another node.
+struct RemoteMemory {
+    number: u64,
+    memory: RawSlice,
+}
+
+impl AsRef<[u8]> for RemoteMemory {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.as_bytes()
+    }
+}
+
+impl AsMut<[u8]> for RemoteMemory {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.memory.as_bytes_mut()
+    }
+}
+
+/// All messages of a run.
+struct Flight {
+    messages: VecDeque<InFlight>,
+    traffic: Traffic<RemoteMemory, RemoteMemory>,
+    started: u64,
+}
+
+impl Flight {
+    fn take_in(&mut self, messages: Vec<StartedMessage>) {
+        for message in messages {
+            self.started += 1;
+            let progress = Progress::Waiting;
+            self.messages.push_back(InFlight { number: self.started, message, progress });
+        }
+    }
+
+    /// Marks a message to or from another node as complete.
+    fn complete_remote(&mut self, number: u64) {
+        let found = self.messages.iter_mut().find(|in_flight| in_flight.number == number);
+        found.expect("a message in transit is in flight").progress = Progress::Complete;
+    }
+
+    /// Removes complete messages.
+    fn remove_complete(&mut self) {
+        self.messages.retain(|in_flight| {
+            let is_complete = matches!(in_flight.progress, Progress::Complete);
+            if is_complete {
+                in_flight.message.completion.complete_one();
+            }
+            !is_complete
+        });
+    }
+
+    /// Whether an earlier message has the same direction and peer.
+    fn is_first(&self, at: usize) -> bool {
+        let StartedMessage { direction, peer, .. } = self.messages[at].message;
+        let mut earlier = self.messages.iter().take(at).map(|in_flight| &in_flight.message);
+        !earlier.any(|other| other.direction == direction && other.peer == peer)
+    }
+
+    fn peers(&self) -> Vec<usize> {
+        let mut peers: Vec<_> = self.messages.iter().map(|other| other.message.peer).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+}
+
+impl Engine {
+    /// Runs a batch of messages until none is left. A failure ends all of them.
+    pub(crate) fn run_messages(&mut self, batch: &MessageBatch) {
+        let mut flight = Flight { messages: VecDeque::new(), traffic: Traffic::new(), started: 0 };
+        let call = OperationCall::new(Operation::Exchange, 0);
+        let outcome = self.run::<u8>(call, |engine, _, deadline| {
+            let limit = deadline.until.saturating_duration_since(deadline.since);
+            let mut pauses = 0;
+            while let Some(messages) = batch.take(flight.messages.is_empty()) {
+                flight.take_in(messages);
+                let has_moved = engine.advance_messages(&mut flight, limit)?;
+                flight.remove_complete();
+                if has_moved {
+                    pauses = 0;
+                } else {
+                    engine.pause_messages(&flight, pauses, limit)?;
+                    pauses += 1;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            let in_flight = flight.messages.drain(..).map(|in_flight| in_flight.message);
+            for message in in_flight.chain(batch.close()) {
+                message.completion.fail(&error);
+            }
+        }
+    }
+
+    /// Advances every message as far as possible; returns whether any has advanced.
+    fn advance_messages(&mut self, flight: &mut Flight, limit: Duration) -> Result<bool, Cause> {
+        let mut has_moved = false;
+        for at in 0..flight.messages.len() {
+            if matches!(flight.messages[at].progress, Progress::Waiting) && flight.is_first(at) {
+                has_moved |= self.begin_message(flight, at, limit)?;
+            }
+            let InFlight { message, progress, .. } = &mut flight.messages[at];
+            if let Progress::Local(local) = progress {
+                has_moved |= match message.direction {
+                    Direction::Send => self.advance_send(message, local),
+                    Direction::Recv => self.advance_recv(message, local)?,
+                };
+                if self.is_local_complete(message, local) {
+                    *progress = Progress::Complete;
+                }
+            }
+        }
+        if let Some(inter_node) = &self.inter_node {
+            has_moved |= flight.traffic.pump(inter_node.net(), &self.roster)?;
+            let sent: Vec<_> = flight.traffic.take_sent().collect();
+            let received: Vec<_> = flight.traffic.take_received().collect();
+            for RemoteMemory { number, .. } in sent.into_iter().chain(received) {
+                flight.complete_remote(number);
+            }
+        }
+        Ok(has_moved)
+    }
+
+    /// Begins a message, unless it waits for a connection or for its other half on this rank.
+    fn begin_message(
+        &mut self,
+        flight: &mut Flight,
+        at: usize,
+        limit: Duration,
+    ) -> Result<bool, Cause> {
+        let peer = flight.messages[at].message.peer;
+        if peer == self.roster.rank {
+            return copy_to_self(flight, at);
+        }
+        if self.is_local(peer) {
+            let local = match flight.messages[at].message.direction {
+                Direction::Send => self.begin_local_send(&flight.messages[at].message),
+                Direction::Recv => self.begin_local_recv(&flight.messages[at].message),
+            };
+            flight.messages[at].progress = Progress::Local(local);
+            return Ok(true);
+        }
+        self.begin_remote(flight, at, limit)
+    }
+
+    /// Posts a message to or from another node, as soon as there is a connection.
+    fn begin_remote(
+        &mut self,
+        flight: &mut Flight,
+        at: usize,
+        limit: Duration,
+    ) -> Result<bool, Cause> {
+        let InFlight { number, message, progress } = &mut flight.messages[at];
+        let Self { inter_node, node, sent, received, .. } = self;
+        let inter_node = inter_node.as_mut().expect("a rank of another node has a connection");
+        if !inter_node.advance_connect(message.peer, node, deadline_of(message, limit))? {
+            return Ok(false);
+        }
+        let counters = match message.direction {
+            Direction::Send => sent,
+            Direction::Recv => received,
+        };
+        let before = counters[message.peer];
+        counters[message.peer] = before.wrapping_add(1);
+        let (dtype, count) = (message.memory.dtype(), message.memory.count());
+        let fingerprint = message_fingerprint(Operation::Send, dtype, count, before);
+        let memory = RemoteMemory { number: *number, memory: message.memory.alias() };
+        let net = inter_node.net();
+        match message.direction {
+            Direction::Send => flight.traffic.post_send(fingerprint, message.peer, memory, net),
+            Direction::Recv => flight.traffic.post_recv(fingerprint, message.peer, memory, net),
+        }
+        *progress = Progress::Remote;
+        Ok(true)
+    }
+
+    /// Announces a message to a rank of this node.
+    fn begin_local_send(&mut self, message: &StartedMessage) -> LocalProgress {
+        let StartedMessage { peer, memory, .. } = message;
+        let base = self.sent[*peer];
+        let fingerprint =
+            message_fingerprint(Operation::Send, memory.dtype(), memory.count(), base);
+        let (location, chunks) =
+            if let Some(offset) = self.node.segment.offset_of(&memory.as_bytes().as_ptr_range()) {
+                (BufferLocation::Direct(offset), Chunks::whole(memory.count()))
+            } else {
+                let offset = self.share_offset(self.node.local_rank(), *peer, memory);
+                let chunks = Chunks::staged(memory.count(), self.share_elements(memory));
+                (BufferLocation::Staged(offset), chunks)
+            };
+        self.sent[*peer] = base.wrapping_add(chunks.len() as u32);
+        self.mailbox_to(*peer).entry().write(fingerprint.encode(), location);
+        LocalProgress { fingerprint, base, location: Some(location), chunks, done: 0 }
+    }
+
+    fn begin_local_recv(&mut self, message: &StartedMessage) -> LocalProgress {
+        let StartedMessage { peer, memory, .. } = message;
+        let base = self.received[*peer];
+        let fingerprint =
+            message_fingerprint(Operation::Send, memory.dtype(), memory.count(), base);
+        LocalProgress { fingerprint, base, location: None, chunks: Vec::new(), done: 0 }
+    }
+
+    /// Posts all chunks whose half of the share is free.
+    fn advance_send(&self, message: &StartedMessage, local: &mut LocalProgress) -> bool {
+        let (mailbox, before) = (self.mailbox_to(message.peer), local.done);
+        let bytes = message.memory.dtype().bytes();
+        while local.done < local.chunks.len() {
+            let free_at = local.base.wrapping_add((local.done + 1).saturating_sub(HALVES) as u32);
+            if !mailbox.received.has_reached(free_at) {
+                break;
+            }
+            if let Some(BufferLocation::Staged(offset)) = local.location {
+                let chunk = &local.chunks[local.done];
+                let data = &message.memory.as_bytes()[chunk.start * bytes..chunk.end * bytes];
+                let half = self.share_elements(&message.memory) / HALVES * bytes;
+                let at = offset + local.done % HALVES * half;
+                Window::new(&self.node.segment, at, data.len())
+                    .expect("the layout keeps staging areas inside")
+                    .write(0, data);
+            }
+            local.done += 1;
+            mailbox.posted.raise(local.base.wrapping_add(local.done as u32));
+        }
+        before < local.done
+    }
+
+    /// Receives all chunks that are posted.
+    fn advance_recv(
+        &mut self,
+        message: &mut StartedMessage,
+        local: &mut LocalProgress,
+    ) -> Result<bool, Cause> {
+        let before = local.done;
+        if local.location.is_none() {
+            self.read_first_chunk(message, local)?;
+        }
+        let bytes = message.memory.dtype().bytes();
+        let half = self.share_elements(&message.memory) / HALVES * bytes;
+        let mailbox = self.mailbox_from(message.peer);
+        while local.done < local.chunks.len()
+            && mailbox.posted.has_reached(local.base.wrapping_add(local.done as u32 + 1))
+        {
+            let chunk = &local.chunks[local.done];
+            let target = &mut message.memory.as_bytes_mut()[chunk.start * bytes..chunk.end * bytes];
+            let at = match local.location {
+                Some(BufferLocation::Staged(offset)) => offset + local.done % HALVES * half,
+                Some(location) => location.offset(),
+                None => break,
+            };
+            let window = Window::new(&self.node.segment, at, target.len());
+            window.ok_or_else(outside_segment)?.read(0, target);
+            local.done += 1;
+            mailbox.received.raise(local.base.wrapping_add(local.done as u32));
+        }
+        Ok(before < local.done)
+    }
+
+    /// Reads the announcement of a message, if it is there.
+    fn read_first_chunk(
+        &mut self,
+        message: &StartedMessage,
+        local: &mut LocalProgress,
+    ) -> Result<(), Cause> {
+        let mailbox = self.mailbox_from(message.peer);
+        if !mailbox.posted.has_reached(local.base.wrapping_add(1)) {
+            return Ok(());
+        }
+        let (words, location) = mailbox.entry().read();
+        if words != local.fingerprint.encode() {
+            let peer = self.roster.job_rank(message.peer);
+            return Err(mismatch(local.fingerprint.to_recv(), peer, words));
+        }
+        let count = message.memory.count();
+        local.chunks = match location {
+            BufferLocation::Direct(_) => Chunks::whole(count),
+            BufferLocation::Staged(_) => {
+                Chunks::staged(count, self.share_elements(&message.memory))
+            }
+        };
+        local.location = Some(location);
+        self.received[message.peer] = local.base.wrapping_add(local.chunks.len() as u32);
+        Ok(())
+    }
+
+    /// Whether a message within the node is complete: its receiver has read all chunks.
+    fn is_local_complete(&self, message: &StartedMessage, local: &LocalProgress) -> bool {
+        let is_done = local.location.is_some() && local.done == local.chunks.len();
+        let end = local.base.wrapping_add(local.chunks.len() as u32);
+        let is_read = || match message.direction {
+            Direction::Send => self.mailbox_to(message.peer).received.has_reached(end),
+            Direction::Recv => true,
+        };
+        is_done && is_read()
+    }
+
+    /// Elements of the share of a staging area for one receiver.
+    fn share_elements(&self, memory: &RawSlice) -> usize {
+        let staging = staging_bytes(self.inter_node.is_some()) / memory.dtype().bytes();
+        staging / self.roster.local_ranks().len()
+    }
+
+    /// Offset of the share of a rank's staging area for a receiver on this node.
+    fn share_offset(&self, local: usize, to: usize, memory: &RawSlice) -> usize {
+        let share = self.share_elements(memory) * memory.dtype().bytes();
+        self.node.segment.staging_offset(local) + self.roster.placement.local_of(to) * share
+    }
+
+    /// Waits a moment; fails if a peer is lost, the group was aborted or a deadline has passed.
+    fn pause_messages(&self, flight: &Flight, pauses: u32, limit: Duration) -> Result<(), Cause> {
+        const SPINS: u32 = 200;
+        const YIELDS: u32 = 400;
+        const SLEEP: Duration = Duration::from_micros(50);
+        const SLEEP_LONG: Duration = Duration::from_micros(500);
+        const LONG_AFTER: u32 = 2000;
+        match pauses {
+            ..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => std::thread::yield_now(),
+            YIELDS..LONG_AFTER => std::thread::sleep(SLEEP),
+            LONG_AFTER.. => std::thread::sleep(SLEEP_LONG),
+        }
+        match flight.messages.front() {
+            // The first is the oldest, so its deadline is the first to pass.
+            Some(first) if YIELDS <= pauses => {
+                self.node.check(deadline_of(&first.message, limit), || flight.peers())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Copies a message of this rank to itself, once both halves are started.
+fn copy_to_self(flight: &mut Flight, at: usize) -> Result<bool, Cause> {
+    let StartedMessage { direction, peer, .. } = flight.messages[at].message;
+    let is_other_half = |other: &InFlight| {
+        other.message.peer == peer
+            && other.message.direction != direction
+            && matches!(other.progress, Progress::Waiting)
+    };
+    let Some(other) = flight.messages.iter().position(is_other_half) else { return Ok(false) };
+    let (send, recv) = if direction == Direction::Send { (at, other) } else { (other, at) };
+    let source = flight.messages[send].message.memory.alias();
+    let target = &mut flight.messages[recv].message.memory;
+    if (source.dtype(), source.count()) != (target.dtype(), target.count()) {
+        let problem = format!(
+            "this rank sends {} × {} to itself, but receives {} × {}",
+            source.count(),
+            source.dtype(),
+            target.count(),
+            target.dtype()
+        );
+        return Err(Cause::Argument(problem));
+    }
+    target.as_bytes_mut().copy_from_slice(source.as_bytes());
+    flight.messages[send].progress = Progress::Complete;
+    flight.messages[recv].progress = Progress::Complete;
+    Ok(true)
+}
+
+/// Deadline of a message.
+fn deadline_of(message: &StartedMessage, limit: Duration) -> Deadline {
+    let since = message.since;
+    Deadline { since, until: clock::after(since, limit), spin: Spin::BRIEF }
+}
+
+fn outside_segment() -> Cause {
+    Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
+}
