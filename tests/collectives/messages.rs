@@ -95,10 +95,11 @@ fn messages_to_oneself_are_copied() -> Result<(), Error> {
         )
         .wait()?;
     assert_eq!(values, buffers);
+    let group = Group::single()?;
     let error = group.start_exchange(vec![(0, vec![1u8])], vec![(0, vec![0; 2])]).wait();
     assert_eq!(
         error.expect_err("lengths differ").to_string(),
-        "exchange (operation 2, 3 bytes) failed on rank 0: this rank sends 1 × u8 to itself, \
+        "exchange (operation 1, 3 bytes) failed on rank 0: this rank sends 1 × u8 to itself, \
          but receives 2 × u8"
     );
     Ok(())
