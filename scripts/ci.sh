@@ -38,12 +38,12 @@ licences() {
     fi
 }
 
-# Compares the table of crate counts in ARCHITECTURE.md with the lock file.
+# Compares the table of crate counts in docs/dependencies.md with the lock file.
 crate_counts() {
     local row
     while IFS= read -r row; do
-        if ! grep -qxF "$row" ARCHITECTURE.md; then
-            echo "ARCHITECTURE.md lacks the row: $row"
+        if ! grep -qxF "$row" docs/dependencies.md; then
+            echo "docs/dependencies.md lacks the row: $row"
             return 1
         fi
     done < <(scripts/crates)

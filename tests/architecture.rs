@@ -8,6 +8,8 @@ mod circles;
 mod doc_comments;
 #[path = "architecture/documents.rs"]
 mod documents;
+#[path = "architecture/map.rs"]
+mod map;
 #[path = "architecture/names.rs"]
 mod names;
 #[path = "architecture/prose.rs"]

@@ -125,6 +125,16 @@ fn listed_below<'a>(document: &'a str, heading: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// Cells of the rows of the table below a heading, without its head.
+pub(crate) fn table_below<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let section = document.lines().skip_while(|line| *line != heading).skip(1);
+    let rows = section.take_while(|line| !line.starts_with("## ")).filter_map(|line| {
+        Some(line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect())
+    });
+    // The head, and the line of dashes below it, which is no row of cells.
+    rows.skip(1).collect()
+}
+
 /// Golden inputs without their expectation, and expectations without their input: `a.txt` belongs to
 /// `a.expected` or to `a.txt.expected`.
 fn golden_violations(paths: &[String]) -> Vec<String> {
@@ -209,15 +219,15 @@ fn documents_show_existing_commands() {
 #[test]
 fn every_direct_dependency_has_a_reason() {
     let manifest = read("Cargo.toml".into());
-    let architecture = read("ARCHITECTURE.md".into());
+    let reasons = read("docs/dependencies.md".into());
     let mut direct = manifest_keys(&manifest.text, "dependencies");
     direct.extend(manifest_keys(&manifest.text, "dev-dependencies"));
-    let mut listed = listed_below(&architecture.text, "## Dependencies");
+    let mut listed = listed_below(&reasons.text, "# Dependencies");
     direct.sort_unstable();
     // A crate that the tests need with other features has one row.
     direct.dedup();
     listed.sort_unstable();
-    assert_eq!(listed, direct, "the table of ARCHITECTURE.md against Cargo.toml");
+    assert_eq!(listed, direct, "the table of docs/dependencies.md against Cargo.toml");
 }
 
 #[test]
