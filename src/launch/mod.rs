@@ -16,7 +16,7 @@ mod restart;
 mod run;
 mod run_record;
 #[cfg(test)]
-mod scale;
+pub(crate) mod scale;
 mod screen;
 mod shutdown;
 mod signals;

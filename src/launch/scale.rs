@@ -32,7 +32,7 @@ use crate::wire::{
 
 #[expect(dead_code, reason = "skips are for tests of the whole program")]
 #[path = "../../tests/support/proof.rs"]
-mod proof;
+pub(crate) mod proof;
 
 const SIZES: [u32; 6] = [8, 64, 512, 1024, 2048, 4096];
 const WORKERS: u32 = 2;

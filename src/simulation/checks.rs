@@ -165,7 +165,7 @@ impl Simulation {
             return self.truth.fail(Check::Cause, || text);
         };
         let status = verdict.status.code();
-        let is_true = named.iter().any(|incident| self.status_of(incident.blame, cause) == status);
+        let is_true = named.iter().any(|incident| status_of(incident.blame) == status);
         if !is_true {
             let text = format!("status {status} {}", describe_cause(cause));
             return self.truth.fail(Check::ExitStatus, || text);
@@ -231,15 +231,6 @@ impl Simulation {
         }
     }
 
-    fn status_of(&self, blame: Blame, cause: &FailureCause) -> u8 {
-        match (blame, cause) {
-            (Blame::Worker { exit, .. } | Blame::Witness { exit, .. }, _) => exit.shell_status(),
-            (Blame::NotStarted(_), _) => Status::NotFound.code(),
-            (Blame::Node(_) | Blame::AnyNode, _) => Status::LeaseLost.code(),
-            (Blame::Evicted(_), _) => Status::Interrupted(15).code(),
-        }
-    }
-
     /// After everything has happened: nothing is left, and all of it ended in time.
     pub(super) fn check_end(&mut self) {
         if self.truth.launcher_gone_at.is_none() {
@@ -274,6 +265,16 @@ impl Simulation {
                 format!("the last worker exited at {last} µs, after {bound} µs")
             });
         }
+    }
+}
+
+/// The status for which an incident is the reason.
+fn status_of(blame: Blame) -> u8 {
+    match blame {
+        Blame::Worker { exit, .. } | Blame::Witness { exit, .. } => exit.shell_status(),
+        Blame::NotStarted(_) => Status::NotFound.code(),
+        Blame::Node(_) | Blame::AnyNode => Status::LeaseLost.code(),
+        Blame::Evicted(_) => Status::Interrupted(15).code(),
     }
 }
 

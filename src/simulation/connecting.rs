@@ -81,7 +81,8 @@ impl Simulation {
             decoder: Decoder::for_epoch(epoch),
             epoch,
             is_readable: false,
-            end: None,
+            has_ended: false,
+            exit: None,
             is_over: false,
         });
         self.start_agent(host, connection);

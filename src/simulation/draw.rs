@@ -1,7 +1,7 @@
 //! Draws of the kinds that the simulation needs.
 
 use super::clock::Micros;
-use super::proof::Random;
+use crate::launch::scale::proof::Random;
 
 pub(super) trait Draw {
     /// A time from `low` up to `high`.

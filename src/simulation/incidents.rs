@@ -89,6 +89,7 @@ pub(super) enum Check {
 }
 
 /// What happened so far.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a run")]
 #[derive(Default)]
 pub(super) struct Truth {
     pub(super) incidents: Vec<Incident>,

@@ -183,7 +183,9 @@ impl Simulation {
             let now = self.now();
             self.truth.noticed_at.get_or_insert(now);
         }
-        effects.into_iter().for_each(|effect| self.perform_for_job(effect));
+        for effect in effects {
+            self.perform_for_job(effect);
+        }
     }
 
     /// What a defective job would take the event for.
@@ -349,12 +351,12 @@ impl Simulation {
         for node in lost {
             self.launcher.nodes[node.index()].is_prepared = false;
         }
-        match &mut self.launcher.deferred_reconnects {
-            Some(disconnected) => disconnected.extend(lost),
-            None => {
-                let epoch = self.launcher.job.epoch();
-                lost.iter().for_each(|node| self.reconnect(*node, epoch));
-            }
+        if let Some(disconnected) = &mut self.launcher.deferred_reconnects {
+            return disconnected.extend(lost);
+        }
+        let epoch = self.launcher.job.epoch();
+        for node in lost {
+            self.reconnect(*node, epoch);
         }
     }
 

@@ -55,8 +55,11 @@ impl Simulation {
             }
         }
         let connection = &mut self.connections[index];
-        let Some(exit) = connection.end else { return };
+        if !connection.has_ended {
+            return;
+        }
         connection.is_over = true;
+        let exit = connection.exit;
         // The exit of the agent is awaited.
         let time = if exit.is_some() { MS } else { AGENT_EXIT_TIMEOUT };
         self.after(time, Happening::LinkIsReported { connection: index });
@@ -68,7 +71,7 @@ impl Simulation {
         if connection.launcher != self.launcher.number {
             return;
         }
-        let (node, link, exit) = (connection.node, connection.link, connection.end.flatten());
+        let (node, link, exit) = (connection.node, connection.link, connection.exit);
         self.queue_news(node, link, LinkNews::Closed(exit));
     }
 
@@ -263,7 +266,9 @@ impl Simulation {
         let lost = self.launcher.nodes.iter().filter(|place| place.is_lost);
         let links = lost.filter_map(|place| place.connection).map(|link| &self.connections[link]);
         let agents: Vec<_> = links.filter(|it| it.is_local).map(|link| link.agent).collect();
-        agents.into_iter().for_each(|agent| self.kill_node_processes(agent));
+        for agent in agents {
+            self.kill_node_processes(agent);
+        }
         let is_stuck = self.workers.iter().any(|worker| {
             worker.is_alive && self.scenario.habits[worker.rank.index()].is_unkillable
         });

@@ -25,9 +25,6 @@ mod mistakes;
 mod network;
 mod output;
 mod processes;
-#[path = "../../tests/support/proof.rs"]
-#[expect(dead_code, reason = "skips are for tests of the whole program")]
-mod proof;
 mod prove;
 mod scenario;
 mod shim;

@@ -47,6 +47,7 @@ pub(super) struct Pipe {
 }
 
 /// A link of the launcher to an agent.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a link")]
 pub(super) struct SimulatedLink {
     pub(super) node: NodeRank,
     pub(super) host: usize,
@@ -63,8 +64,9 @@ pub(super) struct SimulatedLink {
     pub(super) decoder: Decoder,
     pub(super) epoch: Epoch,
     pub(super) is_readable: bool,
-    /// How the connection ended, once its end was delivered to the launcher.
-    pub(super) end: Option<Option<WorkerExit>>,
+    /// Whether its end was delivered to the launcher, and the exit of the agent, where it is known.
+    pub(super) has_ended: bool,
+    pub(super) exit: Option<WorkerExit>,
     /// Whether the launcher has read everything, or has closed its end.
     pub(super) is_over: bool,
 }

@@ -9,6 +9,7 @@ use crate::job::Job;
 use crate::wire::{ClockOffset, Decoder, FromAgent, Stream};
 
 /// A machine.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedHost {
     pub(super) node: NodeRank,
     pub(super) has_power: bool,
@@ -33,6 +34,7 @@ pub(super) struct SimulatedHost {
 }
 
 /// An agent with its shim.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedAgent {
     pub(super) host: usize,
     pub(super) connection: usize,
@@ -80,6 +82,7 @@ pub(super) struct ConsumedOutput {
 }
 
 /// A shim: it starts workers and waits for them.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 #[derive(Default)]
 pub(super) struct SimulatedShim {
     pub(super) is_alive: bool,
@@ -106,6 +109,7 @@ pub(super) enum ShimRequest {
 }
 
 /// A worker, and the process that it may leave behind.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedWorker {
     pub(super) agent: usize,
     pub(super) host: usize,
@@ -153,6 +157,7 @@ pub(super) enum LeftoverState {
 }
 
 /// The launcher: the job, its nodes, and what wakes it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedLauncher {
     pub(super) job: Job,
     /// 0, or one more than that of the launcher that it replaces.
@@ -197,6 +202,7 @@ pub(super) struct JobPause {
 }
 
 /// A node, as the launcher sees it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct LauncherNode {
     pub(super) link: u32,
     pub(super) epoch: Epoch,

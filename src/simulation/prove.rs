@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::incidents::{Check, Ending, Violation};
 use super::mistakes::Mistake;
-use super::proof::proof_cases;
 use super::scenario::InjectedKind;
 use super::world::Simulation;
 use crate::base::env_vars;
+use crate::launch::scale::proof::proof_cases;
 use crate::report::print_error;
 
 /// Runs of a normal test run.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
 use super::network::Way;
-use super::proof::Random;
 use crate::job::{OnEarlyLoss, OnFailure, OnTerm, Policy, Warning};
+use crate::launch::scale::proof::Random;
 
 /// How the launcher reaches its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -104,7 +104,7 @@ impl Simulation {
         }
         match parcel {
             Parcel::Bytes(bytes) => connection.decoder.push(&bytes),
-            Parcel::End(exit) => connection.end = Some(exit),
+            Parcel::End(exit) => (connection.has_ended, connection.exit) = (true, exit),
         }
         if !std::mem::replace(&mut connection.is_readable, true) {
             self.launcher.readable.push_back(index);

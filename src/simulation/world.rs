@@ -10,10 +10,10 @@ use super::network::{SimulatedLink, Way};
 use super::processes::{
     EndReason, SimulatedAgent, SimulatedHost, SimulatedLauncher, SimulatedWorker,
 };
-use super::proof::Random;
 use super::scenario::Scenario;
 use super::story::{Story, Teller};
 use crate::base::{Epoch, NodeRank, WorkerExit, clock};
+use crate::launch::scale::proof::Random;
 use crate::wire::Stream;
 
 /// No job of the simulation takes longer, and none needs as many events.
@@ -39,7 +39,7 @@ pub(super) struct Simulation {
 }
 
 /// What happens next.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Happening {
     Arrives { connection: usize, way: Way },
     AgentRuns(usize),

@@ -198,7 +198,7 @@ impl Job {
             Event::NodeSignal(node, signal) => self.on_node_signal(now, node, signal),
             Event::TimedOut => self.on_timeout(now),
             Event::Timer => self.on_timer(now),
-            Event::Suspended(time) => self.postpone_deadlines(time),
+            Event::Suspended(time) => self.postpone_deadlines(now, time),
         };
         effects.extend(self.end_epoch_if_over(now));
         effects.extend(self.next_deadline().map(Effect::Wake));

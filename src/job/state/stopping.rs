@@ -184,43 +184,49 @@ impl Job {
         }
     }
 
-    pub(crate) fn postpone_deadlines(&mut self, time: Duration) -> Vec<Effect> {
+    pub(crate) fn postpone_deadlines(&mut self, now: Instant, time: Duration) -> Vec<Effect> {
         if let JobPhase::PausedBeforeRestart { until }
         | JobPhase::CollectingEvidence { until, .. } = &mut self.phase
         {
             *until += time;
         }
-        if let JobPhase::Stopping { stage, .. } = &mut self.phase {
-            match stage {
+        if let JobPhase::Stopping { reason, mut stage } = self.phase {
+            match &mut stage {
                 StopStage::Interrupted { term_at, kill_at } => {
                     *term_at += time;
                     *kill_at += time;
                 }
-                StopStage::Warned { ask_at: at, .. }
-                | StopStage::Terminated { kill_at: at }
-                | StopStage::Killed { give_up_at: at } => *at += time,
+                StopStage::Warned { ask_at: at, .. } | StopStage::Terminated { kill_at: at } => {
+                    *at += time;
+                }
+                // All leases begin anew.
+                StopStage::Killed { give_up_at } => *give_up_at = now + self.confirm_limit(reason),
             }
+            self.phase = JobPhase::Stopping { reason, stage };
         }
         Vec::new()
     }
 
     pub(crate) fn kill(&mut self, now: Instant) -> Vec<Effect> {
-        if let JobPhase::Stopping { stage, reason } = &mut self.phase {
-            // Whether a silent node is lost decides about cause and restart, except after a request
-            // of the user, who need not wait for it.
-            let limit = match reason {
-                StopReason::Failure | StopReason::Eviction if self.request_count == 0 => {
-                    self.policy.silence_max
-                }
-                StopReason::Failure
-                | StopReason::Eviction
-                | StopReason::Timeout
-                | StopReason::Signal(_) => Duration::ZERO,
-            };
-            let give_up_at = now + limit.max(KILL_CONFIRM_TIMEOUT);
-            *stage = StopStage::Killed { give_up_at };
+        if let JobPhase::Stopping { reason, .. } = self.phase {
+            let stage = StopStage::Killed { give_up_at: now + self.confirm_limit(reason) };
+            self.phase = JobPhase::Stopping { reason, stage };
         }
         vec![Effect::ReportKilling, Effect::Kill]
+    }
+
+    /// How long the confirmation of a kill is awaited. Whether a silent node is lost decides about
+    /// cause and restart, except after a request of the user, who need not wait for it.
+    fn confirm_limit(&self, reason: StopReason) -> Duration {
+        match reason {
+            StopReason::Failure | StopReason::Eviction if self.request_count == 0 => {
+                self.policy.silence_max.max(KILL_CONFIRM_TIMEOUT)
+            }
+            StopReason::Failure
+            | StopReason::Eviction
+            | StopReason::Timeout
+            | StopReason::Signal(_) => KILL_CONFIRM_TIMEOUT,
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -370,6 +376,17 @@ mod tests {
         job.step(now + GRACE, Event::Timer);
         job.step(later, Event::Timer);
         assert!(job.verdict().is_some(), "the user need not wait for it");
+    }
+
+    #[test]
+    fn suspension_restarts_the_wait_for_a_silent_node() {
+        let now = clock::now();
+        let mut job = running(1, now);
+        job.step(now, exit(0, WorkerExit::Code(1), now, &[]));
+        job.step(now + GRACE, Event::Timer);
+        let later = now + 4 * GRACE;
+        let effects = job.step(later, Event::Suspended(GRACE));
+        assert_eq!(effects, [Effect::Wake(later + SILENCE_MAX)], "its lease began anew");
     }
 
     #[test]
