@@ -217,6 +217,13 @@ impl Simulation {
                     || self.scenario.policy.failure == OnFailure::LetRun;
                 may_be_named && (end.rank, end.exit) == (rank, exit) && epoch == of
             }
+            (
+                FailureCause::MissingRanks { first, .. },
+                Blame::Witness { rank, epoch: of, exit },
+            ) => {
+                let is_it = (first.rank, first.exit) == (rank, exit) && epoch == of;
+                self.truth.gave_up_suspended && is_it
+            }
             (FailureCause::NotStarted { rank, .. }, Blame::NotStarted(node)) => {
                 self.node_of(*rank) == node
             }
