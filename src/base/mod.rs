@@ -4,6 +4,7 @@
 pub mod chart;
 pub mod clock;
 pub mod diagnostic;
+mod duration;
 pub mod env_vars;
 pub mod exit;
 pub mod ids;
@@ -14,6 +15,7 @@ pub use diagnostic::{
     Applicability, Diagnostic, Explanation, Findings, Severity, Source, Span, Suggestion,
     explanation, show_typed,
 };
+pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
 pub use user_name::UserName;

@@ -126,7 +126,7 @@ fn deadline_names_the_members_that_did_not_come() {
                 let found = group.of_with(&[0, 1, 2, 3], "four", &options(200));
                 let expect = format!(
                     "Group::of failed on rank {}: the deadline passed while waiting for ranks 2, 3, after \
-                     200.0ms",
+                     200 ms",
                     group.rank()
                 );
                 assert_eq!(text(found), expect);
@@ -183,7 +183,7 @@ fn name_cannot_be_used_by_two_threads_of_a_rank_at_once() {
                 );
                 assert_eq!(
                     waiting.join().unwrap(),
-                    "Group::of failed on rank 0: the deadline passed while waiting for rank 3, after 1.0s"
+                    "Group::of failed on rank 0: the deadline passed while waiting for rank 3, after 1.0 s"
                 );
             }
             group.barrier().unwrap();

@@ -30,7 +30,7 @@
 //!
 //! * Agent, shim and launcher of a node killed together: the workers are killed with the shim, but no
 //!   process is left that knows their daemons. Only a control group could find them, see
-//!   ARCHITECTURE.md.
+//!   docs/decisions/0001-process-tree.md.
 //! * The screen of an agent that exits after an internal error: no agent does. `agent` tests that the
 //!   agent reports the error and exits with 70, `job` tests how the launcher handles 70.
 

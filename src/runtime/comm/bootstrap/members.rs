@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Rank, clock};
+use crate::base::{Rank, clock, show_duration};
 use crate::runtime::comm::bootstrap::subgroup::{Founder, MemberOffer, Subgroup, digest};
 use crate::runtime::comm::core::error::{Cause, CollectiveError, Departure};
 use crate::runtime::comm::core::operation::Operation;
@@ -396,7 +396,8 @@ impl Meeting<'_> {
                 Err(error) => {
                     let after = clock::now().saturating_duration_since(self.since);
                     return Err(Cause::Backend(format!(
-                        "cannot reach the store, after {after:.1?}: {error}"
+                        "cannot reach the store, after {}: {error}",
+                        show_duration(after)
                     )));
                 }
                 Ok(value) => return Ok(value),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::Rank;
+use crate::base::{Rank, show_duration};
 use crate::runtime::comm::core::operation::{Fingerprint, Operation};
 
 /// Cause of a failure because a peer has made a different call; `words` is its encoded fingerprint.
@@ -121,7 +121,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Deadline { waiting_for, timeout } => {
                 let ranks = show_ranks(waiting_for);
-                write!(f, "the deadline passed while waiting for {ranks}, after {timeout:.1?}")
+                let limit = show_duration(*timeout);
+                write!(f, "the deadline passed while waiting for {ranks}, after {limit}")
             }
             Self::PeerLost { rank, host, how: Departure::Gone } => {
                 write!(f, "rank {rank} on host `{host}` is gone")
@@ -183,7 +184,7 @@ mod tests {
         let deadline = Cause::Deadline { waiting_for, timeout: Duration::from_millis(2500) };
         assert_eq!(
             deadline.to_string(),
-            "the deadline passed while waiting for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more, after 2.5s"
+            "the deadline passed while waiting for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more, after 2.5 s"
         );
     }
 }
