@@ -4,7 +4,7 @@
 //! member shows the others its offer: on its board in shared memory if the parent group is on one node, in
 //! the store otherwise. A member that sees all offers shows a number that stands for all of them, and the
 //! meeting ends when all members show the same number. A member that gives up before withdraws its offer,
-//! so nobody takes a group for complete that another member has given up.
+//! so no member takes a group for complete that another one has given up.
 //!
 //! Offers of the *n*-th and the next use of a list and name are in different places: a member can be one use
 //! ahead of a member that still reads, never two.
@@ -50,6 +50,9 @@ struct MeetingsState {
     uses: HashMap<(Vec<usize>, String), u64>,
     /// Lists of the names for which this rank waits.
     open: BTreeMap<String, Vec<usize>>,
+    /// Attempts of other ranks with another list for a name that this rank has reported. Such a list stays
+    /// announced, so that every member can report it, until the rank makes a group of the name again.
+    reported: HashMap<(usize, String), u64>,
 }
 
 /// What a member shows to the others.
@@ -67,14 +70,17 @@ struct Arrival {
 }
 
 /// List that a rank passes for a name, in ranks of the job.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Announcement {
     ranks: Vec<Rank>,
     list: u128,
+    /// Number of this attempt of the rank.
+    attempt: u64,
 }
 
 /// A call of a rank, until its end.
 struct Meeting<'a> {
+    meetings: &'a Meetings,
     founder: &'a Founder,
     /// Members, as ranks of the parent group.
     ranks: &'a [usize],
@@ -111,10 +117,11 @@ impl Meetings {
         let since = clock::now();
         let text = format!("{}/{ranks:?}/{name}", founder.abort_key);
         let meeting = Meeting {
+            meetings: self,
             founder,
             ranks,
             name,
-            announcement: Announcement::of(&roster, ranks.len()),
+            announcement: Announcement::of(&roster, ranks.len(), attempt),
             key: format!("of/{ranks:?}/{uses}/{name}"),
             arrivals: digest(&format!("arrivals/{}/{text}", uses % 2)),
             announcements: digest(&format!("lists/{}/{name}", founder.abort_key)),
@@ -166,6 +173,14 @@ impl Meetings {
         }
     }
 
+    fn is_reported(&self, rank: usize, name: &str, attempt: u64) -> bool {
+        self.lock().reported.get(&(rank, name.to_owned())) == Some(&attempt)
+    }
+
+    fn set_reported(&self, rank: usize, name: &str, attempt: u64) {
+        self.lock().reported.insert((rank, name.to_owned()), attempt);
+    }
+
     fn lock(&self) -> MutexGuard<'_, MeetingsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,10 +212,10 @@ fn check_request(roster: &RankRoster, ranks: &[usize], name: &str) -> Result<usi
 }
 
 impl Announcement {
-    fn of(roster: &RankRoster, world: usize) -> Self {
+    fn of(roster: &RankRoster, world: usize, attempt: u64) -> Self {
         let ranks: Vec<Rank> = (0..world).map(|rank| roster.job_rank(rank)).collect();
         let list = digest(&format!("{ranks:?}"));
-        Self { ranks: ranks.into_iter().take(LIST_MAX).collect(), list }
+        Self { ranks: ranks.into_iter().take(LIST_MAX).collect(), list, attempt }
     }
 }
 
@@ -279,7 +294,7 @@ impl Meeting<'_> {
             // Each is looked at once more, because the reason may be better than the deadline.
             self.check_member(*rank)?;
         }
-        // Members that have given up are named only if nobody else is missing: they waited, too.
+        // Members that have given up are named only if no other is missing: they waited, too.
         let late = if late.is_empty() { gave_up } else { late };
         let waiting_for = self.founder.roster.job_ranks(&late);
         // All may have come at the last moment; the next looks find it.
@@ -320,13 +335,16 @@ impl Meeting<'_> {
         };
         let announced = self.read(rank, self.announcements)?.and_then(|value| decode(&value));
         let theirs = announced.filter(|theirs: &Announcement| {
-            *theirs != self.announcement && theirs.ranks.contains(&roster.own_job_rank())
+            theirs.list != self.announcement.list
+                && theirs.ranks.contains(&roster.own_job_rank())
+                && !self.meetings.is_reported(rank, self.name, theirs.attempt)
         });
         // A member that has come can already be at its next group.
         if (departure.is_none() && theirs.is_none()) || self.arrival(rank)?.is_some() {
             return Ok(());
         }
         if let Some(theirs) = theirs {
+            self.meetings.set_reported(rank, self.name, theirs.attempt);
             return Err(Cause::Argument(format!(
                 "rank {} passed {} for the group `{}`, but rank {} passed {}",
                 roster.own_job_rank(),
