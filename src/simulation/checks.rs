@@ -148,8 +148,6 @@ impl Simulation {
             let status = verdict.status;
             return self.truth.fail(Check::Cause, || format!("status {status:?} has no cause"));
         };
-        self.truth.gave_up_suspended =
-            self.truth.was_launcher_suspended && !verdict.unconfirmed.is_empty();
         let window = COMPETITION + self.scenario.delay_max + MS;
         let noticed = self.truth.noticed_at.unwrap_or(self.now());
         let lets_run = self.scenario.policy.failure == OnFailure::LetRun;

@@ -109,7 +109,6 @@ impl Simulation {
             }
             InjectedKind::LauncherIsSuspended { time } => {
                 self.launcher.suspensions += 1;
-                self.truth.was_launcher_suspended = true;
                 self.blame_silence(Blame::AnyNode, time);
                 self.after(time, Happening::FaultEnds(FaultEnd::LauncherResumes));
             }
@@ -157,7 +156,6 @@ impl Simulation {
         }
         self.is_everything_suspended = true;
         self.disturb(time);
-        self.truth.was_launcher_suspended = true;
         self.launcher.suspensions += 1;
         for host in &mut self.hosts {
             host.suspensions += 1;
@@ -168,6 +166,7 @@ impl Simulation {
 
     fn resume_everything(&mut self) {
         self.is_everything_suspended = false;
+        self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
         for host in 0..self.hosts.len() {
             self.resume_host(host);
         }
@@ -416,6 +415,7 @@ impl Simulation {
                 }
             }
             FaultEnd::LauncherResumes => {
+                self.truth.gave_up_suspended |= self.launcher.job.is_stopping();
                 self.launcher.suspensions = self.launcher.suspensions.saturating_sub(1);
                 self.run_launcher();
             }

@@ -108,9 +108,8 @@ pub(super) struct Truth {
     pub(super) faults: [u32; InjectedKind::COUNT],
     /// Begin and end of every silence so far; those that overlap have one begin.
     pub(super) silences: Vec<(Micros, Micros)>,
-    /// Whether the launcher was suspended, and whether it then gave up a node when it was continued:
-    /// the loss of the node was not noticed, only by a worker.
-    pub(super) was_launcher_suspended: bool,
+    /// Whether the launcher was suspended while it stopped this epoch: its time limits passed, and
+    /// it may know only workers that lost their peers, not the node that was lost.
     pub(super) gave_up_suspended: bool,
     /// Whether the user has suspended the job.
     pub(super) was_suspended: bool,

@@ -382,6 +382,7 @@ impl Simulation {
         self.truth.epoch_began_at = self.now();
         self.truth.previously_noticed_at = self.truth.noticed_at.take();
         self.truth.refusals = 0;
+        self.truth.gave_up_suspended = false;
         for place in &mut self.launcher.nodes {
             (place.is_prepared, place.is_refused) = (false, false);
         }
