@@ -44,16 +44,16 @@ fn messages_in_a_cycle_are_in_flight_together() {
 fn messages_match_blocking_ones_and_buffers_in_the_segment() {
     for groups in placements(2) {
         on_ranks(groups, |group| {
-            let mut buffer = group.alloc::<f32>(5000).expect("memory");
+            let mut buffer = group.alloc::<i32>(5000).expect("memory");
             if group.rank() == 0 {
-                buffer.fill(1.5);
+                buffer.fill(15);
                 group.start_send(buffer, 1).wait().expect("a receiver");
                 let mut values = [0u8; 3];
                 group.recv(&mut values, 1).expect("a message");
                 assert_eq!(values, [7; 3]);
             } else {
                 group.recv(&mut buffer, 0).expect("a message");
-                assert!(buffer.iter().all(|value| *value == 1.5), "{buffer:?}");
+                assert!(buffer.iter().all(|value| *value == 15), "{buffer:?}");
                 group.start_send(vec![7u8; 3], 0).wait().expect("a receiver");
             }
         });
