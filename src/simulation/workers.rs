@@ -136,7 +136,12 @@ impl Simulation {
         if !self.scenario.is_group {
             return;
         }
-        let is_peer = |worker: &SimulatedWorker| worker.agent != agent && worker.epoch == epoch;
+        let launcher_of = |agent: usize| self.connections[self.agents[agent].connection].launcher;
+        let launcher = launcher_of(agent);
+        let is_peer = |worker: &SimulatedWorker| {
+            let is_other = worker.agent != agent && worker.epoch == epoch;
+            is_other && launcher_of(worker.agent) == launcher
+        };
         for worker in (0..self.workers.len())
             .filter(|index| is_peer(&self.workers[*index]))
             .collect::<Vec<_>>()
