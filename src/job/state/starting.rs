@@ -70,7 +70,10 @@ impl Job {
     /// taken for a part of this one.
     fn skip_used_epochs(&mut self) -> Effect {
         self.epoch = self.first_unused_epoch;
-        self.nodes.fill(NodeState::Preparing);
+        // A lost node has no link over which it could become ready.
+        for node in self.nodes.iter_mut().filter(|node| **node != NodeState::Lost) {
+            *node = NodeState::Preparing;
+        }
         Effect::SkipToEpoch(self.epoch)
     }
 
@@ -102,6 +105,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
+    use crate::job::state::job::NodeState;
     use crate::job::testing::{exit, idle, preparing};
     use crate::job::{Effect, Event, OnFailure};
 
@@ -136,6 +140,17 @@ mod tests {
         assert_eq!(job.epoch(), Epoch(3));
         assert_eq!(job.step(now, Event::Ready(NodeRank(0))), []);
         assert_eq!(job.step(now, Event::Ready(NodeRank(1))), [Effect::Start]);
+    }
+
+    #[test]
+    fn replacement_launcher_does_not_wait_for_a_lost_node() {
+        let now = clock::now();
+        let mut job = preparing(2);
+        job.policy.failure = OnFailure::LetRun;
+        job.step(now, Event::EarlierEpochs { epoch: Epoch(3), uncharged: 0 });
+        job.nodes[1] = NodeState::Lost;
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::SkipToEpoch(Epoch(3))]);
+        assert_eq!(job.step(now, Event::Ready(NodeRank(0))), [Effect::Start]);
     }
 
     #[test]
