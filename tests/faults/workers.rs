@@ -266,6 +266,17 @@ fn leftovers_of_simultaneous_exits_are_counted_by_rank() {
     assert_eq!(counts, expected, "{outcome:#?}");
 }
 
+/// Processes that wait are stopped before processes that compute, which are named nevertheless.
+#[test]
+fn leftovers_that_compute_are_named_after_those_that_wait() {
+    let script = "case $RANK in \
+         0) setsid sleep 600 </dev/null >/dev/null 2>&1 & ;; \
+         1) setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 & ;; \
+         esac; exit 0";
+    let launch = workers(2).options(["--grace", "300ms"]).sh(script);
+    launch.end().code(0).says("rank 0 left 1 process").says("rank 1 left 1 process");
+}
+
 /// Python's resource tracker outlives its parent by milliseconds. On a machine that is busy it may be
 /// more, so one clean run of several is enough; the tracker of one worker in 24 fails a run.
 #[test]

@@ -372,7 +372,9 @@ impl Shim {
 
     /// Scans again for the leftovers that are being killed.
     fn continue_sweeps(&mut self) -> Result<(), AgentGone> {
-        if !self.sweeping.is_empty() && self.live_pids().is_empty() {
+        // The leftovers of other workers may still have time to exit by themselves.
+        let is_last = self.reported.iter().all(|worker| self.sweeping.contains_key(worker));
+        if !self.sweeping.is_empty() && is_last && self.live_pids().is_empty() {
             return self.sweep_all();
         }
         for (worker, mut sweep) in std::mem::take(&mut self.sweeping) {
