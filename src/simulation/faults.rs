@@ -9,6 +9,7 @@ use super::processes::{
 };
 use super::scenario::{InjectedKind, Reach};
 use super::story::Teller;
+use super::workers::KILLED;
 use super::world::{FaultEnd, Happening, Simulation};
 use crate::base::{NodeRank, WorkerExit};
 use crate::job::OnTerm;
@@ -440,7 +441,10 @@ impl Simulation {
             return;
         }
         for worker in 0..self.workers.len() {
-            if self.workers[worker].host == host && !self.workers[worker].is_stopped {
+            let SimulatedWorker { host: of, is_stopped, pending_exit, .. } = &self.workers[worker];
+            // SIGKILL ends a stopped process, too.
+            let is_killed = pending_exit.as_ref().is_some_and(|(exit, _)| *exit == KILLED);
+            if *of == host && (!is_stopped || is_killed) {
                 self.release_exit(worker);
             }
         }
