@@ -339,16 +339,18 @@ fn two_jobs_on_the_same_hosts_do_not_interfere() {
         return;
     }
     let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
-    let first = first.sh("echo ready; while :; do sleep 0.05; done").start();
+    let first = first.sh("echo ready; exec sleep 1000").start();
     first.wait_for_lines("ready", 2);
+    let workers = || first.processes().into_iter().filter(|process| process.name == "sleep").count();
+    // The line appears a moment before the worker's shell becomes `sleep`.
+    wait_for("both workers of the first job", || (workers() == 2).then_some(()));
     let mut second = command(REMUDA);
     second.args(["run", "--accelerator", "cpu", "--no_python", "-H"]);
     second.arg(cluster.dir().join("hostfile")).arg("--ssh_config");
     second.arg(cluster.dir().join("ssh_config")).arg("--run_dir").arg(cluster.dir().join("runs"));
     let output = second.arg("false").output().expect("remuda starts");
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let workers = first.processes().into_iter().filter(|process| process.name == "sh").count();
-    assert_eq!(workers, 2);
+    assert_eq!(workers(), 2);
     first.signal(Signal::TERM);
     first.end().code(143);
 }
