@@ -40,7 +40,9 @@ const EVENTS_MAX: usize = 1024;
 /// been announced.
 fn first_waiting_report(options: &Options) -> Duration {
     match options.transport {
-        Transport::Local | Transport::Ssh(_) if options.shows_progress => FIRST_WAITING_REPORT,
+        Transport::Local | Transport::Ssh(_) if options.output.shows_progress => {
+            FIRST_WAITING_REPORT
+        }
         Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => NO_MESSAGE_WARNING,
     }
 }
@@ -112,11 +114,15 @@ enum LauncherEvent {
 /// The policy of a job, by its options and the way to its nodes.
 fn policy(options: &Options, connector: &Connector) -> Policy {
     Policy {
-        grace: options.grace,
-        failure: if options.lets_others_run { OnFailure::LetRun } else { OnFailure::StopAll },
-        silence_max: options.lease + 2 * options.heartbeat_interval,
-        restarts_max: options.restarts_max,
-        warning: options.warning,
+        grace: options.limits.grace,
+        failure: if options.failure.lets_others_run {
+            OnFailure::LetRun
+        } else {
+            OnFailure::StopAll
+        },
+        silence_max: options.limits.lease + 2 * options.limits.heartbeat_interval,
+        restarts_max: options.failure.restarts_max,
+        warning: options.failure.warning,
         on_term: options.supervisor.on_term,
         early_loss: match connector {
             Connector::Dial(..) => OnEarlyLoss::AwaitReplacement,
@@ -142,7 +148,7 @@ impl<'a> Dispatcher<'a> {
         let (tell_rested, rested) = mpsc::unbounded_channel();
         let (send_evidence, evidence) = mpsc::unbounded_channel();
         let reporter =
-            Reporter::start(&labels(plan), &options.style, stdout, stderr, move |bytes| {
+            Reporter::start(&labels(plan), &options.output.style, stdout, stderr, move |bytes| {
                 let _ = consumed_sender.send(bytes);
             })?;
         let mut tasks = Tasks::default();
@@ -175,7 +181,7 @@ impl<'a> Dispatcher<'a> {
             stdin: Input::default(),
             reaper: OrphanReaper::default(),
             timer_at: None,
-            heartbeat_at: clock::now() + options.heartbeat_interval,
+            heartbeat_at: clock::now() + options.limits.heartbeat_interval,
             pause: Pause::default(),
             screen_idle: rested,
             screen_idle_sender: tell_rested,
@@ -243,7 +249,7 @@ impl<'a> Dispatcher<'a> {
 
     async fn next_event(&mut self) -> LauncherEvent {
         let deadline =
-            self.options.timeout.map(|timeout| self.started.0 + timeout + self.pause.total());
+            self.options.limits.job.map(|timeout| self.started.0 + timeout + self.pause.total());
         tokio::select! {
             // The user and the clock first: they cause few events. Messages of nodes may be many.
             biased;
@@ -320,12 +326,13 @@ impl<'a> Dispatcher<'a> {
         self.history.stop_requested_at.get_or_insert_with(clock::now);
         self.reporter.end_status();
         if reason == StopReason::Failure
-            && self.history.has_reported_findings(self.options.cause_rule)
+            && self.history.has_reported_findings(self.options.failure.cause_rule)
         {
             return;
         }
-        let noun = if self.options.lets_others_run { "command" } else { "worker" };
-        let line = messages::stopping(reason, (self.job.running(), noun), self.options.grace);
+        let noun = if self.options.failure.lets_others_run { "command" } else { "worker" };
+        let line =
+            messages::stopping(reason, (self.job.running(), noun), self.options.limits.grace);
         if let Some(line) = line {
             self.reporter.print_message(line);
         }
@@ -339,7 +346,7 @@ impl<'a> Dispatcher<'a> {
         }
         let early = self.history.take_early_exits(now);
         if let (true, Some(line)) =
-            (self.options.shows_progress, messages::early_exits(&early, self.job.running()))
+            (self.options.output.shows_progress, messages::early_exits(&early, self.job.running()))
         {
             self.reporter.print_message(line);
         }

@@ -25,8 +25,9 @@ mod supervise;
 mod user_requests;
 
 pub use options::{
-    CauseRule, ContinueWith, Cores, DialOptions, FileOf, Framing, GpuSharing, LaunchError, Options,
-    StdinTo, SupervisorOptions, Transport, WorkersFile,
+    CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,
+    FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions, StdinTo,
+    SupervisorOptions, Transport, WorkersFile,
 };
 pub use pod::member::{MemberOptions, join};
 pub use pod::termination_log::{TerminationLog, write_refusal_message};

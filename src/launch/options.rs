@@ -23,8 +23,29 @@ pub struct Options {
     pub job: JobId,
     /// Key of the job, from which the keys of ranks are derived.
     pub key: JobKey,
+    /// What workers execute, and what it needs.
+    pub command: CommandOptions,
+    /// Time limits.
+    pub limits: LimitOptions,
+    /// What happens after a failure.
+    pub failure: FailureOptions,
+    /// What is printed and kept.
+    pub output: OutputOptions,
+    /// CPUs and GPUs of workers.
+    pub devices: DeviceOptions,
+    /// Workers that read the launcher's standard input.
+    pub stdin: StdinTo,
+    /// Options for the supervisor of a pod.
+    pub supervisor: SupervisorOptions,
+    /// How nodes are reached.
+    pub transport: Transport,
+}
+
+/// What workers execute, and what it needs.
+#[derive(Clone, Debug)]
+pub struct CommandOptions {
     /// The command line as typed, for the run record.
-    pub command: Vec<OsString>,
+    pub typed: Vec<OsString>,
     /// Options of the command line, for hints about one that was typed behind the script.
     pub flags: fn() -> Vec<LauncherFlag>,
     /// Working directory of the workers.
@@ -36,6 +57,15 @@ pub struct Options {
     pub script: Option<OsString>,
     /// Files that workers will need; nodes check them before the start.
     pub files: Vec<WorkersFile>,
+    /// Script that nodes source before workers start.
+    pub venv_script: Option<PathBuf>,
+    /// Directory in which workers keep what a later job can resume from.
+    pub checkpoint_dir: Option<PathBuf>,
+}
+
+/// Time limits of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitOptions {
     /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
     /// Time without a heartbeat after which a link counts as lost.
@@ -43,38 +73,38 @@ pub struct Options {
     /// Interval of the heartbeats that both ends of a link send.
     pub heartbeat_interval: Duration,
     /// Time limit of the job.
-    pub timeout: Option<Duration>,
+    pub job: Option<Duration>,
     /// Time limit of the checks of a node before the start.
-    pub agent_limit: Duration,
-    /// Maximum number of restarts after a failure.
+    pub preflight: Duration,
+    /// Time after which workers that import torch and are not connected cause a warning; 0: never.
+    pub group: Duration,
+}
+
+/// What happens after a failure.
+#[derive(Clone, Debug)]
+pub struct FailureOptions {
+    /// Maximum number of restarts.
     pub restarts_max: u32,
     /// The signal that workers receive before they are asked to stop.
     pub warning: Option<Warning>,
-    /// Workers that read the launcher's standard input.
-    pub stdin: StdinTo,
-    /// Format of the output, and where it is kept.
-    pub style: Style,
-    /// Whether events that are no failure are reported to the user.
-    pub shows_progress: bool,
-    /// Time after which workers that import torch and are not connected cause a warning; 0: never.
-    pub group_limit: Duration,
-    /// Whether workers are bound to CPUs of their own.
-    pub cores: Option<Cores>,
-    /// Script that nodes source before workers start.
-    pub venv_script: Option<PathBuf>,
-    /// Whether GPUs are locked against other jobs.
-    pub gpu_sharing: GpuSharing,
-    /// Whether the other workers run on after a failure.
+    /// Whether the other workers run on.
     pub lets_others_run: bool,
     /// The worker that judges the results of all workers.
     pub cause_rule: CauseRule,
+    /// How the user can continue without a host.
+    pub continue_with: ContinueWith,
+}
+
+/// What a launch prints and keeps.
+#[derive(Clone, Debug)]
+pub struct OutputOptions {
+    /// Format of the output of workers, and where it is kept.
+    pub style: Style,
+    /// Whether events that are no failure are reported to the user.
+    pub shows_progress: bool,
     /// Lines that are printed when every node is ready, before anything starts; a refused job
     /// prints only its reasons.
     pub announcement: String,
-    /// How the user can continue without a host.
-    pub continue_with: ContinueWith,
-    /// Directory in which workers keep what a later job can resume from.
-    pub checkpoint_dir: Option<PathBuf>,
     /// The lines that remuda prints around a successful job.
     pub framing: Framing,
     /// Directory of `run.json`; nothing of it is left if the job never began.
@@ -82,10 +112,15 @@ pub struct Options {
     /// Directory in which `--log_dir` keeps the output of workers; if it is empty, it is removed
     /// when the job never began.
     pub log_dir: Option<LogDir>,
-    /// Options for the supervisor of a pod.
-    pub supervisor: SupervisorOptions,
-    /// How nodes are reached.
-    pub transport: Transport,
+}
+
+/// CPUs and GPUs of workers.
+#[derive(Clone, Debug)]
+pub struct DeviceOptions {
+    /// The CPUs to which workers are bound, each to its own; `None`: they are not bound.
+    pub cores: Option<Cores>,
+    /// Whether GPUs are locked against other jobs.
+    pub gpu_sharing: GpuSharing,
 }
 
 /// The lines that remuda prints around a successful job.

@@ -57,14 +57,14 @@ impl Dispatcher<'_> {
             messages::replacing(&headline, &attempt, pause)
         } else {
             let charged = next.0 - self.job.uncharged();
-            messages::restarting(&headline, charged, self.options.restarts_max, pause)
+            messages::restarting(&headline, charged, self.options.failure.restarts_max, pause)
         };
         self.reporter.print_message(line);
         self.keep_error_files();
         if let Some(epoch) = self.epochs.last_mut() {
             (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);
         }
-        if let Some(run_dir) = &self.options.run_dir {
+        if let Some(run_dir) = &self.options.output.run_dir {
             let mut record = run_record::running_record(self.plan, self.options, self.started.1);
             record.epochs.clone_from(&self.epochs);
             run_dir.update(record.to_json());

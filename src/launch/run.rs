@@ -33,7 +33,8 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         Transport::Ssh(ssh) => {
             let ssh = Ssh::prepare(ssh, plan.nodes.iter().map(|node| &node.host))?;
             // Without progress messages no hints are printed either.
-            let shows_progress = options.shows_progress || options.framing != Framing::None;
+            let shows_progress =
+                options.output.shows_progress || options.output.framing != Framing::None;
             let ssh = if shows_progress { ssh } else { ssh.without_hints() };
             ReachBy::Connector(Connector::Ssh(Arc::new(ssh)))
         }

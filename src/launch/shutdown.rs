@@ -19,7 +19,7 @@ impl Dispatcher<'_> {
     /// Copies the error files of the workers of this epoch into the run directory.
     pub(in crate::launch) fn keep_error_files(&mut self) {
         let files = self.history.take_error_files();
-        if let Some(run_dir) = self.options.run_dir.as_ref().filter(|_| !files.is_empty()) {
+        if let Some(run_dir) = self.options.output.run_dir.as_ref().filter(|_| !files.is_empty()) {
             run_dir.keep_error_files(self.job.epoch(), files);
         }
     }
@@ -59,10 +59,12 @@ impl Dispatcher<'_> {
             (status, _) => status,
         };
         let text = report.show(&mut pages);
-        if let (Some(log_dir), false) = (&self.options.log_dir, self.first_started_at.is_some()) {
+        if let (Some(log_dir), false) =
+            (&self.options.output.log_dir, self.first_started_at.is_some())
+        {
             log_dir.discard();
         }
-        let recorded = match &self.options.run_dir {
+        let recorded = match &self.options.output.run_dir {
             Some(run_dir) if self.first_started_at.is_none() => {
                 run_dir.discard();
                 String::new()
@@ -71,7 +73,7 @@ impl Dispatcher<'_> {
         };
         pages.print_message(&text);
         pages.print_message(&recorded);
-        let has_end = self.options.framing == Framing::StartAndEnd;
+        let has_end = self.options.output.framing == Framing::StartAndEnd;
         if let (Status::Success, true, Some(begun)) = (status, has_end, self.first_started_at) {
             let restarts = self.epochs.len().saturating_sub(1);
             pages.print_message(&messages::finished(

@@ -69,7 +69,7 @@ impl Dispatcher<'_> {
             node.last_message_at = node.last_message_at.map(|_| now);
             node.postpone_deadline(now - since);
         }
-        self.heartbeat_at = now + self.options.heartbeat_interval;
+        self.heartbeat_at = now + self.options.limits.heartbeat_interval;
         self.send_to_all(&ToAgent::Resume);
         self.reporter.print_answer(show_step("Running", &self.count_workers()));
         self.reporter.resume_terminal();

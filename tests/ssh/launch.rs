@@ -341,7 +341,8 @@ fn two_jobs_on_the_same_hosts_do_not_interfere() {
     let (cluster, first) = Cluster::new(&[("n1", 1), ("n2", 1)]);
     let first = first.sh("echo ready; exec sleep 1000").start();
     first.wait_for_lines("ready", 2);
-    let workers = || first.processes().into_iter().filter(|process| process.name == "sleep").count();
+    let workers =
+        || first.processes().into_iter().filter(|process| process.name == "sleep").count();
     // The line appears a moment before the worker's shell becomes `sleep`.
     wait_for("both workers of the first job", || (workers() == 2).then_some(()));
     let mut second = command(REMUDA);

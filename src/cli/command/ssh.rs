@@ -154,11 +154,11 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     let (mut options, note) =
         start::options(args, &spec, cluster.transport, PrintedRanks::All, RunClass::Tool)?;
     print_error(&note);
-    options.lets_others_run = true;
-    options.style.gather = !cli.no_gather;
-    options.continue_with = cluster.continue_with;
-    options.shows_progress = false;
-    options.framing = Framing::None;
+    options.failure.lets_others_run = true;
+    options.output.style.gather = !cli.no_gather;
+    options.failure.continue_with = cluster.continue_with;
+    options.output.shows_progress = false;
+    options.output.framing = Framing::None;
     Ok(launch::run(&plan, &options)?)
 }
 

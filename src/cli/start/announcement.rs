@@ -34,7 +34,7 @@ pub(super) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
 /// so for them it is printed immediately, with the time limit.
 pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
-        Transport::Local | Transport::Ssh(_) => options.announcement = lines,
+        Transport::Local | Transport::Ssh(_) => options.output.announcement = lines,
         Transport::Dial(dial) => {
             let limit = show_duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);
@@ -54,7 +54,7 @@ pub(super) fn announcement(
 ) -> String {
     let workers = show_count(plan.local_worker_count(), "worker");
     let nodes = show_count(plan.nodes.len(), "node");
-    let files = options.style.rank_files.as_ref();
+    let files = options.output.style.rank_files.as_ref();
     let output = files.map_or_else(String::new, |files| {
         show_step("Output", &format!("of each rank is written to {}", files.pattern().display()))
     });

@@ -54,11 +54,11 @@ pub(super) fn configure_builtin_worker(options: &mut Options, spec: &JobSpec) {
     let Program::Exec { program, .. } = &spec.program else { return };
     let is_own = Path::new(program).file_name().is_some_and(|name| name == "remuda");
     match spec.args.first().and_then(|word| word.to_str()).filter(|_| is_own) {
-        Some("bench") => options.cause_rule = CauseRule::Rank0,
+        Some("bench") => options.failure.cause_rule = CauseRule::Rank0,
         Some("train") => {}
         _ => return,
     }
-    options.style.hide_after_peer_loss = true;
+    options.output.style.hide_after_peer_loss = true;
 }
 
 /// Creates the group of a worker.

@@ -89,11 +89,11 @@ pub(in crate::cli) fn start(
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
     let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
     configure_builtin_worker(&mut options, &spec);
-    options.flags = launcher_flags;
-    options.files = worker_program.files;
-    options.checkpoint_dir = worker_program.checkpoint_dir;
-    options.gpu_sharing = cluster.devices.sharing;
-    options.continue_with = cluster.continue_with;
+    options.command.flags = launcher_flags;
+    options.command.files = worker_program.files;
+    options.command.checkpoint_dir = worker_program.checkpoint_dir;
+    options.devices.gpu_sharing = cluster.devices.sharing;
+    options.failure.continue_with = cluster.continue_with;
     options.supervisor = cluster.supervisor;
     if watch.prints_progress() {
         print_message(&note, terminal.paint);

@@ -14,8 +14,8 @@ use crate::cli::resolve::program_and_script;
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::rank_files;
 use crate::launch::{
-    CauseRule, ContinueWith, Cores, Framing, GpuSharing, Options, StdinTo, SupervisorOptions,
-    Transport,
+    CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, FailureOptions, Framing,
+    GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
 };
 use crate::plan::{Export, JobSpec};
 use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style};
@@ -68,41 +68,52 @@ pub(in crate::cli) fn options(
     let options = Options {
         job,
         key,
-        command: std::env::args_os().collect(),
-        flags: Vec::new,
-        cwd: working_directory()?,
-        program,
-        script,
-        files: Vec::new(),
+        command: CommandOptions {
+            typed: std::env::args_os().collect(),
+            flags: Vec::new,
+            cwd: working_directory()?,
+            program,
+            script,
+            files: Vec::new(),
+            venv_script: workers.venv_script.clone(),
+            checkpoint_dir: None,
+        },
+        limits: limits(watch, &transport, printed_ranks),
+        failure: FailureOptions {
+            restarts_max: watch.max_restarts,
+            warning: watch.pre_term_signal,
+            lets_others_run: false,
+            cause_rule: printed_ranks.cause_rule(),
+            continue_with: ContinueWith::Nothing,
+        },
+        output: OutputOptions {
+            style: Style { log_dir: logs, rank_files, ..style(args, printed_ranks, worker_count) },
+            // Workers of bundled programs meet at the store, so messages about it are left out.
+            shows_progress: prints_all && watch.prints_progress(),
+            announcement: String::new(),
+            framing: framing(watch, printed_ranks),
+            run_dir,
+            log_dir,
+        },
+        devices: DeviceOptions { cores, gpu_sharing: GpuSharing::None },
+        stdin: stdin(watch.stdin, worker_count),
+        supervisor: SupervisorOptions::default(),
+        transport,
+    };
+    Ok((options, note))
+}
+
+fn limits(watch: &WatchArgs, transport: &Transport, printed_ranks: PrintedRanks) -> LimitOptions {
+    LimitOptions {
         grace: watch.grace,
         lease: watch.lease,
         heartbeat_interval: watch
             .heartbeat
             .unwrap_or_else(|| wire::heartbeat_interval(watch.lease)),
-        timeout: watch.timeout,
-        agent_limit: agent_limit(&transport),
-        restarts_max: watch.max_restarts,
-        warning: watch.pre_term_signal,
-        stdin: stdin(watch.stdin, worker_count),
-        style: Style { log_dir: logs, rank_files, ..style(args, printed_ranks, worker_count) },
-        // Workers of bundled programs meet at the store, so messages about it are left out.
-        shows_progress: prints_all && watch.prints_progress(),
-        group_limit: group_limit(watch, printed_ranks),
-        cores,
-        venv_script: workers.venv_script.clone(),
-        lets_others_run: false,
-        cause_rule: printed_ranks.cause_rule(),
-        gpu_sharing: GpuSharing::None,
-        announcement: String::new(),
-        continue_with: ContinueWith::Nothing,
-        checkpoint_dir: None,
-        framing: framing(watch, printed_ranks),
-        run_dir,
-        log_dir,
-        supervisor: SupervisorOptions::default(),
-        transport,
-    };
-    Ok((options, note))
+        job: watch.timeout,
+        preflight: preflight_limit(transport),
+        group: group_limit(watch, printed_ranks),
+    }
 }
 
 fn group_limit(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Duration {
@@ -120,7 +131,7 @@ fn job_and_key(transport: &Transport) -> Result<(JobId, JobKey), CliError> {
     }
 }
 
-fn agent_limit(transport: &Transport) -> Duration {
+fn preflight_limit(transport: &Transport) -> Duration {
     match transport {
         Transport::Ssh(ssh) => ssh.agent_limit,
         Transport::Local | Transport::Dial(_) => AGENT_LIMIT,

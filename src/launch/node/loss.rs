@@ -21,7 +21,7 @@ impl Dispatcher<'_> {
     pub(in crate::launch) fn on_heartbeat_timer(&mut self) -> Option<Event> {
         let now = clock::now();
         self.on_suspension(now);
-        self.heartbeat_at = now + self.options.heartbeat_interval;
+        self.heartbeat_at = now + self.options.limits.heartbeat_interval;
         self.nodes.iter().for_each(NodeHandle::send_heartbeat);
         if orphan_reaper::is_process_1() {
             self.reap_exited_children();
@@ -34,7 +34,7 @@ impl Dispatcher<'_> {
         for (place, node) in (0..).map(NodeRank).zip(&self.nodes) {
             let Some(heard) = node.last_message_at.filter(|_| !node.is_lost) else { continue };
             let since_message = now.saturating_duration_since(heard);
-            if self.options.lease < since_message {
+            if self.options.limits.lease < since_message {
                 expired.push(place);
             } else if NO_MESSAGE_WARNING < since_message {
                 late.push((self.plan.nodes[place.index()].host.as_str(), since_message));
@@ -55,8 +55,9 @@ impl Dispatcher<'_> {
             node.last_message_at = node.last_message_at.map(|heard| now.min(heard + late));
             node.postpone_deadline(late);
         }
-        if self.options.lease < late {
-            self.reporter.print_message(messages::launcher_suspended(late, self.options.lease));
+        if self.options.limits.lease < late {
+            self.reporter
+                .print_message(messages::launcher_suspended(late, self.options.limits.lease));
         }
     }
 

@@ -97,7 +97,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
         job: dial.job.clone(),
         key: dial.key.clone(),
         key_file: dial.key_file.clone(),
-        lease: options.lease,
+        lease: options.limits.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),
         outline: plan::outline(plan),

@@ -119,7 +119,7 @@ impl JobReport<'_> {
     /// Returns `at train.py:13 in main`.
     fn show_place(&self, place: &CodePlace) -> String {
         let file = Path::new(&place.file);
-        let file = file.strip_prefix(&self.options.cwd).unwrap_or(file);
+        let file = file.strip_prefix(&self.options.command.cwd).unwrap_or(file);
         let file = escape_control(&file.to_string_lossy());
         let function = match place.function.as_str() {
             "" | "<module>" => String::new(),

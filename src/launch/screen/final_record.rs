@@ -13,7 +13,7 @@ use crate::report::record::{
 impl JobReport<'_> {
     /// Writes `run.json`; returns a warning if that failed.
     pub(in crate::launch) fn write_record(&self, status: Status) -> String {
-        let Some(run_dir) = &self.options.run_dir else {
+        let Some(run_dir) = &self.options.output.run_dir else {
             return String::new();
         };
         match run_dir.end(self.record(status).to_json()) {

@@ -47,7 +47,7 @@ impl JobReport<'_> {
             NodeLoss::LinkClosed(Some(WorkerExit::Code(code)))
                 if *code == Status::LeaseLost.code() =>
             {
-                let lease = show_duration(self.options.lease);
+                let lease = show_duration(self.options.limits.lease);
                 format!(
                     "{host} received no heartbeat from the launcher for {lease} and stopped its workers"
                 )
@@ -61,7 +61,7 @@ impl JobReport<'_> {
                 None => format!("the connection to the agent on {host} closed"),
             },
             NodeLoss::LeaseExpired => {
-                format!("{host}: no heartbeat for {}", show_duration(self.options.lease))
+                format!("{host}: no heartbeat for {}", show_duration(self.options.limits.lease))
             }
             NodeLoss::ShimExited => {
                 let ranks = self.ranks_of(node);
@@ -73,7 +73,7 @@ impl JobReport<'_> {
             NodeLoss::ShimNotResponding => format!(
                 "on {host} `remuda-shim`, which starts the workers, did not answer for {} (--lease); it \
                  and its workers were killed",
-                show_duration(self.options.lease)
+                show_duration(self.options.limits.lease)
             ),
             NodeLoss::InvalidData(why) => format!("the agent on {host} sent invalid data: {why}"),
             NodeLoss::Evicted => format!("{host} received SIGTERM"),

@@ -110,7 +110,7 @@ impl JobReport<'_> {
 
     /// Whether independent workers ran.
     fn ran_independently(&self) -> bool {
-        self.options.lets_others_run && !self.epochs.is_empty()
+        self.options.failure.lets_others_run && !self.epochs.is_empty()
     }
 
     /// Whether the job was stopped by the user or by the time limit before every node had answered.
@@ -206,7 +206,7 @@ impl JobReport<'_> {
     pub(in crate::launch) fn show_consequence(&self) -> &'static str {
         match self.epochs.is_empty() {
             true => "nothing was started",
-            false if self.options.lets_others_run => "the command ran on the other nodes",
+            false if self.options.failure.lets_others_run => "the command ran on the other nodes",
             false => "there was no restart",
         }
     }
@@ -231,7 +231,7 @@ impl JobReport<'_> {
     fn help_to_continue_without(&self, nodes: &[NodeRank], kept: Option<&Path>) -> Option<String> {
         let hosts: Vec<String> = nodes.iter().map(|node| self.host(*node)).collect();
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        unreachable::help_to_continue_without(&hosts, &self.options.continue_with, kept)
+        unreachable::help_to_continue_without(&hosts, &self.options.failure.continue_with, kept)
     }
 
     fn show_problems(&self) -> String {
@@ -306,14 +306,14 @@ impl JobReport<'_> {
     fn is_finding_of_rank0(&self) -> bool {
         let by_rank0 =
             matches!(&self.verdict.cause, Some(FailureCause::Worker(end)) if end.rank == Rank(0));
-        by_rank0 && self.history.has_reported_findings(self.options.cause_rule)
+        by_rank0 && self.history.has_reported_findings(self.options.failure.cause_rule)
     }
 
     /// A note that it was not the first failure.
     pub(in crate::launch) fn restarts_note(&self) -> Option<String> {
         let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = show_count(restarts, "restart");
-        let run_dir = self.options.run_dir.as_ref();
+        let run_dir = self.options.output.run_dir.as_ref();
         let record = run_dir.map(|dir| dir.path().join("run.json").display().to_string());
         let causes = record.map_or_else(String::new, |path| format!("; {path}{HAS_CAUSES}"));
         Some(format!("after {what}{causes}"))
@@ -321,11 +321,11 @@ impl JobReport<'_> {
 
     fn not_started(&self, failure: StartFailure, title: String) -> Failure {
         let reason = show_io_error(&std::io::Error::from_raw_os_error(failure.errno));
-        let program = self.options.program.display();
+        let program = self.options.command.program.display();
         let what = match failure.step {
             StartStep::Fork => format!("cannot create a process: {reason}"),
             StartStep::Chdir => {
-                format!("cannot enter `{}`: {reason}", self.options.cwd.display())
+                format!("cannot enter `{}`: {reason}", self.options.command.cwd.display())
             }
             StartStep::Setup => format!("cannot set up its file descriptors: {reason}"),
             StartStep::Exec => format!("cannot execute `{program}`: {reason}"),
@@ -385,7 +385,7 @@ impl JobReport<'_> {
         if nodes.len() == self.plan.nodes.len() {
             return Vec::new();
         }
-        self.help_to_continue_without(&nodes, self.options.checkpoint_dir.as_deref())
+        self.help_to_continue_without(&nodes, self.options.command.checkpoint_dir.as_deref())
             .into_iter()
             .collect()
     }

@@ -40,8 +40,8 @@ pub(in crate::launch) fn stopping(
 /// Line with the directory of the workers' logs, and that of `run.json` where it is a different
 /// one; [`None`] where nothing is kept.
 pub(in crate::launch) fn logs(options: &Options) -> Option<String> {
-    let run_dir = options.run_dir.as_ref().map(RunDir::path);
-    let text = match (options.style.log_dir.as_deref(), run_dir) {
+    let run_dir = options.output.run_dir.as_ref().map(RunDir::path);
+    let text = match (options.output.style.log_dir.as_deref(), run_dir) {
         (Some(logs), Some(run_dir)) if !logs.starts_with(run_dir) => {
             format!("{}; run.json in {}", logs.display(), run_dir.display())
         }

@@ -16,7 +16,7 @@ const WORKERS_MAX: usize = 8;
 impl JobReport<'_> {
     /// Report of a timeout before all nodes were ready: no worker was started or stopped.
     pub(in crate::launch) fn not_ready(&self, awaited: &PendingNodes) -> Failure {
-        let limit = show_duration(self.options.timeout.unwrap_or_default());
+        let limit = show_duration(self.options.limits.job.unwrap_or_default());
         Failure {
             code: codes::TIMEOUT,
             title: format!(
@@ -32,13 +32,13 @@ impl JobReport<'_> {
     /// Report of a timeout: the workers that still ran, and since when they wrote nothing; of a
     /// single one its last lines.
     pub(in crate::launch) fn timed_out(&self, pages: &OutputRouter) -> Failure {
-        let limit = show_duration(self.options.timeout.unwrap_or_default());
+        let limit = show_duration(self.options.limits.job.unwrap_or_default());
         let is_late = |(_, worker): &(Rank, &WorkerHistory)| {
             worker.outcome.as_ref().is_none_or(|ended| ended.stopped)
         };
         let places = (0..).map(Rank).zip(&self.history.workers);
         let late: Vec<(Rank, &WorkerHistory)> = places.filter(is_late).collect();
-        if self.options.lets_others_run {
+        if self.options.failure.lets_others_run {
             return command_timed_out(&limit, &late);
         }
         let only = if let [(place, _)] = late[..] { Some(place) } else { None };
@@ -46,7 +46,7 @@ impl JobReport<'_> {
         let stream = last_lines.as_ref().map_or(Stream::Stderr, |(stream, _)| *stream);
         let log = match only {
             Some(place) => pages.log_path(place, stream),
-            None => self.options.style.log_dir.clone(),
+            None => self.options.output.style.log_dir.clone(),
         };
         let mut help = self.early_exits_help(self.history.stop_requested_at);
         if !late.is_empty() {

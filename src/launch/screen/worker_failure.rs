@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::base::{Rank, WorkerExit};
 use crate::launch::codes;
 use crate::launch::history::WorkerHistory;
-use crate::launch::options::Options;
+use crate::launch::options::CommandOptions;
 use crate::launch::screen::argument_hints::{Arguments, argument_hints};
 use crate::launch::screen::input_hint::{input_hint, module_hint};
 use crate::launch::screen::job_report::{JobReport, after};
@@ -118,7 +118,7 @@ impl JobReport<'_> {
     fn module_hint(&self, worker: &WorkerHistory) -> Option<String> {
         let argv = self.argv(worker);
         let is_chosen_by_remuda =
-            !self.options.command.iter().any(|word| word.as_bytes().starts_with(b"--no_p"));
+            !self.options.command.typed.iter().any(|word| word.as_bytes().starts_with(b"--no_p"));
         module_hint(self.exception()?, argv.first()?, is_chosen_by_remuda)
     }
 
@@ -134,15 +134,15 @@ impl JobReport<'_> {
         }
         let is_module = |words: &&[OsString]| words[0] == "-m";
         let module = argv.windows(2).find(is_module).map(|words| &words[1]);
-        let Options { script, program, command, .. } = self.options;
+        let CommandOptions { script, program, typed, flags, .. } = &self.options.command;
         let mut named = [script.as_ref(), Some(program), module].into_iter().flatten();
-        let script = named.find(|name| command.contains(name)).unwrap_or(program);
+        let script = named.find(|name| typed.contains(name)).unwrap_or(program);
         let arguments = Arguments {
             argv: &argv,
-            command,
+            command: typed,
             script: &script.to_string_lossy(),
             added_argument: &format!("--local_rank={}", worker.local_rank),
-            flags: &(self.options.flags)(),
+            flags: &flags(),
         };
         argument_hints(arguments, lines)
     }

@@ -81,9 +81,9 @@ impl PendingNodes {
 
 /// The command that shows why the checks of a node do not finish.
 pub(in crate::launch) fn help_for_preparing(options: &Options, host: &HostName) -> String {
-    let (command, what) = match &options.venv_script {
+    let (command, what) = match &options.command.venv_script {
         Some(script) => (format!(". {}", quoted(script)), "`--venv_script` or a file system"),
-        None => (format!("ls {}", quoted(&options.cwd)), "a file system"),
+        None => (format!("ls {}", quoted(&options.command.cwd)), "a file system"),
     };
     let command = match &options.transport {
         Transport::Ssh(ssh) => format!("ssh {} {}", ssh.ssh_args(host), quoted(&command)),

@@ -31,19 +31,23 @@ pub(in crate::launch) fn prepare_request(
     epoch: Epoch,
 ) -> Prepare {
     Prepare {
-        cwd: options.cwd.clone().into_os_string().into_vec(),
-        program: options.program.clone().into_vec(),
-        script: options.script.clone().map(OsStringExt::into_vec),
+        cwd: options.command.cwd.clone().into_os_string().into_vec(),
+        program: options.command.program.clone().into_vec(),
+        script: options.command.script.clone().map(OsStringExt::into_vec),
         fds: FDS_PER_WORKER * node.workers.len() as u64,
         listen: listen_request(plan, &options.transport, node),
         key: options.key.clone(),
         world_size: plan.world_size,
-        lease_ms: options.lease.as_millis() as u32,
-        heartbeat_ms: options.heartbeat_interval.as_millis() as u32,
-        grace_ms: options.grace.as_millis() as u32,
-        cores: options.cores.as_ref().map(|cores| core_request(cores, node)),
-        venv_script: options.venv_script.clone().map(|script| script.into_os_string().into_vec()),
-        gpu_locks: gpu_lock_request(options.gpu_sharing, node),
+        lease_ms: options.limits.lease.as_millis() as u32,
+        heartbeat_ms: options.limits.heartbeat_interval.as_millis() as u32,
+        grace_ms: options.limits.grace.as_millis() as u32,
+        cores: options.devices.cores.as_ref().map(|cores| core_request(cores, node)),
+        venv_script: options
+            .command
+            .venv_script
+            .clone()
+            .map(|script| script.into_os_string().into_vec()),
+        gpu_locks: gpu_lock_request(options.devices.gpu_sharing, node),
         files: files(options, node, epoch),
         spans_machines: uses_other_machines(plan, &options.transport),
     }
@@ -68,7 +72,14 @@ fn files(options: &Options, node: &NodePlan, epoch: Epoch) -> Vec<RequiredFile> 
         FileOf::AllWorkers => !node.workers.is_empty(),
         FileOf::Rank0 => has_rank0,
     };
-    options.files.iter().filter(is_asked).filter(is_needed).map(|file| file.file.clone()).collect()
+    options
+        .command
+        .files
+        .iter()
+        .filter(is_asked)
+        .filter(is_needed)
+        .map(|file| file.file.clone())
+        .collect()
 }
 
 /// The request to node 0 to listen.
@@ -132,7 +143,7 @@ pub(in crate::launch) fn start_requests<'a>(
             workers: worker_starts(plan, options, (node, own), (&bindings, epoch), ranks),
             store: node0.and_then(|found| found.store),
             window_bytes: WINDOW_BYTES,
-            group_limit_ms: options.group_limit.as_millis() as u32,
+            group_limit_ms: options.limits.group.as_millis() as u32,
         })
     };
     plan.nodes.iter().zip(found).map(start)

@@ -31,14 +31,14 @@ impl Dispatcher<'_> {
             gate.announce_epoch(self.job.epoch(), self.job.uncharged());
         }
         if self.first_started_at.is_none() {
-            self.reporter.print_message(self.options.announcement.as_str());
+            self.reporter.print_message(self.options.output.announcement.as_str());
             self.begin_record();
         }
         let port = messages::master_port_note(
             self.plan,
             self.prepared_nodes.first().and_then(Option::as_ref),
         );
-        if let (true, Some(line)) = (self.options.shows_progress, port) {
+        if let (true, Some(line)) = (self.options.output.shows_progress, port) {
             self.reporter.print_message(line);
         }
         let starts = requests::start_requests(
@@ -65,15 +65,15 @@ impl Dispatcher<'_> {
     /// Begins the files of the job: from now on they are kept.
     fn begin_record(&mut self) {
         self.first_started_at = Some(clock::now());
-        if let Some(log_dir) = &self.options.log_dir {
+        if let Some(log_dir) = &self.options.output.log_dir {
             log_dir.begin();
         }
-        if let Some(run_dir) = &self.options.run_dir {
+        if let Some(run_dir) = &self.options.output.run_dir {
             run_dir.begin(
                 run_record::running_record(self.plan, self.options, self.started.1).to_json(),
             );
         }
-        let has_start = self.options.framing != Framing::None;
+        let has_start = self.options.output.framing != Framing::None;
         if let (true, Some(line)) = (has_start, messages::logs(self.options)) {
             self.reporter.print_message(line);
         }
@@ -93,7 +93,7 @@ impl Dispatcher<'_> {
 
     /// Gives up nodes when their checks exceed the time limit.
     pub(in crate::launch) fn refuse_late_nodes(&mut self, now: Instant) {
-        let limit = self.options.agent_limit;
+        let limit = self.options.limits.preflight;
         let is_late = |place: &NodeRank| match self.nodes[place.index()].stage {
             StartStage::Preparing(at) => limit < now.saturating_duration_since(at),
             StartStage::Connecting | StartStage::LoggedIn => false,
@@ -114,7 +114,7 @@ impl Dispatcher<'_> {
     fn preflight_timeout_problem(&self, node: NodeRank) -> Problem {
         let message = format!(
             "preflight checks did not finish within {} (--agent_timeout)",
-            show_duration(self.options.agent_limit)
+            show_duration(self.options.limits.preflight)
         );
         if let Some((_, first)) = self.problems.iter().find(|(_, other)| other.message == message) {
             return first.clone();
