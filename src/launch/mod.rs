@@ -6,23 +6,18 @@
 pub mod codes;
 mod dispatcher;
 mod history;
-mod input;
-mod node;
+pub(crate) mod node;
 mod options;
 mod outcome;
-mod pause;
 mod pod;
-mod restart;
 mod run;
 mod run_record;
 #[cfg(test)]
 pub(crate) mod scale;
 mod screen;
-mod shutdown;
-mod signals;
 mod startup;
 mod supervise;
-mod user_requests;
+pub(crate) mod user;
 
 pub use options::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,

@@ -403,7 +403,8 @@ async fn run_job(nodes: u32, scenario: &Scenario, at: u32) -> JobOutcome {
     let playing = play(agents);
     let nowhere = || fds::null().expect("a descriptor");
     let mut dispatcher =
-        Dispatcher::start(&plan, &options, &connector, (nowhere(), nowhere())).expect("it starts");
+        Dispatcher::start(&plan, &options, (&connector, Arc::default()), (nowhere(), nowhere()))
+            .expect("it starts");
     dispatcher.run_until_verdict().await;
     let verdict = dispatcher.job.verdict().expect("it has ended").clone();
     let workers = (0..).map(Rank).zip(&dispatcher.history.workers);

@@ -27,8 +27,7 @@ pub(super) async fn supervise(
 ) -> Result<LaunchEnd, LaunchError> {
     let stdout = fds::copy_above(rustix::stdio::stdout(), 3)?;
     let stderr = fds::copy_above(rustix::stdio::stderr(), 3)?;
-    let mut dispatcher = Dispatcher::start(plan, options, connector, (stdout, stderr))?;
-    dispatcher.health = health;
+    let mut dispatcher = Dispatcher::start(plan, options, (connector, health), (stdout, stderr))?;
     on_output_sender(dispatcher.reporter.sender());
     dispatcher.run_until_verdict().await;
     Ok(dispatcher.finish().await)

@@ -11,7 +11,8 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, clock};
+use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
+use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
 use crate::os::tasks::Tasks;
@@ -76,33 +77,24 @@ pub(in crate::launch) enum Connector {
 
 /// A node and its link, which ends with the task that serves it. When the link ends, everything of
 /// the job on the node ends.
-pub(in crate::launch) struct NodeHandle {
+pub(super) struct NodeHandle {
     to_agent: mpsc::UnboundedSender<QueuedFrame>,
-    /// Number of the link to the node, counted from 0.
-    pub(in crate::launch) link: u32,
     /// The epoch of the launcher and the agent; the task that reads the link loads it.
     epoch: Arc<AtomicU32>,
     /// Pid of the agent if it is a process of this machine.
     agent_pid: Option<Pid>,
     clock: ClockOffset,
     hello_sent_us: u64,
-    pub(in crate::launch) stage: StartStage,
-    /// When the last message was received; `None` until there is a link.
-    pub(in crate::launch) last_message_at: Option<Instant>,
-    /// Whether the node is lost: its later messages and the end of its link are ignored.
-    pub(in crate::launch) is_lost: bool,
     task: AbortHandle,
 }
 
-/// The progress of a node that has not answered whether it can start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum StartStage {
-    /// A connection is being made, or the node will connect by itself.
-    Connecting,
-    /// The ssh login succeeded, and there is no agent yet.
-    LoggedIn,
-    /// The agent was asked at this instant and runs its checks.
-    Preparing(Instant),
+/// A link to be made.
+pub(in crate::launch) struct NewLink {
+    /// Its number among the links to the node.
+    pub(in crate::launch) number: u32,
+    pub(in crate::launch) epoch: Epoch,
+    /// When nodes that connect by themselves were first waited for.
+    pub(in crate::launch) join_from: Instant,
 }
 
 /// An encoded message to a node.
@@ -118,8 +110,6 @@ type FrameQueue = mpsc::UnboundedReceiver<QueuedFrame>;
 pub(in crate::launch) struct ConnectContext<'a> {
     pub(in crate::launch) connector: &'a Connector,
     pub(in crate::launch) job: &'a JobId,
-    /// When the nodes were asked whether they can start: all have the same deadline.
-    pub(in crate::launch) prepare_started_at: Instant,
     pub(in crate::launch) events: mpsc::Sender<NodeEvent>,
     pub(in crate::launch) output: OutputSender,
     /// Counters of the links.
@@ -127,15 +117,13 @@ pub(in crate::launch) struct ConnectContext<'a> {
 }
 
 impl<'a> ConnectContext<'a> {
-    /// The nodes connect from now on.
     pub(in crate::launch) fn new(
         connector: &'a Connector,
         job: &'a JobId,
         events: mpsc::Sender<NodeEvent>,
         output: OutputSender,
     ) -> Self {
-        let (prepare_started_at, traffic) = (clock::now(), Arc::default());
-        Self { connector, job, prepare_started_at, events, output, traffic }
+        Self { connector, job, events, output, traffic: Arc::default() }
     }
 
     /// The address of the workers on this machine, if one was chosen.
@@ -184,10 +172,10 @@ impl LinkContext {
 
 impl NodeHandle {
     /// Starts to make a link and queues the hello. One of `tasks` serves the link.
-    pub(in crate::launch) fn connect(
+    pub(super) fn connect(
         caller: &ConnectContext<'_>,
         NodeToConnect { node, host, ranks }: NodeToConnect<'_>,
-        (link, since): (u32, Epoch),
+        NewLink { number: link, epoch: since, join_from }: NewLink,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (to_agent, queue) = mpsc::unbounded_channel();
@@ -199,7 +187,7 @@ impl NodeHandle {
             LinkContext { node, ranks, link, since, epoch: own_epoch, events, output, traffic };
         let (agent, task) = match caller.connector {
             Connector::Dial(acceptor, limit, _) if node != NodeRank(0) => {
-                let until = (caller.prepare_started_at + *limit, *limit);
+                let until = (join_from + *limit, *limit);
                 (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
             }
             Connector::Local | Connector::Dial(..) => {
@@ -219,14 +207,10 @@ impl NodeHandle {
         };
         let node_handle = Self {
             to_agent,
-            link,
             epoch,
             agent_pid: agent,
             clock: ClockOffset::default(),
             hello_sent_us: clock::machine_us(),
-            stage: StartStage::Connecting,
-            last_message_at: agent.map(|_| clock::now()),
-            is_lost: false,
             task,
         };
         node_handle.send(&ToAgent::Hello(LauncherHello {
@@ -239,30 +223,22 @@ impl NodeHandle {
     }
 
     /// Notes that the link exists; messages queued so far are sent over it.
-    pub(in crate::launch) fn on_connected(&mut self) {
+    pub(super) fn on_connected(&mut self) {
         self.hello_sent_us = clock::machine_us();
-        self.last_message_at = Some(clock::now());
-    }
-
-    /// Excludes time during which the launcher did not run from the time limit of the node.
-    pub(in crate::launch) fn postpone_deadline(&mut self, time: Duration) {
-        if let StartStage::Preparing(at) = &mut self.stage {
-            *at += time;
-        }
     }
 
     /// Closes the link, or aborts the attempt to make one. An agent on another machine then exits.
-    pub(in crate::launch) fn close(&self) {
+    pub(super) fn close(&self) {
         self.task.abort();
     }
 
     /// Sends a message. If the agent is gone, the task that reads the link notices it.
-    pub(in crate::launch) fn send(&self, message: &ToAgent) {
+    pub(super) fn send(&self, message: &ToAgent) {
         let _ = self.to_agent.send(QueuedFrame::Own(wire::encode(self.epoch(), message)));
     }
 
     /// Sends a frame that was encoded once for several nodes.
-    pub(in crate::launch) fn send_encoded(&self, frame: &Arc<[u8]>) {
+    pub(super) fn send_encoded(&self, frame: &Arc<[u8]>) {
         let _ = self.to_agent.send(QueuedFrame::Shared(Arc::clone(frame)));
     }
 
@@ -271,46 +247,43 @@ impl NodeHandle {
     }
 
     /// Begins the next epoch on the same link: later messages belong to it.
-    pub(in crate::launch) fn begin_epoch(&self, epoch: Epoch) {
+    pub(super) fn begin_epoch(&self, epoch: Epoch) {
         self.send(&ToAgent::NextEpoch);
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
     /// Changes the epoch of a link on which nothing was started.
-    pub(in crate::launch) fn skip_to_epoch(&self, epoch: Epoch) {
+    pub(super) fn skip_to_epoch(&self, epoch: Epoch) {
         self.send(&ToAgent::SkipToEpoch(epoch));
         self.epoch.store(epoch.0, Ordering::Relaxed);
     }
 
     /// Pid of the agent if it is a process of this machine.
-    pub(in crate::launch) fn agent_pid(&self) -> Option<Pid> {
+    pub(super) fn agent_pid(&self) -> Option<Pid> {
         self.agent_pid
     }
 
     /// Handles the agent's hello, which contains the time of its clock. The start of the agent lies
     /// between request and answer, so the next answer gives a better estimate, and it is requested
     /// at once.
-    pub(in crate::launch) fn on_hello(&mut self, clock_us: u64) {
+    pub(super) fn on_hello(&mut self, clock_us: u64) {
         self.clock.add(self.hello_sent_us, clock_us, clock::machine_us());
         self.send_heartbeat();
     }
 
-    /// Sends a heartbeat, which also asks for the time, if there is a link.
-    pub(in crate::launch) fn send_heartbeat(&self) {
-        if self.last_message_at.is_none() {
-            return;
-        }
+    /// Sends a heartbeat, which also asks for the time.
+    pub(super) fn send_heartbeat(&self) {
         self.send(&ToAgent::Heartbeat { at_us: clock::machine_us() });
     }
 
     /// Handles the answer to a heartbeat.
-    pub(in crate::launch) fn on_clock(&mut self, asked_us: u64, clock_us: u64) {
+    pub(super) fn on_clock(&mut self, asked_us: u64, clock_us: u64) {
         self.clock.add(asked_us, clock_us, clock::machine_us());
     }
 
     /// Converts a time of the agent's clock to an instant of the launcher's. The offset is an
     /// estimate: a time up to 1 s in the future keeps its order, a later one becomes the present.
-    pub(in crate::launch) fn to_instant(&self, at_us: u64) -> Instant {
+    pub(super) fn to_instant(&self, at_us: u64) -> Instant {
         let (now, now_us) = (clock::now(), clock::machine_us());
         let own_us = self.clock.to_launcher_clock(at_us);
         let age = Duration::from_micros(now_us.saturating_sub(own_us));
@@ -423,11 +396,6 @@ async fn serve(link: Link, ends: LinkContext, queue: FrameQueue) {
         ends.send_event(what).await;
     };
     tokio::join!(write(writer, queue), read);
-}
-
-/// The reason for rejecting a message about a worker of another node.
-pub(in crate::launch) fn foreign_rank_error(rank: Rank) -> String {
-    format!("protocol error: report about rank {rank} of another node")
 }
 
 /// Handles messages until the link ends: output goes to the reporter, the rest to the launcher's

@@ -1,12 +1,15 @@
-//! A node as the launcher sees it.
+//! Nodes as the launcher sees them.
 //!
 //! | file | contents |
 //! |---|---|
+//! | `table` | what is known of nodes and links: it decides who is late, lost, or to be replaced |
+//! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
-//! | `messages` | messages of nodes, which become events of the job |
-//! | `loss`, `orphan_reaper` | heartbeats and loss of nodes; processes that lost local nodes left behind |
+//! | `protocol` | which messages of a node are valid now |
+//! | `orphan_reaper` | processes that lost local nodes left behind |
 
 pub(in crate::launch) mod handle;
-pub(in crate::launch) mod loss;
-pub(in crate::launch) mod messages;
+pub(in crate::launch) mod nodes;
 pub(in crate::launch) mod orphan_reaper;
+pub(in crate::launch) mod protocol;
+pub(crate) mod table;

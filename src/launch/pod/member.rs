@@ -6,19 +6,18 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
-
 use crate::base::exit::signal_name;
 use crate::base::{Epoch, NodeRank, Status, WorkerExit, clock};
 use crate::job::{OnTerm, Requests};
 use crate::launch::codes;
+use crate::launch::node::nodes::LocalAgents;
 use crate::launch::node::orphan_reaper::{self, OrphanReaper};
 use crate::launch::options::{DialOptions, LaunchError, SupervisorOptions};
 use crate::launch::pod::probes::{HealthState, start_probe_server};
 use crate::launch::pod::termination_log::write_termination_message;
 use crate::launch::screen::job_report::show_refusal;
 use crate::launch::screen::messages;
-use crate::launch::signals::{Signals, UserRequest};
+use crate::launch::user::signals::{Signals, UserRequest};
 use crate::os::cpu::malloc;
 use crate::os::process::{process_tree, signals};
 use crate::os::tasks::{Tasks, sleep_until};
@@ -82,14 +81,14 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
     signals::reset_sigchld();
     let blocked_signals = signals::defer_requests();
     process_tree::become_subreaper();
-    let inherited = process_tree::children_of(rustix::process::getpid());
+    let reaper = OrphanReaper::new(&member.dial.job);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let status = runtime.block_on(async {
         let mut member_loop = MemberLoop {
             plan,
             member,
-            inherited,
+            reaper,
             signals: Signals::listen()?,
             stop_signals: Vec::new(),
             epoch: None,
@@ -110,8 +109,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
 struct MemberLoop<'a> {
     plan: &'a LaunchPlan,
     member: &'a MemberOptions,
-    /// Children that the process had before remuda started.
-    inherited: Vec<Pid>,
+    reaper: OrphanReaper,
     signals: Signals,
     /// Signals received so far that request the end.
     stop_signals: Vec<i32>,
@@ -342,9 +340,10 @@ impl MemberLoop<'_> {
                 }
                 MemberLoopEvent::ReapOrphans => {
                     reap_at = Some(clock::now() + REAP_INTERVAL);
-                    let agent_pid = agent.as_ref().and_then(|agent| agent.pid());
-                    let known = |pid| agent_pid == Some(pid) || self.inherited.contains(&pid);
-                    process_tree::reap_except(known, |_, _| {});
+                    let agent = agent.as_ref().and_then(|agent| agent.pid());
+                    let agents =
+                        LocalAgents { living: agent.into_iter().collect(), lost: Vec::new() };
+                    self.reaper.reap_exited_children(false, agents);
                 }
             }
         }
@@ -406,17 +405,16 @@ impl MemberLoop<'_> {
         // The shim of a killed agent becomes a child of this process: the shim is ended with its
         // workers, and so is everything else that is left.
         if end.exit != Some(WorkerExit::Code(0)) {
-            self.reap_orphans(None).await;
+            self.reap_orphans().await;
         }
         end.exit
     }
 
-    async fn reap_orphans(&mut self, agent_pid: Option<Pid>) {
-        let mut reaper = OrphanReaper::default();
-        reaper.start(self.foreign_process_filter(agent_pid));
-        while let Some(at) = reaper.next_check_at() {
+    async fn reap_orphans(&mut self) {
+        self.reaper.start(LocalAgents::default());
+        while let Some(at) = self.reaper.next_check_at() {
             sleep_until(Some(at)).await;
-            reaper.check();
+            self.reaper.check();
         }
     }
 
@@ -444,21 +442,7 @@ impl MemberLoop<'_> {
             () = third_signal => return,
         };
         if exit != Some(WorkerExit::Code(0)) {
-            self.reap_orphans(None).await;
-        }
-    }
-
-    /// Returns a test for children that must not be ended as leftovers of the job.
-    fn foreign_process_filter(
-        &self,
-        agent_pid: Option<Pid>,
-    ) -> impl Fn(Pid) -> bool + Send + 'static {
-        let (inherited, job) = (self.inherited.clone(), self.member.dial.job.to_string());
-        let agents: Vec<Pid> = agent_pid.into_iter().collect();
-        move |pid| {
-            agents.contains(&pid)
-                || inherited.contains(&pid)
-                || orphan_reaper::is_process_1() && !orphan_reaper::is_of_job(pid, &job, &agents)
+            self.reap_orphans().await;
         }
     }
 

@@ -27,15 +27,17 @@ impl JobReport<'_> {
             state: RunState::Ended,
             end: Some(clock::wall().as_secs_f64()),
             exit: Some(status.code()),
-            exit_of: Some(match (&self.verdict.cause, self.problems.is_empty()) {
-                (_, true) if self.faults.is_empty() => ExitSource::from(self.verdict.status),
+            exit_of: Some(match (&self.verdict.cause, self.startup.problems.is_empty()) {
+                (_, true) if self.startup.faults.is_empty() => {
+                    ExitSource::from(self.verdict.status)
+                }
                 _ => ExitSource::Remuda,
             }),
             cause: self.cause(),
             epochs: self.ended_epochs(),
             workers: self.history.workers.iter().map(worker_record).collect(),
             leaked: self.leaked(),
-            ..run_record::running_record(self.plan, self.options, self.started)
+            ..run_record::running_record(self.plan, self.options, self.recorder.began_wall)
         }
     }
 
@@ -47,7 +49,7 @@ impl JobReport<'_> {
     /// All epochs. The last one ends with the job, unless it has ended already and could not be
     /// followed by another.
     fn ended_epochs(&self) -> Vec<EpochRecord> {
-        let mut epochs = self.epochs.to_vec();
+        let mut epochs = self.recorder.epochs().to_vec();
         if let Some(last) = epochs.last_mut().filter(|last| last.end.is_none()) {
             (last.end, last.cause) = (Some(clock::wall().as_secs_f64()), self.cause());
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::base::exit::signal_name;
 use crate::base::{NodeRank, Rank, Status};
@@ -11,17 +10,16 @@ use crate::job::{FailureCause, NodeLoss, StartFailure, StartStep, Verdict};
 use crate::launch::codes;
 use crate::launch::history::{History, WorkerHistory};
 use crate::launch::options::Options;
+use crate::launch::run_record::RunRecorder;
 use crate::launch::screen::loss_help::help_of_lost;
 use crate::launch::screen::shown_text::HAS_CAUSES;
 use crate::launch::screen::{messages, unreachable};
-use crate::launch::startup::pending::PendingNodes;
+use crate::launch::startup::state::Startup;
 use crate::plan::LaunchPlan;
 use crate::pool::nodeset::fold_set;
 use crate::report::gather::{group_equal, show_gathered};
-use crate::report::record::EpochRecord;
 use crate::report::text::{Failure, show_count, show_duration, show_failure, show_io_error};
 use crate::report::{OutputRouter, escape_control};
-use crate::transport::Fault;
 use crate::transport::ssh::AGENT_KILLED;
 use crate::wire::{Problem, ProblemScope, Stream};
 
@@ -31,14 +29,8 @@ pub(in crate::launch) struct JobReport<'a> {
     pub(in crate::launch) options: &'a Options,
     pub(in crate::launch) verdict: &'a Verdict,
     pub(in crate::launch) history: &'a History,
-    pub(in crate::launch) problems: &'a [(NodeRank, Problem)],
-    /// Nodes that could not be reached, sorted by kind of fault.
-    pub(in crate::launch) faults: &'a [(NodeRank, Fault)],
-    /// The nodes that delayed a start until the time limit.
-    pub(in crate::launch) pending_at_timeout: Option<&'a PendingNodes>,
-    /// Every epoch that has begun.
-    pub(in crate::launch) epochs: &'a [EpochRecord],
-    pub(in crate::launch) started: Duration,
+    pub(in crate::launch) startup: &'a Startup,
+    pub(in crate::launch) recorder: &'a RunRecorder,
 }
 
 /// Maximum number of different reasons that are shown; the nodes of the others are named.
@@ -99,9 +91,9 @@ impl JobReport<'_> {
     /// The status for nodes that had no part in the job: that of the unreachable ones, else of the
     /// first problem of the first node.
     fn absent_nodes_status(&self) -> Option<Status> {
-        match (self.faults, self.problems) {
+        match (self.startup.faults.as_slice(), self.startup.problems.as_slice()) {
             ([_, ..], _) => {
-                Some(unreachable::status(self.faults.iter().map(|(_, fault)| fault.kind)))
+                Some(unreachable::status(self.startup.faults.iter().map(|(_, fault)| fault.kind)))
             }
             ([], [(_, problem), ..]) => Some(Status::Worker(problem.status)),
             ([], []) => None,
@@ -110,7 +102,7 @@ impl JobReport<'_> {
 
     /// Whether independent workers ran.
     fn ran_independently(&self) -> bool {
-        self.options.failure.lets_others_run && !self.epochs.is_empty()
+        self.options.failure.lets_others_run && !self.recorder.epochs().is_empty()
     }
 
     /// Whether the job was stopped by the user or by the time limit before every node had answered.
@@ -125,8 +117,8 @@ impl JobReport<'_> {
             return lost + &self.show_end(pages);
         }
         let absent = |node: NodeRank| {
-            self.faults.iter().any(|(other, _)| *other == node)
-                || self.problems.iter().any(|(other, _)| *other == node)
+            self.startup.faults.iter().any(|(other, _)| *other == node)
+                || self.startup.problems.iter().any(|(other, _)| *other == node)
         };
         let lost = lost + &self.show_absent();
         let here = self.history.workers.iter().filter(|worker| !absent(worker.node));
@@ -186,17 +178,17 @@ impl JobReport<'_> {
     /// Lists the nodes that cannot be reached, and those that cannot start.
     fn show_absent(&self) -> String {
         let mut text = String::new();
-        if !self.faults.is_empty() {
-            let faults = self.faults.iter().map(|(node, fault)| (self.host(*node), fault));
+        if !self.startup.faults.is_empty() {
+            let faults = self.startup.faults.iter().map(|(node, fault)| (self.host(*node), fault));
             let faults: Vec<_> = faults.collect();
             let nodes = self.plan.nodes.len();
             text += &unreachable::show(&faults, nodes, self.show_consequence());
         }
-        if !self.problems.is_empty() {
+        if !self.startup.problems.is_empty() {
             text += &self.show_problems();
         }
         // The system that starts nodes one by one starts the missing one or a replacement.
-        if self.faults.iter().any(|(_, fault)| fault.kind.joins_by_itself()) {
+        if self.startup.faults.iter().any(|(_, fault)| fault.kind.joins_by_itself()) {
             return text;
         }
         text + &self.help_without_absent_nodes()
@@ -204,7 +196,7 @@ impl JobReport<'_> {
 
     /// The consequence of nodes that cannot take part.
     pub(in crate::launch) fn show_consequence(&self) -> &'static str {
-        match self.epochs.is_empty() {
+        match self.recorder.epochs().is_empty() {
             true => "nothing was started",
             false if self.options.failure.lets_others_run => "the command ran on the other nodes",
             false => "there was no restart",
@@ -214,12 +206,13 @@ impl JobReport<'_> {
     /// The command that continues without the nodes that cannot take part, if any other node is
     /// left.
     fn help_without_absent_nodes(&self) -> String {
-        let unreachable = self.faults.iter().map(|(node, _)| *node);
+        let unreachable = self.startup.faults.iter().map(|(node, _)| *node);
         let mut nodes: Vec<NodeRank> =
-            unreachable.chain(self.problems.iter().map(|(node, _)| *node)).collect();
+            unreachable.chain(self.startup.problems.iter().map(|(node, _)| *node)).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let is_of_job = self.problems.iter().any(|(_, problem)| problem.scope == ProblemScope::Job);
+        let is_of_job =
+            self.startup.problems.iter().any(|(_, problem)| problem.scope == ProblemScope::Job);
         let is_all = nodes.len() == self.plan.nodes.len();
         if nodes.is_empty() || self.ran_independently() || is_all || is_of_job {
             return String::new();
@@ -235,15 +228,16 @@ impl JobReport<'_> {
     }
 
     fn show_problems(&self) -> String {
-        let mut nodes: Vec<NodeRank> = self.problems.iter().map(|(node, _)| *node).collect();
+        let mut nodes: Vec<NodeRank> =
+            self.startup.problems.iter().map(|(node, _)| *node).collect();
         nodes.dedup();
         let consequence = self.show_consequence();
         let what = match self.plan.nodes.len() {
-            1 if self.epochs.is_empty() => "the job cannot start".to_owned(),
+            1 if self.recorder.epochs().is_empty() => "the job cannot start".to_owned(),
             all => format!("{} of {all} nodes cannot take part; {consequence}", nodes.len()),
         };
         let host = |node: NodeRank| self.plan.nodes[node.index()].host.as_str();
-        let problems = self.problems.iter().map(|(node, problem)| (host(*node), problem));
+        let problems = self.startup.problems.iter().map(|(node, problem)| (host(*node), problem));
         show_refusal(&what, problems)
     }
 
@@ -285,7 +279,7 @@ impl JobReport<'_> {
             return Some(failure);
         }
         match self.verdict.status {
-            Status::Timeout => Some(match self.pending_at_timeout {
+            Status::Timeout => Some(match &self.startup.pending_at_timeout {
                 Some(awaited) => self.not_ready(awaited),
                 None => self.timed_out(pages),
             }),
@@ -311,7 +305,8 @@ impl JobReport<'_> {
 
     /// A note that it was not the first failure.
     pub(in crate::launch) fn restarts_note(&self) -> Option<String> {
-        let restarts = self.epochs.len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
+        let restarts =
+            self.recorder.epochs().len().checked_sub(1).filter(|restarts| 0 < *restarts)?;
         let what = show_count(restarts, "restart");
         let run_dir = self.options.output.run_dir.as_ref();
         let record = run_dir.map(|dir| dir.path().join("run.json").display().to_string());
@@ -408,7 +403,9 @@ impl JobReport<'_> {
         let were = |number: usize| if number == 1 { "was" } else { "were" };
         let unkillable = self.count_unkillable_workers();
         let ends = match (self.verdict.also_failed, self.verdict.stopped) {
-            (0, 0) if self.epochs.is_empty() => return self.show_consequence().to_owned(),
+            (0, 0) if self.recorder.epochs().is_empty() => {
+                return self.show_consequence().to_owned();
+            }
             (0, 0) if 0 < unkillable => {
                 return format!("{} still running after SIGKILL", workers(unkillable));
             }

@@ -2,10 +2,10 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `start`, `requests` | from links to running workers; the requests to agents, made from a plan |
-//! | `pending`, `waiting` | nodes that are not ready, and the reports about them |
+//! | `state` | reasons not to start, and what was printed while nodes were waited for |
+//! | `requests` | requests to agents, made from a plan |
+//! | `pending` | nodes that are not ready, and the reports about them |
 
 pub(in crate::launch) mod pending;
 pub(in crate::launch) mod requests;
-pub(in crate::launch) mod start;
-pub(in crate::launch) mod waiting;
+pub(in crate::launch) mod state;

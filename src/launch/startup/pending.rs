@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use crate::base::HostName;
 use crate::base::shell::quoted;
+use crate::launch::node::table::{NO_MESSAGE_WARNING, NodeTable, StartStage};
 use crate::launch::options::{Options, Transport};
 use crate::launch::screen::messages;
+use crate::plan::LaunchPlan;
 use crate::report::text::{show_duration, show_step};
-
-/// Time without a message of a node after which that is reported.
-pub(in crate::launch) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
 
 /// Longest pause between two reports of nodes that are not ready.
 pub(in crate::launch) const REPORT_PAUSE_MAX: Duration = Duration::from_secs(300);
@@ -30,6 +29,21 @@ pub(in crate::launch) struct PendingNodes {
 }
 
 impl PendingNodes {
+    /// The nodes that delay the start, and the progress of each.
+    pub(in crate::launch) fn of(plan: &LaunchPlan, options: &Options, table: &NodeTable) -> Self {
+        let by_ssh = matches!(options.transport, Transport::Ssh(_));
+        let mut pending = Self { by_ssh, ..Self::default() };
+        for (node, stage) in table.unanswered() {
+            let hosts = match stage {
+                StartStage::Connecting => &mut pending.connecting,
+                StartStage::LoggedIn => &mut pending.logged_in,
+                StartStage::Preparing(_) => &mut pending.preparing,
+            };
+            hosts.push(plan.nodes[node.index()].host.clone());
+        }
+        pending
+    }
+
     /// Lists the hosts, one line for each progress.
     pub(in crate::launch) fn show(&self) -> Vec<String> {
         let called = if self.by_ssh { "logging in to" } else { "waiting for" };

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use crate::base::{Epoch, HostName, NodeRank, Rank};
+use crate::launch::node::table::NodeTable;
 use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::plan::{
     Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, ThreadShare, WorkerPlan,
@@ -126,19 +127,19 @@ fn core_request(cores: &Cores, node: &NodePlan) -> CoreRequest {
 pub(in crate::launch) fn start_requests<'a>(
     plan: &'a LaunchPlan,
     options: &'a Options,
-    found: &'a [Option<PreparedNode>],
+    table: &'a NodeTable,
     epoch: Epoch,
 ) -> impl Iterator<Item = Option<Start>> + 'a {
-    let node0 = found.first().and_then(Option::as_ref);
+    let node0 = table.prepared(NodeRank(0));
     let (master_addr, master_port) = match node0.and_then(|found| found.master.as_ref()) {
         Some(master) => (master.addr.clone(), master.port),
         None => remote_master(plan),
     };
     let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
     let mut ranks = (0..).map(Rank);
-    let start = move |(node, own): (&NodePlan, &Option<PreparedNode>)| {
+    let start = move |(place, node): (NodeRank, &NodePlan)| {
         let ranks: Vec<Rank> = ranks.by_ref().take(node.workers.len()).collect();
-        let own = own.as_ref()?;
+        let own = table.prepared(place)?;
         Some(Start {
             workers: worker_starts(plan, options, (node, own), (&bindings, epoch), ranks),
             store: node0.and_then(|found| found.store),
@@ -146,7 +147,7 @@ pub(in crate::launch) fn start_requests<'a>(
             group_limit_ms: options.limits.group.as_millis() as u32,
         })
     };
-    plan.nodes.iter().zip(found).map(start)
+    table.all().zip(&plan.nodes).map(start)
 }
 
 /// The list of all nodes as a frame for every node; encoded once, because one encoding per node

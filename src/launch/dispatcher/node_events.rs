@@ -5,40 +5,38 @@ use crate::base::{NodeRank, Rank, clock};
 use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
-use crate::launch::node::handle::{self, Connector, NodeEvent, NodeMessage, StartStage};
-use crate::launch::pause::PauseScope;
+use crate::launch::node::handle::{Connector, NodeEvent, NodeMessage};
+use crate::launch::node::protocol::Expected;
 use crate::launch::screen::messages;
-use crate::launch::signals::UserRequest;
 use crate::launch::startup::requests;
+use crate::launch::user::pause::PauseScope;
+use crate::launch::user::signals::UserRequest;
 use crate::report::escape_control;
 use crate::report::text::show_step;
 use crate::transport::{AgentEnd, FaultKind};
-use crate::wire::{
-    self, AgentHello, FromAgent, PreparedNode, ToAgent, WorkerNote, WorkerStartStep,
-};
+use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerNote, WorkerStartStep};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
-    pub(in crate::launch) fn on_node_event(&mut self, event: NodeEvent) -> Option<Event> {
+    pub(super) fn on_node_event(&mut self, event: NodeEvent) -> Option<Event> {
         let NodeEvent { node, link, message: what } = event;
-        if link != self.nodes[node.index()].link {
-            // A message of a previous link, which was replaced.
+        if !self.nodes.table.is_current(node, link) {
             return None;
         }
         match what {
             NodeMessage::Message(message) => {
-                if let Some(why) = self.find_protocol_error(node, &message) {
+                if let Some(why) = self.expected_from(node).find_error(&message) {
                     return self.mark_node_lost(node, NodeLoss::InvalidData(why));
                 }
-                self.nodes[node.index()].last_message_at = Some(clock::now());
+                self.nodes.table.on_message(node, clock::now());
                 self.on_agent_message(node, message)
             }
             NodeMessage::LoggedIn => {
-                self.nodes[node.index()].stage = StartStage::LoggedIn;
+                self.nodes.table.on_logged_in(node);
                 None
             }
             NodeMessage::Connected => {
-                self.nodes[node.index()].on_connected();
+                self.nodes.on_connected(node);
                 None
             }
             NodeMessage::EarlierEpochs { epoch, uncharged } => {
@@ -47,16 +45,13 @@ impl Dispatcher<'_> {
             NodeMessage::Unreachable(fault) => {
                 // All missing nodes have one deadline, and each is to be named.
                 let is_late = matches!(fault.kind, FaultKind::NotJoined | FaultKind::OtherKey);
-                self.faults.push((node, fault));
-                if is_late { self.refusal_event(node) } else { self.on_node_refused(node) }
+                self.startup.faults.push((node, fault));
+                if is_late { self.refuse(node) } else { self.on_node_refused(node) }
             }
             NodeMessage::Closed(AgentEnd { exit, output: words }) => {
                 if let Some(words) = words {
-                    let host = &self.plan.nodes[node.index()].host;
-                    self.reporter.print_message(show_step(
-                        "Lost",
-                        &format!("{host}: {}", escape_control(&words)),
-                    ));
+                    let line = format!("{}: {}", self.host(node), escape_control(&words));
+                    self.reporter.print_message(show_step("Lost", &line));
                     self.history.closed_links.insert(node, words);
                 }
                 self.mark_node_lost(node, NodeLoss::LinkClosed(exit))
@@ -69,96 +64,35 @@ impl Dispatcher<'_> {
     /// Handles a signal that a process of remuda on a node received like one to the launcher.
     fn on_node_signal(&mut self, node: NodeRank, signal: i32) -> Option<Event> {
         let request = UserRequest::from_signal(signal)?;
-        let host = &self.plan.nodes[node.index()].host;
-        self.reporter.print_message(show_step(
-            "Signal",
-            &format!("{host} received {}", signal_name(signal)),
-        ));
+        let line = format!("{} received {}", self.host(node), signal_name(signal));
+        self.reporter.print_message(show_step("Signal", &line));
         self.on_user_request(request, Some(node))
     }
 
     /// Handles a node that cannot take part. Where another system starts the nodes, the launcher
     /// then stops waiting for those that have not joined.
     fn on_node_refused(&mut self, node: NodeRank) -> Option<Event> {
-        if matches!(self.connect_context.connector, Connector::Dial(..)) {
-            for place in (0..self.nodes.len() as u32).map(NodeRank).filter(|place| *place != node) {
-                let absent = &self.nodes[place.index()];
-                if absent.last_message_at.is_none() && self.job.may_answer(place) {
-                    absent.close();
-                    self.step(Event::Refused(place));
+        if matches!(self.nodes.connector(), Connector::Dial(..)) {
+            for other in self.nodes.table.all().filter(|other| *other != node) {
+                if !self.nodes.table.is_connected(other) && self.job.may_answer(other) {
+                    self.nodes.close(other);
+                    self.step(Event::Refused(other));
                 }
             }
         }
-        self.refusal_event(node)
+        self.refuse(node)
     }
 
-    pub(in crate::launch) fn refusal_event(&self, node: NodeRank) -> Option<Event> {
+    /// A node cannot take part.
+    pub(super) fn refuse(&mut self, node: NodeRank) -> Option<Event> {
+        self.nodes.table.on_refused(node);
         self.job.may_answer(node).then_some(Event::Refused(node))
     }
 
-    /// Why this message is invalid now. Later code relies on messages that pass: an invalid one
-    /// ends only the part of the node that sent it.
-    fn find_protocol_error(&self, node: NodeRank, message: &FromAgent) -> Option<String> {
-        let check_rank = |rank: &Rank| {
-            let worker = self.history.workers.get(rank.index());
-            let is_foreign = worker.is_none_or(|worker| worker.node != node);
-            is_foreign.then(|| handle::foreign_rank_error(*rank))
-        };
-        let before_start = || {
-            (!self.job.has_started(node))
-                .then(|| "protocol error: report about workers that were not started".to_owned())
-        };
-        match message {
-            FromAgent::Ready(_) | FromAgent::Refused(_) if !self.job.may_answer(node) => {
-                Some("protocol error: unexpected answer".to_owned())
-            }
-            FromAgent::Ready(found) => self.find_missing_of_node0(node, found),
-            FromAgent::Refused(problems) => {
-                problems.is_empty().then(|| "protocol error: refused without a reason".to_owned())
-            }
-            FromAgent::StartFailed(failed) => check_rank(&failed.rank).or_else(before_start),
-            FromAgent::Started { rank, .. } | FromAgent::Exited { rank, .. } => {
-                check_rank(rank).or_else(before_start)
-            }
-            FromAgent::ErrorFile { rank, bytes, .. } => {
-                let is_long = wire::ERROR_FILE_BYTES_MAX < bytes.len();
-                let too_long = || is_long.then(|| "protocol error: error file too long".to_owned());
-                check_rank(rank).or_else(before_start).or_else(too_long)
-            }
-            FromAgent::Leftovers { rank, .. }
-            | FromAgent::StdinConsumed { rank, .. }
-            | FromAgent::Note { rank, .. } => check_rank(rank),
-            FromAgent::Suspended(ranks) => ranks.iter().find_map(check_rank),
-            FromAgent::Idle { .. } => before_start(),
-            FromAgent::Examined(_) | FromAgent::Probed(_) => {
-                Some("protocol error: unexpected answer".to_owned())
-            }
-            // The task that reads the link checks messages of output.
-            FromAgent::Output { .. }
-            | FromAgent::OutputEnd { .. }
-            | FromAgent::Hello(_)
-            | FromAgent::ShimExited
-            | FromAgent::ShimHung
-            | FromAgent::Heartbeat
-            | FromAgent::Paused
-            | FromAgent::Ungrouped { .. }
-            | FromAgent::Clock { .. } => None,
-        }
-    }
-
-    /// What is missing in the answer of node 0, which determines the values that all others
-    /// receive.
-    fn find_missing_of_node0(&self, node: NodeRank, found: &PreparedNode) -> Option<String> {
-        let listen = requests::listen_request(
-            self.plan,
-            &self.options.transport,
-            &self.plan.nodes[node.index()],
-        )?;
-        if found.master.is_none() {
-            return Some("protocol error: node 0 sent no master port".to_owned());
-        }
-        (listen.store && found.store.is_none())
-            .then(|| "protocol error: node 0 sent no store address".to_owned())
+    fn expected_from(&self, node: NodeRank) -> Expected<'_> {
+        let place = &self.plan.nodes[node.index()];
+        let listen = requests::listen_request(self.plan, &self.options.transport, place);
+        Expected { node, job: &self.job, history: &self.history, listen }
     }
 
     fn on_agent_message(&mut self, node: NodeRank, message: FromAgent) -> Option<Event> {
@@ -166,15 +100,15 @@ impl Dispatcher<'_> {
             FromAgent::Hello(hello) => self.on_hello(node, &hello),
             FromAgent::Ready(found) => {
                 self.print_notes(node, &found.notes);
-                self.prepared_nodes[node.index()] = Some(found);
+                self.nodes.table.on_ready(node, found);
                 Some(Event::Ready(node))
             }
             FromAgent::Refused(problems) => {
-                self.problems.extend(problems.into_iter().map(|problem| (node, problem)));
+                self.startup.problems.extend(problems.into_iter().map(|problem| (node, problem)));
                 self.on_node_refused(node)
             }
             FromAgent::Started { rank, pid, at_us } => {
-                let at = self.nodes[node.index()].to_instant(at_us);
+                let at = self.nodes.to_instant(node, at_us);
                 self.history.worker(rank).started = Some((pid, at));
                 Some(Event::Started(rank))
             }
@@ -183,7 +117,7 @@ impl Dispatcher<'_> {
                 Some(Event::NotStarted { rank: failed.rank, failure })
             }
             FromAgent::Exited { rank, exit, at_us, signals_sent, oom_kills } => {
-                let at = self.nodes[node.index()].to_instant(at_us);
+                let at = self.nodes.to_instant(node, at_us);
                 Some(self.on_worker_exited(WorkerEnd { rank, exit, at, signals_sent }, oom_kills))
             }
             FromAgent::ShimExited => Some(Event::NodeLost { node, loss: NodeLoss::ShimExited }),
@@ -221,11 +155,11 @@ impl Dispatcher<'_> {
     fn on_report(&mut self, node: NodeRank, message: FromAgent) {
         match message {
             FromAgent::ErrorFile { rank, at_us, bytes } => {
-                let at = self.nodes[node.index()].to_instant(at_us);
+                let at = self.nodes.to_instant(node, at_us);
                 self.history.worker(rank).error_file = Some(ErrorFileCopy { bytes, at });
             }
             FromAgent::StdinConsumed { rank, bytes } => {
-                self.stdin.on_consumed(rank, bytes);
+                self.user.stdin.on_consumed(rank, bytes);
             }
             FromAgent::Leftovers { rank, processes } => {
                 self.report_leftovers(rank, &processes);
@@ -239,10 +173,10 @@ impl Dispatcher<'_> {
                 self.warn_ungrouped(&master, seconds);
             }
             FromAgent::Paused => {
-                self.pause.on_stopped(PauseScope::Node(node));
+                self.user.pause.on_stopped(PauseScope::Node(node));
             }
             FromAgent::Clock { sent_us: asked_us, clock_us } => {
-                self.nodes[node.index()].on_clock(asked_us, clock_us);
+                self.nodes.on_clock(node, asked_us, clock_us);
             }
             _ => {}
         }
@@ -258,7 +192,7 @@ impl Dispatcher<'_> {
             );
             return self.mark_node_lost(node, NodeLoss::InvalidData(why));
         }
-        self.nodes[node.index()].on_hello(hello.clock_us);
+        self.nodes.on_hello(node, hello.clock_us);
         self.send_prepare(node);
         None
     }
@@ -266,18 +200,18 @@ impl Dispatcher<'_> {
     fn on_worker_exited(&mut self, end: WorkerEnd, oom_kills: u64) -> Event {
         let WorkerEnd { rank, exit, at, .. } = end;
         let stopped = !end.signals_sent.is_empty();
-        self.stdin.remove_reader(rank);
+        self.user.stdin.remove_reader(rank);
         self.history.worker(rank).outcome =
             Some(WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported: false });
         if !exit.is_success() && !self.job.is_stopping() {
-            self.send_to_all(&ToAgent::PeerGone(rank));
+            self.nodes.send_to_all(&ToAgent::PeerGone(rank));
         }
         Event::Exited(end)
     }
 
     fn warn_ungrouped(&mut self, master: &str, seconds: u32) {
         let warning = messages::ungrouped(self.history.workers.len(), master, seconds);
-        if self.printed_notes.insert(warning.clone()) {
+        if self.startup.is_new_note(&warning) {
             self.reporter.print_message(warning);
         }
     }

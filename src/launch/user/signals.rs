@@ -10,7 +10,7 @@ use crate::os::process::signals;
 
 /// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UserRequest {
+pub(in crate::launch) enum UserRequest {
     /// End the job.
     Stop(i32),
     /// Print the state of every worker, and go on (SIGQUIT).
@@ -24,7 +24,7 @@ pub(super) enum UserRequest {
 impl UserRequest {
     /// The request of a signal that another process of the job received; `None` for signals that
     /// concern only that process.
-    pub(super) fn from_signal(signal: i32) -> Option<Self> {
+    pub(in crate::launch) fn from_signal(signal: i32) -> Option<Self> {
         match signal {
             libc::SIGINT | libc::SIGTERM | libc::SIGHUP => Some(Self::Stop(signal)),
             libc::SIGUSR1 | libc::SIGUSR2 => Some(Self::Forward(signal)),
@@ -34,7 +34,7 @@ impl UserRequest {
 }
 
 /// The signals that remuda handles. Those that were ignored at the start (nohup) stay ignored.
-pub(super) struct Signals {
+pub(in crate::launch) struct Signals {
     interrupt: PendingSignal,
     terminate: PendingSignal,
     hangup: PendingSignal,
@@ -45,7 +45,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(in crate::launch) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: PendingSignal::listen(libc::SIGINT)?,
             terminate: PendingSignal::listen(libc::SIGTERM)?,
@@ -58,7 +58,7 @@ impl Signals {
     }
 
     /// Waits for the first signal that requests the end, while nothing runs yet.
-    pub(super) async fn wait_for_stop(&mut self) -> i32 {
+    pub(in crate::launch) async fn wait_for_stop(&mut self) -> i32 {
         loop {
             match self.next().await {
                 UserRequest::Stop(signal) => return signal,
@@ -70,14 +70,14 @@ impl Signals {
 
     /// Sends pending signals to this process once more, because other handlers are installed by
     /// now.
-    pub(super) fn resend_pending(&mut self) {
+    pub(in crate::launch) fn resend_pending(&mut self) {
         let mut ask = Context::from_waker(Waker::noop());
         while let Poll::Ready(UserRequest::Stop(signal)) = pin!(self.next()).poll(&mut ask) {
             signals::send_to_self(signal);
         }
     }
 
-    pub(super) async fn next(&mut self) -> UserRequest {
+    pub(in crate::launch) async fn next(&mut self) -> UserRequest {
         tokio::select! {
             () = self.interrupt.recv() => UserRequest::Stop(libc::SIGINT),
             () = self.terminate.recv() => UserRequest::Stop(libc::SIGTERM),

@@ -24,7 +24,7 @@ const UNREAD_BYTES_MAX: u64 = 256 * 1024;
 
 /// Standard input, read as fast as its slowest reader.
 #[derive(Default)]
-pub(super) struct Input {
+pub(in crate::launch) struct Input {
     pieces: Option<mpsc::Receiver<Vec<u8>>>,
     /// Whether the reading thread was ever started.
     is_started: bool,
@@ -35,7 +35,7 @@ pub(super) struct Input {
 impl Input {
     /// Starts reading if there are readers. The workers of a later epoch get the input that the
     /// earlier ones have left.
-    pub(super) fn start(&mut self, readers: impl Iterator<Item = Rank>) {
+    pub(in crate::launch) fn start(&mut self, readers: impl Iterator<Item = Rank>) {
         self.unread = readers.map(|rank| (rank, 0)).collect();
         if !self.unread.is_empty() && !self.is_started {
             (self.pieces, self.is_started) = (Some(start_reader_thread()), true);
@@ -43,7 +43,7 @@ impl Input {
     }
 
     /// The next piece; the last one is empty. Counts it as sent to every reader.
-    pub(super) async fn next(&mut self) -> Vec<u8> {
+    pub(in crate::launch) async fn next(&mut self) -> Vec<u8> {
         // Without readers the input is left to the next program that reads it.
         let wanted = !self.unread.is_empty()
             && self.unread.values().all(|unread| *unread < UNREAD_BYTES_MAX);
@@ -64,19 +64,19 @@ impl Input {
     }
 
     /// Workers that read standard input.
-    pub(super) fn readers(&self) -> impl Iterator<Item = Rank> {
+    pub(in crate::launch) fn readers(&self) -> impl Iterator<Item = Rank> {
         self.unread.keys().copied()
     }
 
     /// Notes that a reader has read this many bytes.
-    pub(super) fn on_consumed(&mut self, rank: Rank, bytes: u64) {
+    pub(in crate::launch) fn on_consumed(&mut self, rank: Rank, bytes: u64) {
         if let Some(unread) = self.unread.get_mut(&rank) {
             *unread = unread.saturating_sub(bytes);
         }
     }
 
     /// Removes a reader that has exited, so that the others do not wait for it.
-    pub(super) fn remove_reader(&mut self, rank: Rank) {
+    pub(in crate::launch) fn remove_reader(&mut self, rank: Rank) {
         self.unread.remove(&rank);
     }
 }
@@ -125,7 +125,7 @@ fn is_in_foreground() -> bool {
 }
 
 /// Whether standard input is a terminal, which echoes the input.
-pub(super) fn is_terminal() -> bool {
+pub(in crate::launch) fn is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 

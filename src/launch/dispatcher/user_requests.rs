@@ -3,16 +3,15 @@
 use crate::base::{NodeRank, Rank, clock};
 use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
-use crate::launch::pause::PauseScope;
 use crate::launch::screen::messages;
-use crate::launch::signals::UserRequest;
-use crate::os::process::signals;
+use crate::launch::user::input;
+use crate::launch::user::signals::UserRequest;
 use crate::report::text::{show_count, show_step};
 use crate::wire::ToAgent;
 
 impl Dispatcher<'_> {
     /// Handles a request that the launcher, or a process of remuda on a node, received.
-    pub(in crate::launch) fn on_user_request(
+    pub(super) fn on_user_request(
         &mut self,
         request: UserRequest,
         at: Option<NodeRank>,
@@ -35,54 +34,52 @@ impl Dispatcher<'_> {
                 None
             }
             UserRequest::Forward(signal) => {
-                self.send_to_all(&ToAgent::Signal(signal));
+                self.nodes.send_to_all(&ToAgent::Signal(signal));
                 None
             }
         }
     }
 
+    /// Sends standard input to the workers that read it.
+    pub(super) fn forward_stdin(&mut self, bytes: &[u8]) {
+        if bytes.contains(&b'\n') && input::is_terminal() {
+            self.reporter.end_prompt();
+        }
+        for rank in self.user.stdin.readers() {
+            let node = self.history.workers[rank.index()].node;
+            self.nodes.send(node, &ToAgent::Stdin { rank, bytes: bytes.to_vec() });
+        }
+    }
+
     /// Handles Ctrl-Z: the workers are stopped, then the launcher.
     fn suspend(&mut self) {
-        let nodes = (0..).map(NodeRank).zip(&self.nodes).filter(|(_, node)| !node.is_lost);
-        let nodes = nodes.map(|(node, _)| PauseScope::Node(node));
-        if !self.pause.start(clock::now(), nodes.chain([PauseScope::Screen])) {
-            return;
-        }
-        self.send_to_all(&ToAgent::Pause);
+        let table = &self.nodes.table;
+        let nodes = table.all().filter(|node| !table.is_lost(*node));
+        let Some(on_screen_idle) = self.user.begin_pause(nodes) else { return };
+        self.nodes.send_to_all(&ToAgent::Pause);
         self.reporter.print_answer(show_step(
             "Paused",
             &format!("{}; `fg` resumes the job", self.count_workers()),
         ));
-        let screen_idle = self.screen_idle_sender.clone();
-        self.reporter.release_terminal(move || {
-            let _ = screen_idle.send(());
-        });
+        self.reporter.release_terminal(on_screen_idle);
     }
 
     /// Suspends the launcher; returns when it is continued, and then the workers are continued too.
-    pub(in crate::launch) fn suspend_launcher(&mut self) -> Event {
-        let since = clock::now();
-        signals::stop_self();
-        let now = clock::now();
-        self.pause.on_resumed(now - since);
-        for node in &mut self.nodes {
-            node.last_message_at = node.last_message_at.map(|_| now);
-            node.postpone_deadline(now - since);
-        }
-        self.heartbeat_at = now + self.options.limits.heartbeat_interval;
-        self.send_to_all(&ToAgent::Resume);
+    pub(super) fn suspend_launcher(&mut self) -> Event {
+        let suspended = self.user.stop_launcher();
+        self.nodes.table.on_resumed(clock::now(), suspended);
+        self.nodes.send_to_all(&ToAgent::Resume);
         self.reporter.print_answer(show_step("Running", &self.count_workers()));
         self.reporter.resume_terminal();
-        Event::Suspended(now - since)
+        Event::Suspended(suspended)
     }
 
     /// Prints the state of every worker, or before the start the nodes that are not ready.
     fn report_state(&self) {
         let now = clock::now();
         if self.job.is_preparing() {
-            for line in
-                self.pending_nodes().show_waiting(now - self.connect_context.prepare_started_at)
-            {
+            let waited = now - self.nodes.table.asked_at();
+            for line in self.pending_nodes().show_waiting(waited) {
                 self.reporter.print_answer(line);
             }
             return;
@@ -101,7 +98,7 @@ impl Dispatcher<'_> {
         }
         // Only the nodes know the state of the processes; the launcher does not wait for their
         // answers.
-        self.send_to_all(&ToAgent::ReportSuspended);
+        self.nodes.send_to_all(&ToAgent::ReportSuspended);
     }
 
     fn count_workers(&self) -> String {

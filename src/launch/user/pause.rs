@@ -11,7 +11,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What must have stopped before the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PauseScope {
+pub(crate) enum PauseScope {
     /// The workers of a node.
     Node(NodeRank),
     /// The line about the suspension is on the screen.
@@ -20,7 +20,7 @@ pub(super) enum PauseScope {
 
 /// State of a suspension.
 #[derive(Debug, Default)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     state: State,
     total: Duration,
 }
@@ -37,7 +37,11 @@ enum State {
 
 impl Pause {
     /// Starts the wait for these; returns false if it has been started already.
-    pub(super) fn start(&mut self, now: Instant, scopes: impl Iterator<Item = PauseScope>) -> bool {
+    pub(in crate::launch) fn start(
+        &mut self,
+        now: Instant,
+        scopes: impl Iterator<Item = PauseScope>,
+    ) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
             self.state = State::Requested { since: now, waiting: scopes.collect() };
@@ -46,14 +50,14 @@ impl Pause {
     }
 
     /// Notes that one of them has stopped, or is gone.
-    pub(super) fn on_stopped(&mut self, scope: PauseScope) {
+    pub(in crate::launch) fn on_stopped(&mut self, scope: PauseScope) {
         if let State::Requested { waiting, .. } = &mut self.state {
             waiting.remove(&scope);
         }
     }
 
     /// When the launcher stops; `None` if no suspension was requested.
-    pub(super) fn stop_at(&self) -> Option<Instant> {
+    pub(in crate::launch) fn stop_at(&self) -> Option<Instant> {
         match &self.state {
             State::Running => None,
             State::Requested { since, waiting } if waiting.is_empty() => Some(*since),
@@ -62,13 +66,13 @@ impl Pause {
     }
 
     /// Notes that the launcher was continued after this time.
-    pub(super) fn on_resumed(&mut self, suspended: Duration) {
+    pub(in crate::launch) fn on_resumed(&mut self, suspended: Duration) {
         self.state = State::Running;
         self.total += suspended;
     }
 
     /// Total time of all suspensions.
-    pub(super) fn total(&self) -> Duration {
+    pub(in crate::launch) fn total(&self) -> Duration {
         self.total
     }
 }

@@ -1,0 +1,167 @@
+//! From links to running workers, and from a failed epoch to the next one.
+
+use std::time::Duration;
+
+use crate::base::{Epoch, NodeRank, Rank, Status, clock};
+use crate::job::{Event, FailureCause, NodeLoss, Verdict};
+use crate::launch::dispatcher::Dispatcher;
+use crate::launch::history::History;
+use crate::launch::node::handle::Connector;
+use crate::launch::options::Framing;
+use crate::launch::screen::messages;
+use crate::launch::startup::pending::PendingNodes;
+use crate::launch::startup::requests;
+use crate::os::cpu::text_pages;
+use crate::report::text::{show_io_error, show_step};
+use crate::wire::Problem;
+
+impl Dispatcher<'_> {
+    /// The nodes that delay the start, and the progress of each.
+    pub(super) fn pending_nodes(&self) -> PendingNodes {
+        PendingNodes::of(self.plan, self.options, &self.nodes.table)
+    }
+
+    /// Asks a node whether it can start.
+    pub(super) fn send_prepare(&mut self, place: NodeRank) {
+        let (node, epoch) = (&self.plan.nodes[place.index()], self.job.epoch());
+        self.nodes.ask(place, requests::prepare_request(self.plan, self.options, node, epoch));
+    }
+
+    /// Prints the notes of nodes, each text once, because similar nodes have the same notes.
+    pub(super) fn print_notes(&mut self, node: NodeRank, notes: &[String]) {
+        for note in notes {
+            if self.startup.is_new_note(note) {
+                self.reporter.print_message(format!("note: {}: {note}\n", self.host(node)));
+            }
+        }
+    }
+
+    /// Starts the workers of an epoch. The history of the previous ones is kept until now: where a
+    /// restart is refused, they are the reason for the end of the job.
+    pub(super) fn start_workers(&mut self) {
+        let epoch = self.job.epoch();
+        self.history = History::new(self.plan);
+        self.recorder.begin_epoch(epoch);
+        self.health.set_epoch(epoch.0);
+        self.update_metrics();
+        if let Connector::Dial(gate, ..) = self.nodes.connector() {
+            gate.announce_epoch(epoch, self.job.uncharged());
+        }
+        if self.recorder.first_started_at().is_none() {
+            self.begin_run();
+        }
+        let node0 = self.nodes.table.prepared(NodeRank(0));
+        let port = messages::master_port_note(self.plan, node0);
+        if let (true, Some(line)) = (self.options.output.shows_progress, port) {
+            self.reporter.print_message(line);
+        }
+        let starts = requests::start_requests(self.plan, self.options, &self.nodes.table, epoch);
+        let roster = requests::roster(self.plan, epoch);
+        for (node, start) in self.nodes.table.all().zip(starts) {
+            if let Some(start) = start {
+                self.nodes.start(node, &roster, start);
+            }
+        }
+        let ranks = (0..).map(Rank).zip(&self.history.workers);
+        let readers = ranks.filter(|(_, worker)| self.options.stdin.includes(worker.rank));
+        self.user.stdin.start(readers.map(|(rank, _)| rank));
+        // While the nodes start them: code for reading the command line, files and plans is no
+        // longer needed.
+        text_pages::unmap_text_pages();
+    }
+
+    /// Announces the job; from now on its files are kept.
+    fn begin_run(&mut self) {
+        self.reporter.print_message(self.options.output.announcement.as_str());
+        self.recorder.begin_run(self.plan, self.options);
+        let has_start = self.options.output.framing != Framing::None;
+        if let (true, Some(line)) = (has_start, messages::logs(self.options)) {
+            self.reporter.print_message(line);
+        }
+    }
+
+    /// Reports why an epoch ended, and that another one follows.
+    pub(super) fn report_restart(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
+        let report = self.report(verdict);
+        let cause = report.cause();
+        let headline = verdict.cause.as_ref().map(|cause| report.headline(cause));
+        let headline = headline.unwrap_or_default();
+        let is_eviction = |cause: &FailureCause| {
+            matches!(cause, FailureCause::Node { loss: NodeLoss::Evicted, .. })
+        };
+        let line = if verdict.cause.as_ref().is_some_and(is_eviction) {
+            let is_first = self.job.uncharged() == 1;
+            let attempt =
+                if is_first { messages::attempt_explained(next) } else { messages::attempt(next) };
+            messages::replacing(&headline, &attempt, pause)
+        } else {
+            let charged = next.0 - self.job.uncharged();
+            messages::restarting(&headline, charged, self.options.failure.restarts_max, pause)
+        };
+        self.reporter.print_message(line);
+        self.keep_error_files();
+        self.recorder.end_epoch(self.plan, self.options, cause);
+    }
+
+    /// Copies the error files of the workers of this epoch into the run directory.
+    pub(super) fn keep_error_files(&mut self) {
+        let files = self.history.take_error_files();
+        let run_dir = self.options.output.run_dir.as_ref();
+        if let Some(run_dir) = run_dir.filter(|_| !files.is_empty()) {
+            run_dir.keep_error_files(self.job.epoch(), files);
+        }
+    }
+
+    /// Asks all nodes again whether they can start; lost ones are connected to first.
+    pub(super) fn prepare_epoch(&mut self, disconnected: Vec<NodeRank>) {
+        let Some(disconnected) = self.nodes.table.defer_epoch(disconnected) else { return };
+        let epoch = self.job.epoch();
+        self.begin_preparation(epoch);
+        for place in self.nodes.table.all() {
+            if disconnected.contains(&place) {
+                self.reconnect(place, epoch);
+            } else {
+                self.nodes.begin_epoch(place, epoch);
+                self.send_prepare(place);
+            }
+        }
+    }
+
+    /// Waits for replacements of nodes that were lost before they started anything, as long as for
+    /// nodes that have not joined yet.
+    pub(super) fn await_replacements(&mut self, lost: &[NodeRank]) {
+        let hosts: Vec<_> = lost.iter().map(|place| self.host(*place).as_str()).collect();
+        let time_left = self.nodes.time_to_join(clock::now());
+        self.reporter.print_message(messages::lost_before_start(&hosts, time_left));
+        if self.nodes.table.await_replacements(lost) {
+            lost.iter().for_each(|place| self.reconnect(*place, self.job.epoch()));
+        }
+    }
+
+    /// Asks all nodes again because some have been in earlier epochs, under a node 0 that this one
+    /// replaces.
+    pub(super) fn skip_to_epoch(&mut self, epoch: Epoch) {
+        let attempt = messages::attempt_explained(epoch);
+        let which = format!("at {attempt}, after the attempts under the previous node 0");
+        self.reporter.print_message(show_step("Resuming", &which));
+        self.begin_preparation(epoch);
+        self.nodes.skip_to_epoch(epoch);
+        self.nodes.table.all().for_each(|place| self.send_prepare(place));
+    }
+
+    fn begin_preparation(&mut self, epoch: Epoch) {
+        let now = clock::now();
+        self.nodes.table.begin_preparation(now);
+        self.startup.begin_again(now);
+        self.reporter.begin_epoch(epoch);
+    }
+
+    fn reconnect(&mut self, place: NodeRank, epoch: Epoch) {
+        if let Err(error) = self.nodes.reconnect(place, epoch) {
+            let message = format!("cannot start an agent: {}", show_io_error(&error));
+            self.startup.problems.push((place, Problem::new(Status::OsLimit, message)));
+            self.nodes.table.on_refused(place);
+            self.step(Event::Refused(place));
+        }
+    }
+}

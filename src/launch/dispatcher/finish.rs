@@ -1,0 +1,66 @@
+//! End of a launch: closes the links, waits for output and reports the result.
+
+use std::time::Duration;
+
+use crate::base::{Status, clock};
+use crate::launch::dispatcher::Dispatcher;
+use crate::launch::options::Framing;
+use crate::launch::outcome::LaunchEnd;
+use crate::launch::screen::job_report::JobReport;
+use crate::launch::screen::messages;
+use crate::os::tasks::sleep_until;
+
+/// Time limit for the exit of agents that have sent their final message; later they exit with their
+/// links.
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+
+impl Dispatcher<'_> {
+    /// Closes the links, waits for the output, reports the result and writes the record.
+    pub(in crate::launch) async fn finish(mut self) -> LaunchEnd {
+        let verdict = self.job.verdict().expect("the loop ends with a verdict").clone();
+        self.nodes.say_goodbye();
+        // Later messages of nodes are ignored, and must not block the nodes.
+        self.inbox.nodes.close();
+        let is_confirmed = verdict.unconfirmed.is_empty();
+        let limit = if is_confirmed { CLOSE_LIMIT } else { Duration::ZERO };
+        self.nodes.wait_for_ends(limit).await;
+        while let (Some(at), true) = (self.reaper.next_check_at(), is_confirmed) {
+            sleep_until(Some(at)).await;
+            self.check_orphans();
+        }
+        self.keep_error_files();
+        let mut pages = self.reporter.finish();
+        pages.finish();
+        self.startup.sort();
+        let report = JobReport {
+            plan: self.plan,
+            options: self.options,
+            verdict: &verdict,
+            history: &self.history,
+            startup: &self.startup,
+            recorder: &self.recorder,
+        };
+        let status = match (report.status(), pages.output_failure()) {
+            (Status::Success, Some(_)) => Status::Io,
+            (status, _) => status,
+        };
+        let text = report.show(&mut pages);
+        let has_begun = self.recorder.discard_unused(self.options);
+        let recorded = if has_begun { report.write_record(status) } else { String::new() };
+        pages.print_message(&text);
+        pages.print_message(&recorded);
+        let has_end = self.options.output.framing == Framing::StartAndEnd;
+        let first_started_at = self.recorder.first_started_at();
+        if let (Status::Success, true, Some(begun)) = (status, has_end, first_started_at) {
+            let restarts = self.recorder.epochs().len().saturating_sub(1);
+            pages.print_message(&messages::finished(
+                self.plan.local_worker_count(),
+                clock::now() - begun,
+                restarts,
+            ));
+        }
+        pages.finish();
+        let may_be_taken_over = self.job.may_be_taken_over();
+        LaunchEnd { status, text, cause: report.node_of_cause(), may_be_taken_over }
+    }
+}

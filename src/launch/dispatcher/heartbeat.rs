@@ -1,0 +1,143 @@
+//! The periodic work of the launcher: heartbeats, silence, loss of nodes, metrics.
+
+use std::time::Instant;
+
+use crate::base::Status;
+use crate::base::{NodeRank, clock};
+use crate::job::{Event, NodeLoss};
+use crate::launch::dispatcher::Dispatcher;
+use crate::launch::node::handle::Connector;
+use crate::launch::node::orphan_reaper;
+use crate::launch::node::table::Silence;
+use crate::launch::pod::metrics::JobNumbers;
+use crate::launch::screen::messages;
+use crate::launch::startup::pending;
+use crate::launch::user::pause::PauseScope;
+use crate::report::text::{show_duration, show_processes};
+use crate::wire::{Problem, ToAgent};
+
+impl Dispatcher<'_> {
+    pub(super) fn on_heartbeat_timer(&mut self) -> Option<Event> {
+        let now = clock::now();
+        if let Some(suspended) = self.nodes.table.on_heartbeat_timer(now) {
+            let lease = self.options.limits.lease;
+            self.reporter.print_message(messages::launcher_suspended(suspended, lease));
+        }
+        self.nodes.send_heartbeats();
+        if orphan_reaper::is_process_1() {
+            let by_ssh = matches!(self.nodes.connector(), Connector::Ssh(_));
+            self.reaper.reap_exited_children(by_ssh, self.nodes.local_agents());
+        }
+        self.update_metrics();
+        self.report_early_exits(now);
+        self.report_waiting(now);
+        self.refuse_late_nodes(now);
+        let Silence { late, mut expired } = self.nodes.table.silence(now);
+        let host = |(node, time): &(NodeRank, _)| (self.host(*node).as_str(), *time);
+        if let Some(line) = messages::not_responding(&late.iter().map(host).collect::<Vec<_>>()) {
+            self.reporter.print_message(line);
+        }
+        expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
+        (!expired.is_empty()).then_some(Event::LeaseExpired(expired))
+    }
+
+    /// Updates the metrics; they are served until the next heartbeat.
+    pub(super) fn update_metrics(&self) {
+        if self.options.supervisor.status_addr.is_none() {
+            return;
+        }
+        let ended = || self.history.workers.iter().filter_map(|worker| worker.outcome.as_ref());
+        let failed = ended().filter(|ended| !ended.stopped && !ended.exit.is_success()).count();
+        let table = &self.nodes.table;
+        let nodes =
+            table.all().map(|node| (self.host(node).to_string(), table.last_message_at(node)));
+        let numbers = JobNumbers {
+            started: self.recorder.began_wall,
+            running: self.job.running(),
+            exited: ended().count() - failed,
+            failed,
+            nodes: nodes.collect(),
+        };
+        self.health.set_job(numbers, self.nodes.traffic());
+    }
+
+    /// Reports workers that exited with 0 before the others, which is a fault only if the others
+    /// wait for them.
+    fn report_early_exits(&mut self, now: Instant) {
+        if self.job.is_stopping() {
+            return;
+        }
+        let early = self.history.take_early_exits(now);
+        if let (true, Some(line)) =
+            (self.options.output.shows_progress, messages::early_exits(&early, self.job.running()))
+        {
+            self.reporter.print_message(line);
+        }
+    }
+
+    /// Reports the nodes that delay the start, at intervals that double.
+    fn report_waiting(&mut self, now: Instant) {
+        let asked_at = self.nodes.table.asked_at();
+        if self.job.is_stopping() || !self.startup.is_report_due(now, asked_at) {
+            return;
+        }
+        for line in self.pending_nodes().show_waiting(now - asked_at) {
+            self.reporter.print_message(line);
+        }
+    }
+
+    /// Gives up nodes when their checks exceed the time limit.
+    fn refuse_late_nodes(&mut self, now: Instant) {
+        for node in self.nodes.table.overdue(now) {
+            let limit = show_duration(self.options.limits.preflight);
+            let message =
+                format!("preflight checks did not finish within {limit} (--agent_timeout)");
+            let help = pending::help_for_preparing(self.options, self.host(node));
+            self.startup.add_timeout(node, Problem::new(Status::Unreachable, message).help(help));
+            self.nodes.close(node);
+            if let Some(refusal) = self.refuse(node) {
+                self.step(refusal);
+            }
+        }
+    }
+
+    /// Handles the loss of a node. On this machine the launcher ends what the node left, together
+    /// with an agent that still runs but is silent or sends invalid data. An agent on another
+    /// machine exits when its link ends.
+    pub(super) fn mark_node_lost(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
+        if !self.nodes.table.mark_lost(node) {
+            return None;
+        }
+        self.user.pause.on_stopped(PauseScope::Node(node));
+        self.report_loss_to_peers(node);
+        if self.nodes.close_lost(node) {
+            self.nodes.table.hold_reconnects();
+            self.reaper.start(self.nodes.local_agents());
+        }
+        Some(Event::NodeLost { node, loss })
+    }
+
+    /// Reports a lost node to the others, because ranks that wait for its ranks in a collective do
+    /// not notice a cut link. One rank is enough: the first one ends a group.
+    fn report_loss_to_peers(&self, node: NodeRank) {
+        let first = self.plan.nodes[node.index()].workers.first();
+        if let Some(worker) = first.filter(|_| !self.job.is_stopping()) {
+            self.nodes.send_to_all(&ToAgent::PeerGone(worker.rank));
+        }
+    }
+
+    /// Checks whether everything that lost nodes left is gone. An epoch that has waited for it
+    /// begins.
+    pub(super) fn check_orphans(&mut self) {
+        let Some(left) = self.reaper.check() else { return };
+        if let Some(disconnected) = self.nodes.table.allow_reconnects() {
+            self.prepare_epoch(disconnected);
+        }
+        if !left.is_empty() {
+            let left = show_processes(left.len());
+            self.reporter.print_message(format!(
+                "warning: {left} of a lost node still running after SIGKILL\n"
+            ));
+        }
+    }
+}

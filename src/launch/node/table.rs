@@ -1,0 +1,418 @@
+//! What the launcher knows of its nodes: links, progress before the start, silence, losses. Pure.
+
+use std::time::{Duration, Instant};
+
+use crate::base::NodeRank;
+use crate::wire::PreparedNode;
+
+/// Time without a message of a node after which that is reported.
+pub(crate) const NO_MESSAGE_WARNING: Duration = Duration::from_secs(10);
+
+/// Time limits of nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeLimits {
+    /// Time without a message after which a node is lost.
+    pub(crate) lease: Duration,
+    /// Interval of the heartbeats that the launcher sends.
+    pub(crate) heartbeat_interval: Duration,
+    /// Time limit of the checks before the start.
+    pub(crate) preflight: Duration,
+}
+
+/// The progress of a node that has not answered whether it can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StartStage {
+    /// A connection is being made, or the node will connect by itself.
+    Connecting,
+    /// The ssh login succeeded, and there is no agent yet.
+    LoggedIn,
+    /// The agent was asked at this instant and runs its checks.
+    Preparing(Instant),
+}
+
+/// Whether a node can start workers.
+#[derive(Debug)]
+enum Answer {
+    Awaited,
+    Ready(PreparedNode),
+    /// It cannot, or cannot be reached.
+    Refused,
+}
+
+/// What the launcher knows of a node.
+#[derive(Debug)]
+struct NodeState {
+    /// Number of the link to the node, counted from 0.
+    link: u32,
+    stage: StartStage,
+    answer: Answer,
+    /// When the last message was received; `None` until there is a link.
+    last_message_at: Option<Instant>,
+    /// Whether the node is lost: its later messages and the end of its link are ignored.
+    is_lost: bool,
+}
+
+impl NodeState {
+    /// A node without a link.
+    fn new(link: u32) -> Self {
+        Self {
+            link,
+            stage: StartStage::Connecting,
+            answer: Answer::Awaited,
+            last_message_at: None,
+            is_lost: false,
+        }
+    }
+
+    /// Excludes time in which the launcher did not run from the time limit of the checks.
+    fn postpone_deadline(&mut self, time: Duration) {
+        if let StartStage::Preparing(since) = &mut self.stage {
+            *since += time;
+        }
+    }
+}
+
+/// Nodes that have sent nothing for a while.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// To be reported, with the time since their last messages.
+    pub(crate) late: Vec<(NodeRank, Duration)>,
+    /// Their leases have expired.
+    pub(crate) expired: Vec<NodeRank>,
+}
+
+/// Whether lost nodes may be connected to again.
+#[derive(Debug)]
+enum Reconnects {
+    Allowed,
+    /// Processes that lost nodes left on this machine are being ended. When that is done, an epoch
+    /// begins if nodes to connect to are listed.
+    Held(Option<Vec<NodeRank>>),
+}
+
+/// All nodes of a job, as its launcher knows them.
+#[derive(Debug)]
+pub(crate) struct NodeTable {
+    limits: NodeLimits,
+    nodes: Vec<NodeState>,
+    /// When the next heartbeat is due.
+    heartbeat_at: Instant,
+    /// When the nodes were asked whether they can start: all have the same deadline.
+    asked_at: Instant,
+    reconnects: Reconnects,
+}
+
+impl NodeTable {
+    /// Nodes without links, which are asked from now on.
+    pub(crate) fn new(count: usize, limits: NodeLimits, now: Instant) -> Self {
+        Self {
+            limits,
+            nodes: (0..count).map(|_| NodeState::new(0)).collect(),
+            heartbeat_at: now + limits.heartbeat_interval,
+            asked_at: now,
+            reconnects: Reconnects::Allowed,
+        }
+    }
+
+    /// The numbers of all nodes.
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = NodeRank> + use<> {
+        (0..self.nodes.len() as u32).map(NodeRank)
+    }
+
+    fn node(&mut self, node: NodeRank) -> &mut NodeState {
+        &mut self.nodes[node.index()]
+    }
+
+    /// Whether this is the link to the node; messages of an earlier one, which was replaced, are
+    /// ignored.
+    pub(crate) fn is_current(&self, node: NodeRank, link: u32) -> bool {
+        self.nodes[node.index()].link == link
+    }
+
+    /// Number of the link to the node.
+    pub(crate) fn link(&self, node: NodeRank) -> u32 {
+        self.nodes[node.index()].link
+    }
+
+    /// Whether there is a link to the node, or was one.
+    pub(crate) fn is_connected(&self, node: NodeRank) -> bool {
+        self.nodes[node.index()].last_message_at.is_some()
+    }
+
+    pub(crate) fn is_lost(&self, node: NodeRank) -> bool {
+        self.nodes[node.index()].is_lost
+    }
+
+    /// When the last message of the node was received; `None` if it is lost or has no link.
+    pub(crate) fn last_message_at(&self, node: NodeRank) -> Option<Instant> {
+        let node = &self.nodes[node.index()];
+        node.last_message_at.filter(|_| !node.is_lost)
+    }
+
+    /// The ssh login succeeded.
+    pub(crate) fn on_logged_in(&mut self, node: NodeRank) {
+        self.node(node).stage = StartStage::LoggedIn;
+    }
+
+    /// The link was made, or a message was received over it.
+    pub(crate) fn on_message(&mut self, node: NodeRank, now: Instant) {
+        self.node(node).last_message_at = Some(now);
+    }
+
+    /// The node was asked whether it can start.
+    pub(crate) fn on_asked(&mut self, node: NodeRank, now: Instant) {
+        self.node(node).stage = StartStage::Preparing(now);
+    }
+
+    /// The node can start workers.
+    pub(crate) fn on_ready(&mut self, node: NodeRank, found: PreparedNode) {
+        self.node(node).answer = Answer::Ready(found);
+    }
+
+    /// The node cannot take part.
+    pub(crate) fn on_refused(&mut self, node: NodeRank) {
+        self.node(node).answer = Answer::Refused;
+    }
+
+    /// The answer of a node that is ready.
+    pub(crate) fn prepared(&self, node: NodeRank) -> Option<&PreparedNode> {
+        match &self.nodes[node.index()].answer {
+            Answer::Ready(found) => Some(found),
+            Answer::Awaited | Answer::Refused => None,
+        }
+    }
+
+    /// Marks a node as lost; false if it was already.
+    pub(crate) fn mark_lost(&mut self, node: NodeRank) -> bool {
+        !std::mem::replace(&mut self.node(node).is_lost, true)
+    }
+
+    /// Another link takes the place of the one to this node. Returns its number.
+    pub(crate) fn replace_link(&mut self, node: NodeRank) -> u32 {
+        let link = self.link(node) + 1;
+        *self.node(node) = NodeState::new(link);
+        link
+    }
+
+    /// Asks all nodes again: their answers are awaited from now on.
+    pub(crate) fn begin_preparation(&mut self, now: Instant) {
+        self.asked_at = now;
+        for node in &mut self.nodes {
+            node.answer = Answer::Awaited;
+        }
+    }
+
+    /// When the nodes were asked whether they can start.
+    pub(crate) fn asked_at(&self) -> Instant {
+        self.asked_at
+    }
+
+    /// Nodes that have not answered whether they can start, with their progress.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = (NodeRank, StartStage)> {
+        let nodes = (0..).map(NodeRank).zip(&self.nodes);
+        let waiting =
+            nodes.filter(|(_, node)| matches!(node.answer, Answer::Awaited) && !node.is_lost);
+        waiting.map(|(place, node)| (place, node.stage))
+    }
+
+    /// Nodes whose checks exceed the time limit.
+    pub(crate) fn overdue(&self, now: Instant) -> Vec<NodeRank> {
+        let is_overdue = |stage| match stage {
+            StartStage::Preparing(since) => {
+                self.limits.preflight < now.saturating_duration_since(since)
+            }
+            StartStage::Connecting | StartStage::LoggedIn => false,
+        };
+        let overdue = self.unanswered().filter(|(_, stage)| is_overdue(*stage));
+        overdue.map(|(node, _)| node).collect()
+    }
+
+    /// When the next heartbeat is due.
+    pub(crate) fn heartbeat_at(&self) -> Instant {
+        self.heartbeat_at
+    }
+
+    /// The time of a heartbeat has come. If the launcher was suspended, no node counts as silent for
+    /// that time: messages received meanwhile have not been read, and no heartbeats were sent.
+    /// Returns the length of a suspension that exceeds the lease.
+    pub(crate) fn on_heartbeat_timer(&mut self, now: Instant) -> Option<Duration> {
+        let suspended = now.saturating_duration_since(self.heartbeat_at);
+        for node in &mut self.nodes {
+            node.last_message_at = node.last_message_at.map(|heard| now.min(heard + suspended));
+            node.postpone_deadline(suspended);
+        }
+        self.heartbeat_at = now + self.limits.heartbeat_interval;
+        (self.limits.lease < suspended).then_some(suspended)
+    }
+
+    /// The launcher was suspended with its workers and is continued: all leases begin anew.
+    pub(crate) fn on_resumed(&mut self, now: Instant, suspended: Duration) {
+        for node in &mut self.nodes {
+            node.last_message_at = node.last_message_at.map(|_| now);
+            node.postpone_deadline(suspended);
+        }
+        self.heartbeat_at = now + self.limits.heartbeat_interval;
+    }
+
+    /// Nodes that have sent nothing for a while.
+    pub(crate) fn silence(&self, now: Instant) -> Silence {
+        let mut silence = Silence::default();
+        for node in self.all() {
+            let Some(heard) = self.last_message_at(node) else { continue };
+            let time = now.saturating_duration_since(heard);
+            if self.limits.lease < time {
+                silence.expired.push(node);
+            } else if NO_MESSAGE_WARNING < time {
+                silence.late.push((node, time));
+            }
+        }
+        silence
+    }
+
+    /// Processes that lost nodes left on this machine are being ended.
+    pub(crate) fn hold_reconnects(&mut self) {
+        if let Reconnects::Allowed = self.reconnects {
+            self.reconnects = Reconnects::Held(None);
+        }
+    }
+
+    /// The next epoch is to begin, and these nodes are to be connected to first. Returns them unless
+    /// that must wait.
+    pub(crate) fn defer_epoch(&mut self, disconnected: Vec<NodeRank>) -> Option<Vec<NodeRank>> {
+        match &mut self.reconnects {
+            Reconnects::Allowed => Some(disconnected),
+            Reconnects::Held(deferred) => {
+                *deferred = Some(disconnected);
+                None
+            }
+        }
+    }
+
+    /// These nodes are to be replaced before anything was started. Returns whether they are to be
+    /// connected to now; else that happens with the epoch that waits.
+    pub(crate) fn await_replacements(&mut self, lost: &[NodeRank]) -> bool {
+        for node in lost {
+            self.node(*node).answer = Answer::Awaited;
+        }
+        match &mut self.reconnects {
+            Reconnects::Held(Some(disconnected)) => {
+                disconnected.extend(lost);
+                false
+            }
+            Reconnects::Held(None) | Reconnects::Allowed => true,
+        }
+    }
+
+    /// What lost nodes left is gone. Returns the nodes to connect to for an epoch that has waited
+    /// for this.
+    pub(crate) fn allow_reconnects(&mut self) -> Option<Vec<NodeRank>> {
+        match std::mem::replace(&mut self.reconnects, Reconnects::Allowed) {
+            Reconnects::Allowed => None,
+            Reconnects::Held(deferred) => deferred,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn table(now: Instant) -> NodeTable {
+        let limits = NodeLimits {
+            lease: 30 * SECOND,
+            heartbeat_interval: 3 * SECOND,
+            preflight: 60 * SECOND,
+        };
+        NodeTable::new(3, limits, now)
+    }
+
+    fn places(nodes: &[u32]) -> Vec<NodeRank> {
+        nodes.iter().copied().map(NodeRank).collect()
+    }
+
+    #[test]
+    fn silent_nodes_are_reported_after_10_s_and_lost_after_their_leases() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(0), start);
+        table.on_message(NodeRank(1), start + 15 * SECOND);
+        assert_eq!(table.silence(start + 10 * SECOND), Silence::default());
+        let late = |node, seconds| vec![(NodeRank(node), seconds * SECOND)];
+        let silence = table.silence(start + 20 * SECOND);
+        assert_eq!(silence, Silence { late: late(0, 20), expired: Vec::new() });
+        // A node without a link has no lease.
+        let silence = table.silence(start + 31 * SECOND);
+        assert_eq!(silence, Silence { late: late(1, 16), expired: places(&[0]) });
+        assert!(table.mark_lost(NodeRank(0)) && !table.mark_lost(NodeRank(0)));
+        assert_eq!(table.silence(start + 31 * SECOND).expired, []);
+    }
+
+    #[test]
+    fn no_node_counts_as_silent_while_the_launcher_was_suspended() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(0), start);
+        table.on_asked(NodeRank(0), start);
+        assert_eq!(table.on_heartbeat_timer(start + 4 * SECOND), None, "1 s late");
+        assert_eq!(table.heartbeat_at(), start + 7 * SECOND);
+        let resumed = start + 107 * SECOND;
+        assert_eq!(table.on_heartbeat_timer(resumed), Some(100 * SECOND));
+        assert_eq!(table.silence(resumed), Silence::default());
+        // 101 s do not count.
+        assert_eq!(table.overdue(start + 160 * SECOND), []);
+        assert_eq!(table.overdue(start + 162 * SECOND), places(&[0]));
+        table.on_resumed(resumed + 50 * SECOND, 50 * SECOND);
+        assert_eq!(table.last_message_at(NodeRank(0)), Some(resumed + 50 * SECOND));
+        assert_eq!(table.last_message_at(NodeRank(1)), None, "it has no link");
+        assert_eq!(table.overdue(start + 212 * SECOND), places(&[0]));
+    }
+
+    #[test]
+    fn answers_end_the_wait_until_nodes_are_asked_again() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_logged_in(NodeRank(1));
+        table.on_refused(NodeRank(0));
+        table.on_asked(NodeRank(2), start);
+        let waiting = |table: &NodeTable| table.unanswered().collect::<Vec<_>>();
+        let asked = (NodeRank(2), StartStage::Preparing(start));
+        assert_eq!(waiting(&table), [(NodeRank(1), StartStage::LoggedIn), asked]);
+        let found = PreparedNode { master: None, store: None, cpus: 1, notes: Vec::new() };
+        table.on_ready(NodeRank(2), found);
+        assert!(table.prepared(NodeRank(2)).is_some() && table.prepared(NodeRank(0)).is_none());
+        table.mark_lost(NodeRank(1));
+        assert_eq!(waiting(&table), []);
+        table.begin_preparation(start + SECOND);
+        assert_eq!(table.asked_at(), start + SECOND);
+        assert_eq!(waiting(&table).len(), 2, "the lost node is not asked");
+    }
+
+    #[test]
+    fn messages_of_a_replaced_link_are_not_current() {
+        let start = clock::now();
+        let mut table = table(start);
+        table.on_message(NodeRank(1), start);
+        table.mark_lost(NodeRank(1));
+        assert!(table.is_current(NodeRank(1), 0));
+        assert_eq!(table.replace_link(NodeRank(1)), 1);
+        assert!(!table.is_current(NodeRank(1), 0) && table.is_current(NodeRank(1), 1));
+        assert!(!table.is_lost(NodeRank(1)) && !table.is_connected(NodeRank(1)));
+    }
+
+    #[test]
+    fn next_epoch_waits_until_what_lost_nodes_left_is_gone() {
+        let mut table = table(clock::now());
+        assert_eq!(table.defer_epoch(places(&[1])), Some(places(&[1])));
+        table.hold_reconnects();
+        assert!(table.await_replacements(&places(&[0])), "no epoch waits");
+        assert_eq!(table.defer_epoch(places(&[1])), None);
+        table.hold_reconnects();
+        assert!(!table.await_replacements(&places(&[2])));
+        assert_eq!(table.allow_reconnects(), Some(places(&[1, 2])));
+        assert_eq!(table.allow_reconnects(), None);
+        assert_eq!(table.defer_epoch(places(&[0])), Some(places(&[0])));
+    }
+}
