@@ -17,18 +17,13 @@ const DIAL_PAUSE: Micros = SECOND;
 
 impl Simulation {
     /// Begins to make a link to a node, in place of an earlier one.
-    pub(super) fn connect(&mut self, node: NodeRank, link: u32, epoch: Epoch) {
+    pub(super) fn connect(&mut self, node: NodeRank, epoch: Epoch) {
+        let link = self.launcher.table.link(node);
         let mut fresh = LauncherNode {
-            link,
             epoch,
             connection: None,
-            is_lost: false,
-            last_message_at: None,
             clock: ClockOffset::default(),
             hello_sent_at: self.now(),
-            preparing_since: None,
-            is_prepared: false,
-            is_refused: false,
             is_awaited: false,
             queue: Vec::new(),
         };
@@ -46,13 +41,14 @@ impl Simulation {
         match self.scenario.reach {
             Reach::Dial if node != NodeRank(0) => {
                 self.launcher.nodes[node.index()].is_awaited = true;
-                let limit = self.launcher.prepare_started_at + self.scenario.join_limit;
+                let limit = self.join_deadline();
                 self.agenda.add(limit, Happening::JoinLimit { node, link });
             }
             Reach::Local | Reach::Dial => {
                 let host = self.host_of(node);
                 self.establish(node, host, true);
-                self.launcher.nodes[node.index()].last_message_at = Some(self.now());
+                let now = self.instant(self.now());
+                self.launcher.table.on_message(node, now);
             }
             Reach::Ssh => {
                 let time = self.random.between(20 * MS, 2 * SECOND);
@@ -68,7 +64,7 @@ impl Simulation {
 
     /// Starts an agent and connects it.
     fn establish(&mut self, node: NodeRank, host: usize, is_local: bool) {
-        let (connection, link) = (self.connections.len(), self.launcher.nodes[node.index()].link);
+        let (connection, link) = (self.connections.len(), self.launcher.table.link(node));
         let epoch = self.launcher.nodes[node.index()].epoch;
         self.connections.push(SimulatedLink {
             node,
@@ -95,7 +91,7 @@ impl Simulation {
 
     /// A login of ssh succeeds or is not answered.
     pub(super) fn connect_by_ssh(&mut self, node: NodeRank, link: u32) {
-        if !self.launcher.is_alive || self.launcher.nodes[node.index()].link != link {
+        if !self.launcher.is_alive || !self.launcher.table.is_current(node, link) {
             return;
         }
         let host = self.host_of(node);
@@ -140,7 +136,7 @@ impl Simulation {
             return self.after(DIAL_PAUSE, Happening::HostDials(host));
         }
         self.launcher.nodes[node.index()].is_awaited = false;
-        let link = self.launcher.nodes[node.index()].link;
+        let link = self.launcher.table.link(node);
         let next_epoch = machine.next_epoch;
         if Epoch(0) < next_epoch {
             self.queue_news(node, link, LinkNews::EarlierEpochs(next_epoch));
@@ -156,14 +152,21 @@ impl Simulation {
         }
     }
 
+    /// Until when nodes that connect by themselves are waited for.
+    fn join_deadline(&self) -> Micros {
+        self.micros(self.launcher.table.asked_at()) + self.scenario.join_limit
+    }
+
     /// The time in which a node must join is over.
     pub(super) fn reach_join_limit(&mut self, node: NodeRank, link: u32) {
-        if self.now() < self.launcher.prepare_started_at + self.scenario.join_limit {
+        if self.now() < self.join_deadline() {
             // Another launcher has replaced the one that set the limit.
             return;
         }
         let place = &mut self.launcher.nodes[node.index()];
-        if place.link == link && std::mem::replace(&mut place.is_awaited, false) {
+        if self.launcher.table.is_current(node, link)
+            && std::mem::replace(&mut place.is_awaited, false)
+        {
             self.report_unreachable(node, link, true);
         }
     }

@@ -5,7 +5,7 @@ use super::draw::Draw;
 use super::incidents::{Blame, Incident};
 use super::network::Way;
 use super::processes::{
-    EndReason, JobPause, LeftoverState, LinkNews, SimulatedHost, SimulatedLauncher, SimulatedWorker,
+    EndReason, LeftoverState, LinkNews, SimulatedHost, SimulatedLauncher, SimulatedWorker,
 };
 use super::scenario::{InjectedKind, Reach};
 use super::story::Teller;
@@ -13,13 +13,13 @@ use super::workers::KILLED;
 use super::world::{FaultEnd, Happening, Simulation};
 use crate::base::{NodeRank, WorkerExit};
 use crate::job::OnTerm;
+use crate::launch::user::pause::PauseScope;
 use crate::wire::ToAgent;
 
 const SIGTERM: i32 = 15;
 /// Time after which a machine without power is missed by the peers of its workers.
 const PEER_TIMEOUT: Micros = 20 * SECOND;
 /// Time limit of the wait for nodes before the launcher suspends itself.
-const PAUSE_WAIT_MAX: Micros = 2 * SECOND;
 /// Time that a pod has to end after SIGTERM.
 const POD_GRACE: Micros = 30 * SECOND;
 
@@ -199,11 +199,9 @@ impl Simulation {
         let ahead = self.random.between(0, 1_000 * SECOND);
         self.hosts.push(SimulatedHost::new(NodeRank(0), ahead));
         let number = self.launcher.number + 1;
-        self.launcher = SimulatedLauncher::new(&self.scenario);
+        self.launcher = SimulatedLauncher::new(&self.scenario, self.instant(self.now()));
         let now = self.now();
         self.launcher.number = number;
-        self.launcher.prepare_started_at = now;
-        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
         self.launcher.timeout_at = self.scenario.timeout.map(|timeout| now + timeout);
         self.truth.launcher_gone_at = None;
         self.truth.previous = None;
@@ -349,15 +347,15 @@ impl Simulation {
     }
 
     fn suspend_job(&mut self, time: Micros) -> bool {
-        if self.launcher.pause.is_some() || self.launcher.stopped_at.is_some() {
+        let now = self.instant(self.now());
+        let table = &self.launcher.table;
+        let nodes = table.all().filter(|node| !table.is_lost(*node));
+        if !self.launcher.pause.start(now, nodes.map(PauseScope::Node)) {
             return false;
         }
+        self.launcher.pause_time = time;
         self.disturb(time);
         self.truth.was_suspended = true;
-        let nodes = (0..).map(NodeRank).zip(&self.launcher.nodes);
-        let waiting = nodes.filter(|(_, place)| !place.is_lost).map(|(node, _)| node).collect();
-        let stop_at = self.now() + PAUSE_WAIT_MAX;
-        self.launcher.pause = Some(JobPause { waiting, stop_at, time });
         self.send_to_all(&ToAgent::Pause);
         self.soon(Happening::LauncherRuns);
         true
@@ -381,9 +379,8 @@ impl Simulation {
         self.blame(Blame::Evicted(rank), Micros::MAX / 2);
         self.blame(Blame::Node(rank), Micros::MAX / 2);
         self.hosts[host].is_gone = self.scenario.policy.on_term == OnTerm::EndNode;
-        let place = &self.launcher.nodes[node];
-        if place.connection.is_some() {
-            let link = place.link;
+        if self.launcher.nodes[node].connection.is_some() {
+            let link = self.launcher.table.link(rank);
             self.queue_news(rank, link, LinkNews::Signal(SIGTERM));
         }
         if self.hosts[host].is_gone {

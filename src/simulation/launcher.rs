@@ -2,7 +2,7 @@
 //! effects.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
@@ -10,13 +10,15 @@ use super::incidents::Check;
 use super::mistakes::Mistake;
 use super::network::{Parcel, Way};
 use super::output::WINDOW_BYTES;
-use super::processes::{JobPause, SimulatedLauncher};
+use super::processes::SimulatedLauncher;
 use super::scenario::{Reach, Scenario};
 use super::story::Teller;
 use super::words::{describe_event, describe_verdict};
 use super::world::{FaultEnd, Happening, Simulation};
 use crate::base::{Epoch, LocalRank, NodeRank, Rank};
 use crate::job::{Effect, Event, Job, NodeLoss, OnFailure};
+use crate::launch::node::table::{NodeLimits, NodeTable};
+use crate::launch::user::pause::Pause;
 use crate::secure::JobKey;
 use crate::wire::{self, NodeRoster, Prepare, Start, ToAgent, WorkerStart};
 
@@ -26,7 +28,13 @@ const CLOSE_LIMIT: Micros = 3 * SECOND;
 const DISK_WAIT_MAX: Micros = SECOND;
 
 impl SimulatedLauncher {
-    pub(super) fn new(scenario: &Scenario) -> Self {
+    /// A launcher that starts now.
+    pub(super) fn new(scenario: &Scenario, now: Instant) -> Self {
+        let limits = NodeLimits {
+            lease: Duration::from_micros(scenario.lease),
+            heartbeat_interval: Duration::from_micros(scenario.heartbeat),
+            preflight: Duration::from_micros(scenario.prepare_limit),
+        };
         let nodes = (0..).map(NodeRank).zip(&scenario.workers);
         let node_of_rank = nodes
             .flat_map(|(node, workers)| std::iter::repeat_n(node, *workers as usize))
@@ -37,19 +45,18 @@ impl SimulatedLauncher {
             will_be_replaced: false,
             is_alive: true,
             suspensions: 0,
+            table: NodeTable::new(scenario.workers.len(), limits, now),
             nodes: Vec::new(),
             events: VecDeque::new(),
             consumed: VecDeque::new(),
             signals: VecDeque::new(),
             readable: VecDeque::new(),
             timer_at: None,
-            heartbeat_at: scenario.heartbeat,
             timeout_at: scenario.timeout,
             reaping_until: None,
-            deferred_reconnects: None,
-            prepare_started_at: 0,
             scheduled_wake: Micros::MAX,
-            pause: None,
+            pause: Pause::default(),
+            pause_time: 0,
             pause_total: 0,
             stopped_at: None,
             slow_until: 0,
@@ -64,7 +71,7 @@ impl Simulation {
     /// The launcher starts: it connects to all nodes.
     pub(super) fn begin_launcher(&mut self) {
         for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
-            self.connect(node, 0, Epoch(0));
+            self.connect(node, Epoch(0));
             if self.scenario.reach == Reach::Dial && node != NodeRank(0) {
                 let host = self.host_of(node);
                 let time = self.random.between(0, 5 * SECOND);
@@ -94,7 +101,7 @@ impl Simulation {
                 self.step_job(Event::TimedOut);
             } else if is_due(self.pause_at()) {
                 self.suspend_launcher();
-            } else if self.launcher.heartbeat_at <= now {
+            } else if self.heartbeat_at() <= now {
                 self.on_heartbeat_timer();
             } else if is_due(self.launcher.reaping_until) {
                 self.finish_reaping();
@@ -115,15 +122,18 @@ impl Simulation {
     }
 
     fn pause_at(&self) -> Option<Micros> {
-        let is_ready = |pause: &JobPause| pause.waiting.is_empty();
-        self.launcher.pause.as_ref().map(|pause| if is_ready(pause) { 0 } else { pause.stop_at })
+        self.launcher.pause.stop_at().map(|at| self.micros(at))
+    }
+
+    fn heartbeat_at(&self) -> Micros {
+        self.micros(self.launcher.table.heartbeat_at())
     }
 
     fn schedule_launcher_wake(&mut self) {
         let now = self.now();
         let timeout = self.timeout_at().filter(|_| !self.launcher.job.is_stopping());
         let times = [self.launcher.timer_at, timeout, self.pause_at(), self.launcher.reaping_until];
-        let wake = times.into_iter().flatten().fold(self.launcher.heartbeat_at, Micros::min);
+        let wake = times.into_iter().flatten().fold(self.heartbeat_at(), Micros::min);
         let scheduled = self.launcher.scheduled_wake;
         if !(now < scheduled && scheduled <= wake) {
             self.launcher.scheduled_wake = wake;
@@ -267,7 +277,7 @@ impl Simulation {
         let mut first = 0;
         for node in (0..self.scenario.workers.len() as u32).map(NodeRank) {
             let count = self.scenario.workers[node.index()];
-            if self.launcher.nodes[node.index()].is_prepared {
+            if self.launcher.table.prepared(node).is_some() {
                 let worker = |local: u32| WorkerStart {
                     rank: Rank(first + local),
                     local_rank: LocalRank(local),
@@ -325,15 +335,13 @@ impl Simulation {
             files: Vec::new(),
             spans_machines: false,
         };
-        self.launcher.nodes[node.index()].preparing_since = Some(self.now());
+        let now = self.instant(self.now());
+        self.launcher.table.on_asked(node, now);
         self.send_to(node, &ToAgent::Prepare(Box::new(prepare)));
     }
 
     pub(super) fn prepare_epoch(&mut self, disconnected: Vec<NodeRank>) {
-        if self.launcher.reaping_until.is_some() {
-            self.launcher.deferred_reconnects = Some(disconnected);
-            return;
-        }
+        let Some(disconnected) = self.launcher.table.defer_epoch(disconnected) else { return };
         let epoch = self.launcher.job.epoch();
         self.reset_preparation();
         for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
@@ -348,11 +356,8 @@ impl Simulation {
     }
 
     fn await_replacements(&mut self, lost: &[NodeRank]) {
-        for node in lost {
-            self.launcher.nodes[node.index()].is_prepared = false;
-        }
-        if let Some(disconnected) = &mut self.launcher.deferred_reconnects {
-            return disconnected.extend(lost);
+        if !self.launcher.table.await_replacements(lost) {
+            return;
         }
         let epoch = self.launcher.job.epoch();
         for node in lost {
@@ -378,47 +383,37 @@ impl Simulation {
     }
 
     fn reset_preparation(&mut self) {
-        self.launcher.prepare_started_at = self.now();
+        let now = self.instant(self.now());
+        self.launcher.table.begin_preparation(now);
         self.truth.epoch_began_at = self.now();
         self.truth.previously_noticed_at = self.truth.noticed_at.take();
         self.truth.refusals = 0;
         self.truth.gave_up_suspended = false;
-        for place in &mut self.launcher.nodes {
-            (place.is_prepared, place.is_refused) = (false, false);
-        }
     }
 
     fn reconnect(&mut self, node: NodeRank, epoch: Epoch) {
         self.send_to(node, &ToAgent::Bye);
-        let place = &self.launcher.nodes[node.index()];
-        let (link, connection) = (place.link + 1, place.connection);
+        let connection = self.launcher.nodes[node.index()].connection;
+        let is_lost = self.launcher.table.is_lost(node);
         let is_remote = connection.is_none_or(|connection| !self.connections[connection].is_local);
-        if let (true, true, Some(connection)) = (is_remote, place.is_lost, connection) {
+        if let (true, true, Some(connection)) = (is_remote, is_lost, connection) {
             self.close_by_launcher(connection);
         }
-        self.connect(node, link, epoch);
+        self.launcher.table.replace_link(node);
+        self.connect(node, epoch);
     }
 
     fn on_heartbeat_timer(&mut self) {
-        let now = self.now();
-        let late = now - self.launcher.heartbeat_at;
-        for place in &mut self.launcher.nodes {
-            place.last_message_at = place.last_message_at.map(|heard| now.min(heard + late));
-            place.preparing_since = place.preparing_since.map(|since| since + late);
-        }
-        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
+        let now = self.instant(self.now());
+        self.launcher.table.on_heartbeat_timer(now);
+        for node in self.launcher.table.all() {
             self.send_heartbeat(node);
         }
         self.refuse_late_nodes();
-        let is_blind = self.mistake == Some(Mistake::LauncherIgnoresLease);
-        let is_silent = |node: &NodeRank| {
-            let place = &self.launcher.nodes[node.index()];
-            let heard = place.last_message_at.filter(|_| !place.is_lost && !is_blind);
-            heard.is_some_and(|heard| self.scenario.lease < now - heard)
-        };
-        let nodes = (0..self.launcher.nodes.len() as u32).map(NodeRank);
-        let mut expired: Vec<_> = nodes.filter(is_silent).collect();
+        let mut expired = self.launcher.table.silence(now).expired;
+        if self.mistake == Some(Mistake::LauncherIgnoresLease) {
+            expired.clear();
+        }
         expired.retain(|node| self.mark_node_lost(*node, NodeLoss::LeaseExpired).is_some());
         if !expired.is_empty() {
             self.step_job(Event::LeaseExpired(expired));
@@ -426,7 +421,7 @@ impl Simulation {
     }
 
     pub(super) fn send_heartbeat(&mut self, node: NodeRank) {
-        if self.launcher.nodes[node.index()].last_message_at.is_some() {
+        if self.launcher.table.is_connected(node) {
             let at_us = self.launcher_clock_us();
             self.send_to(node, &ToAgent::Heartbeat { at_us });
         }
@@ -439,16 +434,10 @@ impl Simulation {
 
     /// Gives up nodes whose checks exceed the time limit.
     fn refuse_late_nodes(&mut self) {
-        let now = self.now();
-        for node in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            let place = &self.launcher.nodes[node.index()];
-            let limit = self.scenario.prepare_limit;
-            let is_late = place.preparing_since.is_some_and(|since| limit + since < now);
-            if !is_late || place.is_prepared || place.is_lost || place.is_refused {
-                continue;
-            }
+        let now = self.instant(self.now());
+        for node in self.launcher.table.overdue(now) {
             self.truth.refusals += 1;
-            if let Some(connection) = place.connection {
+            if let Some(connection) = self.launcher.nodes[node.index()].connection {
                 self.close_by_launcher(connection);
             }
             self.refuse(node);
@@ -457,13 +446,13 @@ impl Simulation {
 
     /// The launcher suspends itself, after its workers.
     fn suspend_launcher(&mut self) {
-        let Some(pause) = self.launcher.pause.take() else { return };
+        let time = self.launcher.pause_time;
         self.launcher.suspensions += 1;
-        self.launcher.pause_total += pause.time;
+        self.launcher.pause_total += time;
         self.tell(Teller::Launcher, || "suspends itself".to_owned());
         let stopped_at = self.now();
         self.launcher.stopped_at = Some(stopped_at);
-        self.after(pause.time, Happening::FaultEnds(FaultEnd::JobResumes));
+        self.after(time, Happening::FaultEnds(FaultEnd::JobResumes));
     }
 
     /// The launcher is continued after such a suspension.
@@ -474,13 +463,11 @@ impl Simulation {
         if !self.launcher.is_alive {
             return;
         }
-        for place in &mut self.launcher.nodes {
-            place.last_message_at = place.last_message_at.map(|_| now);
-            place.preparing_since = place.preparing_since.map(|since| since + now - stopped_at);
-        }
-        self.launcher.heartbeat_at = now + self.scenario.heartbeat;
+        let (suspended, resumed_at) = (Duration::from_micros(now - stopped_at), self.instant(now));
+        self.launcher.pause.on_resumed(suspended);
+        self.launcher.table.on_resumed(resumed_at, suspended);
         self.send_to_all(&ToAgent::Resume);
-        self.step_job(Event::Suspended(Duration::from_micros(now - stopped_at)));
+        self.step_job(Event::Suspended(suspended));
         self.run_launcher();
     }
 

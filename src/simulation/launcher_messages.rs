@@ -1,6 +1,7 @@
 //! The launcher's links: what it reads from them becomes events of the job, and nodes are lost.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::clock::{MS, Micros, SECOND};
 use super::incidents::Blame;
@@ -13,6 +14,7 @@ use crate::base::{NodeRank, Rank};
 use crate::job::{
     Event, Evidence, EvidenceSource, FailureClass, NodeLoss, StartFailure, StartStep, WorkerEnd,
 };
+use crate::launch::user::pause::PauseScope;
 use crate::wire::{AgentHello, FromAgent, ToAgent, WorkerStartStep};
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
@@ -78,7 +80,7 @@ impl Simulation {
     /// Handles an event of a link, unless the link was replaced.
     pub(super) fn on_link_news(&mut self, event: LauncherEvent) {
         let LauncherEvent { node, link, news } = event;
-        let is_old = link != self.launcher.nodes[node.index()].link;
+        let is_old = !self.launcher.table.is_current(node, link);
         if is_old && self.mistake != Some(Mistake::LauncherAcceptsOldLinks) {
             return;
         }
@@ -88,14 +90,15 @@ impl Simulation {
                     self.fail_protocol(node, why);
                     self.mark_node_lost(node, NodeLoss::InvalidData(why.to_owned()))
                 } else {
-                    self.launcher.nodes[node.index()].last_message_at = Some(self.now());
+                    let now = self.instant(self.now());
+                    self.launcher.table.on_message(node, now);
                     self.on_agent_message(node, message)
                 }
             }
             LinkNews::Connected => {
                 let now = self.now();
-                let place = &mut self.launcher.nodes[node.index()];
-                (place.hello_sent_at, place.last_message_at) = (now, Some(now));
+                self.launcher.nodes[node.index()].hello_sent_at = now;
+                self.launcher.table.on_message(node, self.start + Duration::from_micros(now));
                 None
             }
             LinkNews::EarlierEpochs(epoch) => Some(Event::EarlierEpochs { epoch, uncharged: 0 }),
@@ -145,8 +148,8 @@ impl Simulation {
                 self.on_hello(node, &hello);
                 None
             }
-            FromAgent::Ready(_) => {
-                self.launcher.nodes[node.index()].is_prepared = true;
+            FromAgent::Ready(found) => {
+                self.launcher.table.on_ready(node, found);
                 Some(Event::Ready(node))
             }
             FromAgent::Refused(_) => {
@@ -186,9 +189,7 @@ impl Simulation {
                 None
             }
             FromAgent::Paused => {
-                if let Some(pause) = &mut self.launcher.pause {
-                    pause.waiting.retain(|waiting| *waiting != node);
-                }
+                self.launcher.pause.on_stopped(PauseScope::Node(node));
                 None
             }
             _ => None,
@@ -215,8 +216,8 @@ impl Simulation {
 
     /// A node cannot take part.
     pub(super) fn refuse(&mut self, node: NodeRank) {
+        self.launcher.table.on_refused(node);
         if self.launcher.job.may_answer(node) {
-            self.launcher.nodes[node.index()].is_refused = true;
             self.step_job(Event::Refused(node));
         }
     }
@@ -227,10 +228,9 @@ impl Simulation {
         if self.scenario.reach != Reach::Dial {
             return;
         }
-        for other in (0..self.launcher.nodes.len() as u32).map(NodeRank) {
-            let place = &mut self.launcher.nodes[other.index()];
-            if other != node && place.last_message_at.is_none() {
-                place.is_awaited = false;
+        for other in self.launcher.table.all() {
+            if other != node && !self.launcher.table.is_connected(other) {
+                self.launcher.nodes[other.index()].is_awaited = false;
                 self.refuse(other);
             }
         }
@@ -238,14 +238,11 @@ impl Simulation {
 
     /// Handles the loss of a node, once. A local one is ended with all its processes.
     pub(super) fn mark_node_lost(&mut self, node: NodeRank, loss: NodeLoss) -> Option<Event> {
-        let place = &mut self.launcher.nodes[node.index()];
-        if std::mem::replace(&mut place.is_lost, true) {
+        if !self.launcher.table.mark_lost(node) {
             return None;
         }
-        let connection = place.connection;
-        if let Some(pause) = &mut self.launcher.pause {
-            pause.waiting.retain(|waiting| *waiting != node);
-        }
+        let connection = self.launcher.nodes[node.index()].connection;
+        self.launcher.pause.on_stopped(PauseScope::Node(node));
         self.tell(Teller::Launcher, || format!("loses node {node}: {loss:?}"));
         if let Some(connection) = connection {
             if self.connections[connection].is_local {
@@ -263,8 +260,10 @@ impl Simulation {
 
     /// Kills what lost local nodes have left.
     fn reap_lost_nodes(&mut self) {
-        let lost = self.launcher.nodes.iter().filter(|place| place.is_lost);
-        let links = lost.filter_map(|place| place.connection).map(|link| &self.connections[link]);
+        let table = &self.launcher.table;
+        let lost = table.all().filter(|node| table.is_lost(*node));
+        let links = lost.filter_map(|node| self.launcher.nodes[node.index()].connection);
+        let links = links.map(|link| &self.connections[link]);
         let agents: Vec<_> = links.filter(|it| it.is_local).map(|link| link.agent).collect();
         for agent in agents {
             self.kill_node_processes(agent);
@@ -273,12 +272,13 @@ impl Simulation {
             worker.is_alive && self.scenario.habits[worker.rank.index()].is_unkillable
         });
         let time = if is_stuck { REAP_TIMEOUT } else { REAP_TIME };
+        self.launcher.table.hold_reconnects();
         self.launcher.reaping_until = Some(self.now() + time);
     }
 
     pub(super) fn finish_reaping(&mut self) {
         self.launcher.reaping_until = None;
-        if let Some(disconnected) = self.launcher.deferred_reconnects.take() {
+        if let Some(disconnected) = self.launcher.table.allow_reconnects() {
             self.prepare_epoch(disconnected);
         }
     }

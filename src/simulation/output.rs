@@ -111,7 +111,7 @@ impl Simulation {
     pub(super) fn confirm_output(&mut self, output: &ConsumedOutput) {
         let connection = &self.connections[output.connection];
         let (node, link) = (connection.node, connection.link);
-        if self.launcher.nodes[node.index()].link == link {
+        if self.launcher.table.is_current(node, link) {
             self.send_to(node, &ToAgent::Consumed(output.bytes));
         }
     }

@@ -6,6 +6,8 @@ use super::clock::Micros;
 use crate::agent::{AgentEvent, AgentState, Credit, FromShim, PreflightRequest, ToShim};
 use crate::base::{Epoch, NodeRank, Rank, Status, WorkerExit};
 use crate::job::Job;
+use crate::launch::node::table::NodeTable;
+use crate::launch::user::pause::Pause;
 use crate::wire::{ClockOffset, Decoder, FromAgent, Stream};
 
 /// A machine.
@@ -165,6 +167,8 @@ pub(super) struct SimulatedLauncher {
     pub(super) will_be_replaced: bool,
     pub(super) is_alive: bool,
     pub(super) suspensions: u32,
+    pub(super) table: NodeTable,
+    /// The links to the nodes.
     pub(super) nodes: Vec<LauncherNode>,
     pub(super) events: VecDeque<LauncherEvent>,
     pub(super) consumed: VecDeque<ConsumedOutput>,
@@ -172,14 +176,13 @@ pub(super) struct SimulatedLauncher {
     /// Connections with something to read.
     pub(super) readable: VecDeque<usize>,
     pub(super) timer_at: Option<Micros>,
-    pub(super) heartbeat_at: Micros,
     pub(super) timeout_at: Option<Micros>,
     /// While what lost local nodes left is being killed.
     pub(super) reaping_until: Option<Micros>,
-    pub(super) deferred_reconnects: Option<Vec<NodeRank>>,
-    pub(super) prepare_started_at: Micros,
     pub(super) scheduled_wake: Micros,
-    pub(super) pause: Option<JobPause>,
+    pub(super) pause: Pause,
+    /// How long the suspension by the user lasts that was begun last, and all before it.
+    pub(super) pause_time: Micros,
     pub(super) pause_total: Micros,
     /// When it suspended itself.
     pub(super) stopped_at: Option<Micros>,
@@ -191,29 +194,12 @@ pub(super) struct SimulatedLauncher {
     pub(super) has_evidence: bool,
 }
 
-/// A suspension of the job by its user.
-pub(super) struct JobPause {
-    /// Nodes that have not confirmed it.
-    pub(super) waiting: Vec<NodeRank>,
-    /// When the launcher stops at the latest.
-    pub(super) stop_at: Micros,
-    /// For how long.
-    pub(super) time: Micros,
-}
-
-/// A node, as the launcher sees it.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
+/// The link to a node.
 pub(super) struct LauncherNode {
-    pub(super) link: u32,
     pub(super) epoch: Epoch,
     pub(super) connection: Option<usize>,
-    pub(super) is_lost: bool,
-    pub(super) last_message_at: Option<Micros>,
     pub(super) clock: ClockOffset,
     pub(super) hello_sent_at: Micros,
-    pub(super) preparing_since: Option<Micros>,
-    pub(super) is_prepared: bool,
-    pub(super) is_refused: bool,
     /// Whether it waits for a connection of the node.
     pub(super) is_awaited: bool,
     /// Messages for a connection that does not exist yet.

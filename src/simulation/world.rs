@@ -92,7 +92,7 @@ impl Simulation {
             hosts.map(|node| SimulatedHost::new(node, random.between(0, 1_000 * SECOND))).collect();
         Self {
             agenda: Agenda::new(),
-            launcher: SimulatedLauncher::new(&scenario),
+            launcher: SimulatedLauncher::new(&scenario, start),
             random,
             story: Story::new(is_told),
             mistake,

@@ -37,11 +37,7 @@ enum State {
 
 impl Pause {
     /// Starts the wait for these; returns false if it has been started already.
-    pub(in crate::launch) fn start(
-        &mut self,
-        now: Instant,
-        scopes: impl Iterator<Item = PauseScope>,
-    ) -> bool {
+    pub(crate) fn start(&mut self, now: Instant, scopes: impl Iterator<Item = PauseScope>) -> bool {
         let is_new = matches!(self.state, State::Running);
         if is_new {
             self.state = State::Requested { since: now, waiting: scopes.collect() };
@@ -50,14 +46,14 @@ impl Pause {
     }
 
     /// Notes that one of them has stopped, or is gone.
-    pub(in crate::launch) fn on_stopped(&mut self, scope: PauseScope) {
+    pub(crate) fn on_stopped(&mut self, scope: PauseScope) {
         if let State::Requested { waiting, .. } = &mut self.state {
             waiting.remove(&scope);
         }
     }
 
     /// When the launcher stops; `None` if no suspension was requested.
-    pub(in crate::launch) fn stop_at(&self) -> Option<Instant> {
+    pub(crate) fn stop_at(&self) -> Option<Instant> {
         match &self.state {
             State::Running => None,
             State::Requested { since, waiting } if waiting.is_empty() => Some(*since),
@@ -66,13 +62,13 @@ impl Pause {
     }
 
     /// Notes that the launcher was continued after this time.
-    pub(in crate::launch) fn on_resumed(&mut self, suspended: Duration) {
+    pub(crate) fn on_resumed(&mut self, suspended: Duration) {
         self.state = State::Running;
         self.total += suspended;
     }
 
     /// Total time of all suspensions.
-    pub(in crate::launch) fn total(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         self.total
     }
 }
