@@ -17,7 +17,7 @@ use crate::launch::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, FailureOptions, Framing,
     GpuSharing, LimitOptions, Options, OutputOptions, StdinTo, SupervisorOptions, Transport,
 };
-use crate::plan::{Export, JobSpec};
+use crate::plan::{Export, JobSpec, Program};
 use crate::report::{LogDir, LogRetention, RunClass, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::ssh::AGENT_LIMIT;
@@ -63,21 +63,11 @@ pub(in crate::cli) fn options(
     let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
     let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
     let logs = logs.map(ToOwned::to_owned);
-    let (program, script) = program_and_script(&spec.program);
     let prints_all = printed_ranks == PrintedRanks::All;
     let options = Options {
         job,
         key,
-        command: CommandOptions {
-            typed: std::env::args_os().collect(),
-            flags: Vec::new,
-            cwd: working_directory()?,
-            program,
-            script,
-            files: Vec::new(),
-            venv_script: workers.venv_script.clone(),
-            checkpoint_dir: None,
-        },
+        command: command_options(&spec.program, workers)?,
         limits: limits(watch, &transport, printed_ranks),
         failure: FailureOptions {
             restarts_max: watch.max_restarts,
@@ -101,6 +91,20 @@ pub(in crate::cli) fn options(
         transport,
     };
     Ok((options, note))
+}
+
+fn command_options(program: &Program, workers: &WorkerArgs) -> Result<CommandOptions, CliError> {
+    let (program, script) = program_and_script(program);
+    Ok(CommandOptions {
+        typed: std::env::args_os().collect(),
+        flags: Vec::new,
+        cwd: working_directory()?,
+        program,
+        script,
+        files: Vec::new(),
+        venv_script: workers.venv_script.clone(),
+        checkpoint_dir: None,
+    })
 }
 
 fn limits(watch: &WatchArgs, transport: &Transport, printed_ranks: PrintedRanks) -> LimitOptions {
