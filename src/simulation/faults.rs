@@ -231,6 +231,7 @@ impl Simulation {
     fn kill_agent(&mut self, node: usize) -> bool {
         let Some(agent) = self.agent_of(node) else { return false };
         self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        let has_workers = self.has_workers(agent);
         // Only a parent learns which signal it was.
         let is_child = self.scenario.reach != Reach::Ssh;
         let exit = is_child.then_some(WorkerExit::Signal { signal: 9, core: false });
@@ -238,9 +239,21 @@ impl Simulation {
         if self.scenario.reach == Reach::Dial && node != 0 {
             self.after(500 * MS, Happening::MemberKillsAgent(agent));
         }
-        let epoch = self.agents[agent].epoch;
-        self.fail_group(agent, epoch, 500 * MS);
+        if has_workers {
+            let epoch = self.agents[agent].epoch;
+            self.fail_group(agent, epoch, 500 * MS);
+        }
         true
+    }
+
+    /// Whether workers of the present epoch run under this agent: without them, its end is no loss to
+    /// their peers.
+    fn has_workers(&self, agent: usize) -> bool {
+        let epoch = self.agents[agent].epoch;
+        let is_one = |worker: &SimulatedWorker| {
+            worker.agent == agent && worker.epoch == epoch && worker.is_alive
+        };
+        self.workers.iter().any(is_one)
     }
 
     fn kill_shim(&mut self, node: usize) -> bool {
@@ -307,7 +320,7 @@ impl Simulation {
             .collect::<Vec<_>>()
         {
             let epoch = self.agents[agent].epoch;
-            if self.agents[agent].is_alive {
+            if self.agents[agent].is_alive && self.has_workers(agent) {
                 self.fail_group(agent, epoch, PEER_TIMEOUT);
             }
             self.agents[agent].is_alive = false;
