@@ -212,6 +212,7 @@ impl Simulation {
             (FailureCause::Worker(end), Blame::Witness { rank, epoch: of, exit }) => {
                 let may_be_named = !self.truth.has_evidence
                     || self.truth.gave_up_suspended
+                    || self.was_cut_short()
                     || self.scenario.policy.failure == OnFailure::LetRun;
                 may_be_named && (end.rank, end.exit) == (rank, exit) && epoch == of
             }
@@ -234,6 +235,14 @@ impl Simulation {
             (FailureCause::Node { loss, .. }, Blame::AnyNode) => *loss != NodeLoss::Evicted,
             _ => false,
         }
+    }
+
+    /// Whether the user requested the end, so that the job did not wait until silent nodes were lost.
+    fn was_cut_short(&self) -> bool {
+        let is_requested =
+            !self.truth.user_signals.is_empty() || !self.truth.node_signals.is_empty();
+        let verdict = self.launcher.job.verdict();
+        is_requested && verdict.is_some_and(|verdict| !verdict.unconfirmed.is_empty())
     }
 
     /// After everything has happened: nothing is left, and all of it ended in time.
