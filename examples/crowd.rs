@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use remuda::base::{Epoch, HostName, NodeRank, Rank, Slot, WorkerExit, clock};
 use remuda::os::files::fds;
 use remuda::os::tasks::Tasks;
-use remuda::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
+use remuda::plan::{
+    self, Accelerator, Conventions, JobSpec, LaunchPlan, MasterAddr, Program, RendezvousPort,
+};
 use remuda::secure::{JobKey, derive_job_id};
 use remuda::transport::dial::{AttachedMember, Dialer, MemberEvent};
 use remuda::transport::{LinkReader, LinkWriter};
@@ -62,7 +64,8 @@ fn plan_of(nodes: u32, port: u16) -> Result<LaunchPlan, Box<dyn Error>> {
         program: Program::Exec { program: "true".into(), local_rank: false },
         args: Vec::new(),
         master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
-        master_port: Some(port),
+        master_port: RendezvousPort::Given(port),
+        conventions: Conventions::DeepSpeed,
         restarts_max: 0,
         exports: Vec::new(),
     })?)

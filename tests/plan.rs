@@ -10,8 +10,8 @@ use crate::support::expected::check_expected;
 use proptest::prelude::*;
 use remuda::base::{Epoch, HostName, JobId, Slot, Status, env_vars};
 use remuda::plan::{
-    Accelerator, Bindings, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr, PlanError, Program,
-    ThreadShare, VariableOrigin, WorkerPlan, digest, plan,
+    Accelerator, Bindings, Conventions, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr,
+    PlanError, Program, RendezvousPort, ThreadShare, VariableOrigin, WorkerPlan, digest, plan,
 };
 use remuda::report::plan::{Secrets, show_plan, write_plan_json};
 
@@ -37,7 +37,8 @@ fn spec() -> JobSpec {
         args: ["--lr", "0.1"].map(OsString::from).to_vec(),
         master_addr: MasterAddr::AskNode0,
         restarts_max: 0,
-        master_port: None,
+        master_port: RendezvousPort::Usual,
+        conventions: Conventions::DeepSpeed,
         exports: Vec::new(),
     }
 }
@@ -174,7 +175,7 @@ fn values_not_given_stay_symbolic() {
     assert_eq!(value(&open, env_vars::OMP_NUM_THREADS), EnvValue::ThreadShare);
     let given = JobSpec {
         master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
-        master_port: Some(1234),
+        master_port: RendezvousPort::Given(1234),
         exports: vec![Export::flag("OMP_NUM_THREADS", "7")],
         ..spec()
     };
@@ -400,7 +401,8 @@ fn some_spec() -> impl Strategy<Value = JobSpec> {
             })
             .collect(),
         args,
-        master_port,
+        master_port: RendezvousPort::or_usual(master_port),
+        conventions: Conventions::DeepSpeed,
         ..spec()
     })
 }
@@ -454,7 +456,7 @@ proptest! {
             serde_json::from_str(&plan_json(&plan, Secrets::Shown)).expect("JSON");
         prop_assert_eq!(&document["version"], 1);
         prop_assert_eq!(&document["world_size"], plan.world_size);
-        prop_assert_eq!(document["master_port"].as_u64(), plan.master_port.map(u64::from));
+        prop_assert_eq!(document["master_port"].as_u64(), plan.master_port.given().map(u64::from));
         let nodes = document["nodes"].as_array().expect("nodes");
         prop_assert_eq!(nodes.len(), plan.nodes.len());
         for (found, node) in nodes.iter().zip(&plan.nodes) {

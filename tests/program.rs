@@ -12,6 +12,7 @@ mod doctor;
 mod env_file;
 mod environment;
 mod everywhere;
+mod faces;
 mod faults;
 mod hostfile;
 mod matrix;

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::command::parse::print_requested;
-use super::command::run;
+use super::command::{run, torchrun};
 use super::error::CliError;
+use super::face::torchrun::job::Dialect;
 use super::help;
 use super::line::{CommandLine, codes};
 use super::registry::COMMANDS;
@@ -19,6 +20,9 @@ use crate::os::files::fds;
 use crate::pool::nearest;
 use crate::report::{self, Terminal, print, print_error};
 
+/// Name of torch's launcher.
+const TORCHRUN: &str = "torchrun";
+
 /// The program name by which remuda was started. It has no subcommands here, so that a script
 /// called `train` is a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +31,19 @@ enum InvokedAs {
     Remuda,
     /// The launcher of DeepSpeed, by one of its names.
     DeepSpeed(&'static str),
+    /// torchrun.
+    Torchrun,
 }
 
 impl InvokedAs {
     fn of(program: &OsStr) -> Self {
         const DEEPSPEED: [&str; 3] = ["deepspeed", "ds", "deepspeed.pt"];
         let name = Path::new(program).file_name().unwrap_or_default();
-        DEEPSPEED.into_iter().find(|known| name == *known).map_or(Self::Remuda, Self::DeepSpeed)
+        match DEEPSPEED.into_iter().find(|known| name == *known) {
+            Some(name) => Self::DeepSpeed(name),
+            None if name == TORCHRUN => Self::Torchrun,
+            None => Self::Remuda,
+        }
     }
 }
 
@@ -51,6 +61,7 @@ pub fn main() -> ExitCode {
     let dispatched = std::panic::catch_unwind(|| match invoked_as {
         InvokedAs::Remuda => dispatch(words),
         InvokedAs::DeepSpeed(name) => run::main(name, words),
+        InvokedAs::Torchrun => torchrun::main(TORCHRUN, Dialect::Torchrun, words),
     });
     match dispatched {
         Ok(Ok(status)) => status.into(),

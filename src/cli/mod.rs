@@ -9,6 +9,7 @@ mod codes;
 mod command;
 mod dispatch;
 mod error;
+mod face;
 mod help;
 pub mod line;
 mod output_files;
@@ -18,5 +19,5 @@ mod resolve;
 mod start;
 
 pub use args::values;
-pub use command::{explain, hostfile, launch, pod, run};
+pub use command::{explain, hostfile, launch, pod, run, torchrun};
 pub use dispatch::main;

@@ -3,8 +3,9 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, pod, run, ssh,
+    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, pod, run, ssh, torchrun,
 };
+use super::face::torchrun::job::Dialect;
 
 #[cfg(feature = "train")]
 use super::command::train;
@@ -34,6 +35,22 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: k8s::definition,
         }),
         main: |words, _| k8s::main(words),
+    },
+    CommandEntry {
+        name: "torchrun",
+        help: Some(CommandHelp {
+            summary: "Run a script as torchrun does, with its options and variables",
+            definition: torchrun::definition,
+        }),
+        main: |words, _| torchrun::main("remuda torchrun", Dialect::Torchrun, words),
+    },
+    CommandEntry {
+        name: "torch.distributed.launch",
+        help: None,
+        main: |words, _| {
+            let program = "remuda torch.distributed.launch";
+            torchrun::main(program, Dialect::DistributedLaunch, words)
+        },
     },
     CommandEntry {
         name: "launch",

@@ -7,6 +7,7 @@ use super::options::CauseRule;
 use crate::base::{HostName, LocalRank, NodeRank, Rank, Slot, WorkerExit};
 use crate::job::{Evidence, parse_error_file};
 use crate::plan::LaunchPlan;
+use crate::report::AttemptPlace;
 use crate::wire::Leftover;
 
 /// Facts about one worker.
@@ -31,6 +32,14 @@ pub(super) struct ErrorFileCopy {
     pub(super) bytes: Vec<u8>,
     /// When the failure was recorded.
     pub(super) at: Instant,
+}
+
+/// The error file that a worker left.
+pub(super) struct LeftErrorFile {
+    /// Rank in the job.
+    pub(super) rank: Rank,
+    pub(super) place: AttemptPlace,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// The exit of a worker.
@@ -126,11 +135,12 @@ impl History {
         ended.is_some_and(|ended| ended.exit == WorkerExit::Code(1))
     }
 
-    /// The error files that workers left, by the rank in the job.
-    pub(super) fn take_error_files(&mut self) -> Vec<(Rank, Vec<u8>)> {
+    /// The error files that workers left.
+    pub(super) fn take_error_files(&mut self) -> Vec<LeftErrorFile> {
         let taken = self.workers.iter_mut().filter_map(|worker| {
-            let copy = worker.error_file.take()?;
-            Some((worker.rank, copy.bytes))
+            let bytes = worker.error_file.take()?.bytes;
+            let place = AttemptPlace { node: worker.node, local_rank: worker.local_rank };
+            Some(LeftErrorFile { rank: worker.rank, place, bytes })
         });
         taken.collect()
     }

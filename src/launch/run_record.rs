@@ -85,6 +85,9 @@ impl RunRecorder {
         if let Some(log_dir) = &options.output.log_dir {
             log_dir.discard();
         }
+        if let Some(redirects) = &options.output.style.redirects {
+            redirects.directory.discard();
+        }
         if let Some(run_dir) = &options.output.run_dir {
             run_dir.discard();
         }

@@ -19,7 +19,9 @@ use crate::base::{Epoch, HostName, JobId, NodeRank, Rank, Slot, Status, WorkerEx
 use crate::job::{FailureCause, NodeLoss, Verdict};
 use crate::launch::node::handle::Connector;
 use crate::os::files::fds;
-use crate::plan::{self, Accelerator, JobSpec, LaunchPlan, MasterAddr, Program};
+use crate::plan::{
+    self, Accelerator, Conventions, JobSpec, LaunchPlan, MasterAddr, Program, RendezvousPort,
+};
 use crate::report::text::MessageLevel;
 use crate::report::{Charset, LogRetention, StatusPlace, Style, Terminal, print_error};
 use crate::secure::JobKey;
@@ -264,7 +266,8 @@ fn plan_of(nodes: u32) -> LaunchPlan {
         program: Program::Exec { program: "true".into(), local_rank: false },
         args: Vec::new(),
         master_addr: MasterAddr::Given("127.0.0.1".to_owned()),
-        master_port: Some(29500),
+        master_port: RendezvousPort::Given(29500),
+        conventions: Conventions::DeepSpeed,
         exports: Vec::new(),
         restarts_max: 0,
     };
@@ -307,6 +310,7 @@ fn options() -> Options {
                 log_dir: None,
                 retention: LogRetention::CAPPED,
                 rank_files: None,
+                redirects: None,
                 gather: false,
                 hide_after_peer_loss: false,
                 least_message: MessageLevel::Info,

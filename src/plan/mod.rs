@@ -25,7 +25,9 @@ pub use outline::{OUTLINE_BYTES_MAX, outline, show_difference};
 pub use pod::context::{Convention, IdentityError, MpiLauncher, PodContext, PodIdentity, PodRole};
 pub use pod::identity::identify;
 pub use pod::mpi_job::{MpiHostfile, mpi_hostfile_path};
-pub use spec::{JobSpec, MASTER_PORT, MasterAddr, Program};
+pub use spec::{
+    Conventions, JobSpec, MASTER_PORT, MasterAddr, Program, RendezvousPort, TorchrunConventions,
+};
 pub use workers::bind::ThreadShare;
 pub use workers::build::plan;
 pub use workers::cores::{CoreShare, CoresError, NumaMemory, Topology, share_cores};

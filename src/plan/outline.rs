@@ -94,7 +94,9 @@ pub fn show_difference(
 mod tests {
     use super::*;
     use crate::base::{HostName, Slot};
-    use crate::plan::{Accelerator, JobSpec, MasterAddr, Program, digest, plan};
+    use crate::plan::{
+        Accelerator, Conventions, JobSpec, MasterAddr, Program, RendezvousPort, digest, plan,
+    };
 
     fn planned(hosts: &[(&str, u32)], args: &[&str]) -> LaunchPlan {
         let host = |(name, slots): &(&str, u32)| {
@@ -107,7 +109,8 @@ mod tests {
             program: Program::Exec { program: "train".into(), local_rank: false },
             args: args.iter().map(Into::into).collect(),
             master_addr: MasterAddr::AskNode0,
-            master_port: None,
+            master_port: RendezvousPort::Usual,
+            conventions: Conventions::DeepSpeed,
             restarts_max: 0,
             exports: Vec::new(),
         };

@@ -26,18 +26,69 @@ pub struct JobSpec {
     pub args: Vec<OsString>,
     /// The address on which rank 0 of torch listens.
     pub master_addr: MasterAddr,
-    /// Its port; `None`: [`MASTER_PORT`], or a free one of node 0.
-    pub master_port: Option<u16>,
+    /// Its port.
+    pub master_port: RendezvousPort,
     /// How often workers are restarted after a failure.
     pub restarts_max: u32,
+    /// The launcher for which the program was written.
+    pub conventions: Conventions,
     /// Variables that every worker gets in addition to remuda's, in order; the last wins.
     pub exports: Vec<Export>,
+}
+
+/// The port on which rank 0 of torch listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RendezvousPort {
+    /// This port and no other.
+    Given(u16),
+    /// [`MASTER_PORT`] if it is free, else any free one of node 0.
+    Usual,
+    /// Any free port of node 0, so that jobs that start at the same time do not collide.
+    Free,
+}
+
+impl RendezvousPort {
+    /// The port if it is known before the start.
+    pub fn given(self) -> Option<u16> {
+        match self {
+            Self::Given(port) => Some(port),
+            Self::Usual | Self::Free => None,
+        }
+    }
+
+    /// The port of an option, else the usual one.
+    pub fn or_usual(given: Option<u16>) -> Self {
+        given.map_or(Self::Usual, Self::Given)
+    }
+}
+
+/// The launcher for which a program was written: it determines the variables of workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conventions {
+    /// DeepSpeed's launcher; torchrun's variables are set too.
+    DeepSpeed,
+    /// torchrun, and nothing that it does not do.
+    Torchrun(TorchrunConventions),
+}
+
+/// What the options of torchrun say about the variables of workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchrunConventions {
+    /// Value of `ROLE_NAME`.
+    pub role: String,
+    /// Value of `TORCHELASTIC_RUN_ID`.
+    pub run_id: String,
+    /// Value of `TORCHELASTIC_SIGNALS_TO_HANDLE`.
+    pub signals: String,
+    /// The devices among which each worker gets one, as its only one, with 0 as its `LOCAL_RANK`;
+    /// `None`: every worker sees the devices of the environment.
+    pub virtual_devices: Option<Vec<String>>,
 }
 
 /// The program of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// `python -u SCRIPT --local_rank=N ARGS…`.
+    /// `python -u SCRIPT --local_rank=N ARGS…`; torchrun writes `--local-rank=N`.
     Python {
         /// Script, or the module's name.
         script: OsString,

@@ -18,12 +18,12 @@ pub mod text;
 
 pub use documents::{findings, plan, record, world};
 pub use logs::{
-    LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun, epoch_dir, make_dirs,
-    make_private_dir, this_host, with_disk_timeout,
+    AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,
+    epoch_dir, make_dirs, make_private_dir, this_host, with_disk_timeout,
 };
 pub use output::{
-    Consumed, ControlChars, OutputRouter, OutputSender, PLACEHOLDERS, Reporter, Style, WorkerLabel,
-    gather, unknown_placeholder,
+    Consumed, ControlChars, OutputRouter, OutputSender, PLACEHOLDERS, Redirects, Reporter,
+    StreamSet, Streams, Style, WorkerLabel, gather, unknown_placeholder,
 };
 pub use terminal::{
     Charset, ColorChoice, StatusPlace, Terminal, WorkerStep, choose_color, install_panic_hook,

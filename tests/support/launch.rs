@@ -62,8 +62,22 @@ pub(crate) fn on_hosts(hosts: &[(&str, usize)]) -> Launch {
     launch.on(hosts)
 }
 
+/// A line of another launcher that remuda reads: `torchrun`.
+pub(crate) fn face(command: &'static str) -> Launch {
+    let launch = Launch::bare().command(command);
+    let run_dir = launch.run_dir();
+    launch.env("REMUDA_RUN_DIR", run_dir)
+}
+
 impl Launch {
     pub(crate) fn new() -> Self {
+        let launch = Self::bare();
+        let run_dir = launch.run_dir();
+        launch.option("--run_dir").option(run_dir)
+    }
+
+    /// A launch without any option.
+    fn bare() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{number}", std::process::id());
@@ -74,11 +88,13 @@ impl Launch {
 
     /// Another launch with the same marker and directory.
     pub(crate) fn another(&self) -> Self {
-        Self::at(self.mark.clone(), self.dir.clone(), true)
+        let launch = Self::at(self.mark.clone(), self.dir.clone(), true);
+        let run_dir = launch.run_dir();
+        launch.option("--run_dir").option(run_dir)
     }
 
     fn at(mark: String, dir: PathBuf, is_guest: bool) -> Self {
-        let launch = Self {
+        Self {
             mark,
             is_guest,
             remuda: REMUDA.into(),
@@ -92,9 +108,7 @@ impl Launch {
             stdout: Stdio::piped(),
             stderr: Stdio::piped(),
             dir,
-        };
-        let run_dir = launch.run_dir();
-        launch.option("--run_dir").option(run_dir)
+        }
     }
 
     /// Sets the hosts, each with its number of slots.

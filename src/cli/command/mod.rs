@@ -14,5 +14,6 @@ pub(super) mod parse;
 pub mod pod;
 pub mod run;
 pub(super) mod ssh;
+pub mod torchrun;
 #[cfg(feature = "train")]
 pub(super) mod train;

@@ -33,6 +33,14 @@ pub fn parse(program: &'static str, words: Vec<OsString>) -> Result<ParsedRun, R
     line::parse(command, CommandLine::new(program, words))
 }
 
+/// Parses words of `remuda run` that stand for a line of another launcher.
+pub(in crate::cli) fn parse_as(
+    program: &str,
+    words: Vec<OsString>,
+) -> Result<ParsedRun, RefusedLine> {
+    line::parse(RunArgs::command(), CommandLine::new(program, words))
+}
+
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
     RunArgs::command()

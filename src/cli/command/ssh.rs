@@ -14,7 +14,7 @@ use crate::cli::line::codes::UNEXPECTED_WORD;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{self, JobArgs, PrintedRanks, check_size, exports};
 use crate::launch::{self, Framing, Transport};
-use crate::plan::{self, Export, JobSpec, Program};
+use crate::plan::{self, Conventions, Export, JobSpec, Program, RendezvousPort};
 use crate::pool::SlotCount;
 use crate::report::{RunClass, Terminal, print_error};
 
@@ -146,7 +146,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     if cluster.transport == Transport::Local && !names_hosts {
         refuse_host_as_command(&cli.command, &typed)?;
     }
-    let exports = exports(&cluster, &cli.watch, terminal)?;
+    let exports = exports(&cluster, &cli.watch, true, terminal)?;
     let spec = command_spec(cli.command, &cluster, exports);
     let plan = plan::plan(&spec)?;
     check_size(&plan)?;
@@ -178,7 +178,8 @@ fn command_spec(
         program: Program::Exec { program: program.clone(), local_rank: false },
         args: args.to_vec(),
         master_addr: cluster.master.addr.clone(),
-        master_port: cluster.master.port,
+        master_port: RendezvousPort::or_usual(cluster.master.port),
+        conventions: Conventions::DeepSpeed,
         restarts_max: 0,
         exports,
     }

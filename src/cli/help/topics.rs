@@ -55,7 +55,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 19] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 19] = [
+pub(super) const TOPICS: [Topic; 20] = [
     Topic {
         command: "run",
         options: &[
@@ -73,6 +73,33 @@ pub(super) const TOPICS: [Topic; 19] = [
             ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
             ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
             ("an executable, once for each slot of a hostfile", "remuda run -H hosts ./worker"),
+        ],
+    },
+    Topic {
+        command: "torchrun",
+        options: &[
+            "nproc_per_node",
+            "nnodes",
+            "hostfile",
+            "node_rank",
+            "master_addr",
+            "max_restarts",
+            "log_dir",
+            "tee",
+        ],
+        examples: &[
+            (
+                "four workers on this machine",
+                "remuda torchrun --nproc-per-node 4 train.py --lr 0.1",
+            ),
+            (
+                "eight workers on each of two hosts, from one command",
+                "remuda torchrun -H n1,n2 --nproc-per-node 8 train.py",
+            ),
+            (
+                "on each of two nodes, with its own number",
+                "remuda torchrun --nnodes 2 --node-rank 0 --master-addr n1 --nproc-per-node 8 train.py",
+            ),
         ],
     },
     Topic {

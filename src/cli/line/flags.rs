@@ -42,13 +42,88 @@ const NODE_FLAGS: [&str; 1] = ["world_info"];
 /// DeepSpeed's short options.
 const DEEPSPEED_SHORTS: &[u8] = b"hHieq";
 
+/// torchrun's long options, which may be abbreviated.
+const TORCHRUN_FLAGS: [&str; 32] = [
+    "help",
+    "nnodes",
+    "nproc_per_node",
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_id",
+    "rdzv_conf",
+    "standalone",
+    "max_restarts",
+    "monitor_interval",
+    "start_method",
+    "event_log_handler",
+    "role",
+    "module",
+    "no_python",
+    "run_path",
+    "log_dir",
+    "redirects",
+    "tee",
+    "log_line_prefix_template",
+    "local_ranks_filter",
+    "duplicate_stdout_filters",
+    "duplicate_stderr_filters",
+    "node_rank",
+    "master_addr",
+    "master_port",
+    "local_addr",
+    "logs_specs",
+    "numa_binding",
+    "signals_to_handle",
+    "shutdown_timeout",
+    "virtual_local_rank",
+];
+
+/// Options that only `torch.distributed.launch` has.
+const DISTRIBUTED_LAUNCH_FLAGS: [&str; 1] = ["use_env"];
+
+/// torchrun's short options.
+const TORCHRUN_SHORTS: &[u8] = b"hmrt";
+
+/// The launcher whose options may be abbreviated; remuda's own are written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum OriginalLauncher {
+    DeepSpeed,
+    Torchrun,
+}
+
+impl OriginalLauncher {
+    /// Names of its options; a command has only some of them.
+    fn flags(self) -> impl Iterator<Item = &'static str> {
+        let (flags, others): (&'static [_], &'static [_]) = match self {
+            Self::DeepSpeed => (&DEEPSPEED_FLAGS, &NODE_FLAGS),
+            Self::Torchrun => (&TORCHRUN_FLAGS, &DISTRIBUTED_LAUNCH_FLAGS),
+        };
+        flags.iter().chain(others).copied()
+    }
+
+    fn shorts(self) -> &'static [u8] {
+        match self {
+            Self::DeepSpeed => DEEPSPEED_SHORTS,
+            Self::Torchrun => TORCHRUN_SHORTS,
+        }
+    }
+
+    /// The name in the spelling in which it is looked for: DeepSpeed's options have one spelling.
+    fn spelling(self, name: &str) -> String {
+        match self {
+            Self::DeepSpeed => name.to_owned(),
+            Self::Torchrun => underscored(name),
+        }
+    }
+}
+
 /// Set of spellings that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionOwner {
     /// All options, with `_` or `-`.
     All,
-    /// Options of DeepSpeed only, in DeepSpeed's spelling.
-    DeepSpeed,
+    /// Options of the original launcher only, in its spelling.
+    Original,
 }
 
 /// One option.
@@ -84,6 +159,7 @@ pub(super) enum Takes {
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Flags {
     options: Vec<OptionSpec>,
+    original: OriginalLauncher,
     end_at_word: bool,
     /// Number of words before the options: names of subcommands.
     names: usize,
@@ -97,11 +173,17 @@ impl Flags {
         // Adds `--help` and `--version` to the definition.
         command.build();
         Self {
+            original: OriginalLauncher::DeepSpeed,
             options: command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect(),
             end_at_word: command.get_positionals().any(Arg::is_trailing_var_arg_set),
             names: 0,
             commands: command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect(),
         }
+    }
+
+    /// Sets the launcher whose options may be abbreviated.
+    pub(super) fn of_launcher(self, original: OriginalLauncher) -> Self {
+        Self { original, ..self }
     }
 
     /// Reads the options of a line that begins with the name of a subcommand: `hostfile check`.
@@ -122,8 +204,10 @@ impl Flags {
     pub(super) fn exact(&self, name: &str, owner: OptionOwner) -> Option<usize> {
         let name = match owner {
             OptionOwner::All => underscored(name),
-            OptionOwner::DeepSpeed if deepspeed_flags().any(|flag| flag == name) => name.to_owned(),
-            OptionOwner::DeepSpeed => return None,
+            OptionOwner::Original => {
+                let name = self.original.spelling(name);
+                self.original.flags().find(|flag| *flag == name)?.to_owned()
+            }
         };
         self.options.iter().position(|flag| flag.names.contains(&name))
     }
@@ -133,7 +217,7 @@ impl Flags {
         self.exact(name, OptionOwner::All).is_some_and(|flag| !self.options[flag].is_hidden)
     }
 
-    /// Finds the options of DeepSpeed that begin with this text; each spelling is a result of its
+    /// Finds the options of the original launcher that begin with this text; each spelling is a result of its
     /// own.
     pub(super) fn abbreviated(
         &self,
@@ -142,15 +226,15 @@ impl Flags {
     ) -> Vec<(usize, &'static str)> {
         let start = match owner {
             OptionOwner::All => underscored(start),
-            OptionOwner::DeepSpeed => start.to_owned(),
+            OptionOwner::Original => self.original.spelling(start),
         };
-        let begins = deepspeed_flags().filter(|name| name.starts_with(&start));
-        begins.filter_map(|name| Some((self.exact(name, OptionOwner::DeepSpeed)?, name))).collect()
+        let begins = self.original.flags().filter(|name| name.starts_with(&start));
+        begins.filter_map(|name| Some((self.exact(name, OptionOwner::Original)?, name))).collect()
     }
 
     /// Finds the option of one letter.
     pub(super) fn short(&self, letter: u8, owner: OptionOwner) -> Option<usize> {
-        if owner == OptionOwner::DeepSpeed && !DEEPSPEED_SHORTS.contains(&letter) {
+        if owner == OptionOwner::Original && !self.original.shorts().contains(&letter) {
             return None;
         }
         self.options.iter().position(|flag| flag.shorts.contains(&letter))
@@ -175,11 +259,6 @@ impl Flags {
     pub(super) fn end_at_word(&self) -> bool {
         self.end_at_word
     }
-}
-
-/// Names of options of DeepSpeed's launchers; a command has only some of them.
-fn deepspeed_flags() -> impl Iterator<Item = &'static str> {
-    DEEPSPEED_FLAGS.into_iter().chain(NODE_FLAGS)
 }
 
 /// Replaces `-` by `_`, which are equivalent in the name of an option.

@@ -138,7 +138,7 @@ impl Lexer<'_> {
     /// Whether this byte of the current word is a short option of DeepSpeed.
     fn is_letter_of_deepspeed(&self, at: usize) -> bool {
         let letter = self.typed.words[self.at].as_bytes().get(at);
-        letter.is_some_and(|letter| self.flags.short(*letter, OptionOwner::DeepSpeed).is_some())
+        letter.is_some_and(|letter| self.flags.short(*letter, OptionOwner::Original).is_some())
     }
 
     /// Finds the next letter of a word such as `-qH`.
@@ -302,7 +302,7 @@ fn removed(name: &str) -> Option<&'static str> {
 
 /// Whether a word may be the value of the option before it.
 fn is_value(flags: &Flags, word: &OsStr) -> bool {
-    word != "--" && matches!(classify(flags, word, OptionOwner::DeepSpeed), WordKind::Positional)
+    word != "--" && matches!(classify(flags, word, OptionOwner::Original), WordKind::Positional)
 }
 
 /// Classifies a word, as argparse's `_parse_optional` does.

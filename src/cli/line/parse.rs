@@ -6,7 +6,7 @@ use clap::builder::StyledStr;
 use clap::{Command, FromArgMatches};
 
 use super::clap_error::{NotParsed, explain};
-use super::flags::Flags;
+use super::flags::{Flags, OriginalLauncher};
 use super::lex::{Lexed, lex};
 use super::typed::{CommandLine, RefusedLine};
 use crate::cli::args::color;
@@ -26,11 +26,20 @@ pub enum Parsed<A> {
 /// Parses the words of `typed` with the rules of Python's argparse and the options of `command`.
 /// Nothing outside the line is read but the width of a help page.
 pub(in crate::cli) fn parse<A: FromArgMatches>(
+    command: Command,
+    typed: CommandLine,
+) -> Result<Parsed<A>, RefusedLine> {
+    parse_line_of(OriginalLauncher::DeepSpeed, command, typed)
+}
+
+/// Does the same for a command with the options of another launcher.
+pub(in crate::cli) fn parse_line_of<A: FromArgMatches>(
+    original: OriginalLauncher,
     mut command: Command,
     mut typed: CommandLine,
 ) -> Result<Parsed<A>, RefusedLine> {
     command = color::with_option(command);
-    let flags = Flags::of(&mut command);
+    let flags = Flags::of(&mut command).of_launcher(original);
     let lexed = lex(&flags, &mut typed);
     color::choose_typed(&typed);
     let script = match lexed? {

@@ -6,12 +6,13 @@ use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::devices::{JobDevices, check_devices};
 use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
-use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
 use crate::cli::resolve::pool::FoundPool;
 use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
+use crate::plan::MasterAddr;
 use crate::pool::{Pool, Reading, Selected, SelectorArgs, Users, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
@@ -78,6 +79,27 @@ impl StartedNodes {
 }
 
 impl ResolvedCluster {
+    /// Returns slots of this machine that stand for no device, with an address for rank 0.
+    pub(in crate::cli) fn here(slots: Vec<Slot>, address: Option<&str>) -> Self {
+        let host = HostName::parse("localhost").expect("a valid name");
+        let address = address.unwrap_or(LOOPBACK).to_owned();
+        Self {
+            nodes: vec![(host, slots)],
+            started: StartedNodes::All,
+            devices: JobDevices::of_environment(),
+            master: MasterOptions { addr: MasterAddr::Given(address), port: None },
+            transport: Transport::Local,
+            supervisor: SupervisorOptions::default(),
+            origin: ClusterOrigin {
+                text: "this machine".to_owned(),
+                hostfile: None,
+                trust: Trust::of(false),
+            },
+            continue_with: ContinueWith::Nothing,
+            warnings: String::new(),
+        }
+    }
+
     /// Number of workers of all nodes.
     pub(in crate::cli) fn workers(&self) -> usize {
         self.nodes.iter().map(|(_, slots)| slots.len()).sum()

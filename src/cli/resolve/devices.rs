@@ -39,6 +39,16 @@ pub(in crate::cli) struct JobDevices {
 }
 
 impl JobDevices {
+    /// Slots that stand for no device: workers choose among the devices of the environment.
+    pub(super) fn of_environment() -> Self {
+        Self {
+            accelerator: Accelerator::Cpu,
+            names: Vec::new(),
+            sharing: GpuSharing::None,
+            slots_are: SlotDevice::Other,
+        }
+    }
+
     pub(super) fn new(
         args: &DeviceArgs,
         accelerator: Accelerator,
@@ -122,6 +132,16 @@ pub(super) fn visible(accelerator: Accelerator) -> Option<Visible> {
         | Accelerator::Supa
         | Accelerator::Klxpu => visible_to_others(&environment, accelerator),
     }
+}
+
+/// Returns the number of GPUs that the environment makes visible here.
+pub(in crate::cli) fn visible_gpus() -> usize {
+    visible(Accelerator::Cuda).map_or(0, |visible| visible.slots.len())
+}
+
+/// Returns the number of Intel GPUs here, as far as the environment tells it.
+pub(in crate::cli) fn visible_xpus() -> usize {
+    visible(Accelerator::Xpu).map_or(0, |visible| visible.slots.len())
 }
 
 type Environment = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -9,6 +9,7 @@ pub(super) mod environment;
 pub(super) mod hostfile;
 mod master;
 mod no_ssh;
+mod one_by_one;
 mod pod;
 mod pool;
 mod program;
@@ -19,8 +20,9 @@ pub(super) mod trust;
 mod world_info;
 
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_cluster};
-pub(super) use devices::{gpu_count, slots_are};
+pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use master::LOOPBACK;
+pub(super) use one_by_one::{OneByOne, one_by_one};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{
     interpreter, missing_requirements, program, program_and_script, script_problem, search_path,

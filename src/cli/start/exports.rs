@@ -3,18 +3,24 @@
 use crate::cli::args::WatchArgs;
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
-use crate::cli::resolve::environment::{self, JobScope};
+use crate::cli::resolve::environment::{self, FileExports, JobScope};
 use crate::plan::Export;
 use crate::report::{Terminal, print_error};
 
-/// Returns the variables for the workers, after the warnings are printed.
+/// Returns the variables for the workers, after the warnings are printed. Environment files are those
+/// of DeepSpeed.
 pub(in crate::cli) fn exports(
     cluster: &ResolvedCluster,
     watch: &WatchArgs,
+    reads_files: bool,
     terminal: Terminal,
 ) -> Result<Vec<Export>, CliError> {
     let accelerator = cluster.devices.accelerator;
-    let files = environment::read_files(cluster.origin.trust, accelerator, terminal.paint)?;
+    let files = if reads_files {
+        environment::read_files(cluster.origin.trust, accelerator, terminal.paint)?
+    } else {
+        FileExports::default()
+    };
     if watch.prints_warnings() {
         print_error(&cluster.warnings);
         print_error(&files.warnings);

@@ -10,6 +10,7 @@ use crate::cli::resolve::{self, ResolvedCluster, StartedNodes};
 use crate::cli::start::announcement::{announce, announcement, show_single_node};
 use crate::cli::start::builtin_worker::configure_builtin_worker;
 use crate::cli::start::exports::exports;
+use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::PidFile;
 use crate::cli::start::options::{PrintedRanks, options};
@@ -31,6 +32,16 @@ pub(in crate::cli) fn start_program(
     args: JobArgs<'_>,
     program: &ProgramArgs,
 ) -> Result<Status, CliError> {
+    start_as(Face::Remuda, cluster, args, program)
+}
+
+/// Does the same for the command line of another launcher.
+pub(in crate::cli) fn start_as(
+    face: Face,
+    cluster: ResolvedCluster,
+    args: JobArgs<'_>,
+    program: &ProgramArgs,
+) -> Result<Status, CliError> {
     let JobArgs { watch, workers, terminal } = args;
     let resolved = resolve::program(program, workers.venv_script.as_deref())?;
     let python = resolve::show_interpreter(&resolved.program, program.python.as_ref());
@@ -41,8 +52,9 @@ pub(in crate::cli) fn start_program(
     if let Some(note) = resolved.note.filter(|_| watch.prints_progress()) {
         print_message(&format!("note: {note}\n"), terminal.paint);
     }
-    let worker_program = WorkerProgram::new(resolved.program, resolved.args, PrintedRanks::All);
-    start(cluster, args, WorkerProgram { python, ..worker_program })
+    let (program, words) = face.program(resolved.program, resolved.args);
+    let worker_program = WorkerProgram::new(program, words, PrintedRanks::All);
+    start(cluster, args, WorkerProgram { python, face, ..worker_program })
 }
 
 /// Plans the job, and prints or launches the plan.
@@ -52,7 +64,8 @@ pub(in crate::cli) fn start(
     worker_program: WorkerProgram,
 ) -> Result<Status, CliError> {
     let JobArgs { watch, workers, terminal } = args;
-    let exports = exports(&cluster, watch, terminal)?;
+    let face = worker_program.face;
+    let exports = exports(&cluster, watch, face.reads_environment_files(), terminal)?;
     check_hosts(&cluster, &worker_program.program, args)?;
     let spec = JobSpec {
         nodes: cluster.nodes,
@@ -61,7 +74,8 @@ pub(in crate::cli) fn start(
         program: worker_program.program,
         args: worker_program.args,
         master_addr: cluster.master.addr,
-        master_port: cluster.master.port,
+        master_port: face.port(cluster.master.port),
+        conventions: face.conventions(),
         restarts_max: watch.max_restarts,
         exports,
     };
@@ -89,6 +103,7 @@ pub(in crate::cli) fn start(
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
     let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
     configure_builtin_worker(&mut options, &spec);
+    face.redirect(&mut options, plan.nodes.len())?;
     options.command.flags = launcher_flags;
     options.command.files = worker_program.files;
     options.command.checkpoint_dir = worker_program.checkpoint_dir;

@@ -168,6 +168,7 @@ fn style(args: JobArgs<'_>, printed_ranks: PrintedRanks, worker_count: usize) ->
         log_dir: None,
         retention: if watch.log_dir.is_some() { LogRetention::All } else { LogRetention::CAPPED },
         rank_files: None,
+        redirects: None,
         gather: false,
         // The report of the cause is better than the messages of bundled programs about a lost
         // peer.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::cli::start::face::Face;
 use crate::cli::start::options::PrintedRanks;
 use crate::launch::WorkersFile;
 use crate::plan::Program;
@@ -20,6 +21,8 @@ pub(in crate::cli) struct WorkerProgram {
     pub(in crate::cli) checkpoint_dir: Option<PathBuf>,
     /// Class of the run: the newest records of each class are kept.
     pub(in crate::cli) class: RunClass,
+    /// The launcher whose command line was typed.
+    pub(in crate::cli) face: Face,
     /// The interpreter, if it should be printed.
     pub(in crate::cli) python: Option<String>,
 }
@@ -38,6 +41,7 @@ impl WorkerProgram {
             files: Vec::new(),
             checkpoint_dir: None,
             class: RunClass::Job,
+            face: Face::Remuda,
             python: None,
         }
     }

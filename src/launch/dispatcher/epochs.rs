@@ -103,12 +103,19 @@ impl Dispatcher<'_> {
         self.recorder.end_epoch(self.plan, self.options, cause);
     }
 
-    /// Copies the error files of the workers of this epoch into the run directory.
+    /// Copies the error files of the workers of this epoch to the files of the run.
     pub(super) fn keep_error_files(&mut self) {
-        let files = self.history.take_error_files();
-        let run_dir = self.options.output.run_dir.as_ref();
-        if let Some(run_dir) = run_dir.filter(|_| !files.is_empty()) {
-            run_dir.keep_error_files(self.job.epoch(), files);
+        let (files, epoch) = (self.history.take_error_files(), self.job.epoch());
+        if files.is_empty() {
+            return;
+        }
+        if let Some(redirects) = &self.options.output.style.redirects {
+            let files = files.iter().map(|file| (file.place, file.bytes.clone())).collect();
+            redirects.directory.keep_error_files(epoch, files);
+        }
+        if let Some(run_dir) = &self.options.output.run_dir {
+            let files = files.into_iter().map(|file| (file.rank, file.bytes)).collect();
+            run_dir.keep_error_files(epoch, files);
         }
     }
 

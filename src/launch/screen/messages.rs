@@ -7,7 +7,7 @@ use crate::base::{Epoch, Rank};
 use crate::job::{StopReason, Warning};
 use crate::launch::history::WorkerHistory;
 use crate::launch::options::Options;
-use crate::plan::{LaunchPlan, MASTER_PORT};
+use crate::plan::{LaunchPlan, MASTER_PORT, RendezvousPort};
 use crate::pool::nodeset::fold_set;
 use crate::report::text::{show_count, show_duration, show_step};
 use crate::report::{RunDir, escape_control};
@@ -41,7 +41,9 @@ pub(in crate::launch) fn stopping(
 /// one; [`None`] where nothing is kept.
 pub(in crate::launch) fn logs(options: &Options) -> Option<String> {
     let run_dir = options.output.run_dir.as_ref().map(RunDir::path);
-    let text = match (options.output.style.log_dir.as_deref(), run_dir) {
+    let style = &options.output.style;
+    let redirected = style.redirects.as_ref().map(|redirects| redirects.directory.path());
+    let text = match (redirected.or(style.log_dir.as_deref()), run_dir) {
         (Some(logs), Some(run_dir)) if !logs.starts_with(run_dir) => {
             format!("{}; run.json in {}", logs.display(), run_dir.display())
         }
@@ -106,7 +108,7 @@ pub(in crate::launch) fn master_port_note(
 ) -> Option<String> {
     let (master, host) = (node0?.master.as_ref()?, &plan.nodes.first()?.host);
     let port = master.port;
-    (plan.master_port.is_none() && port != MASTER_PORT)
+    (plan.master_port == RendezvousPort::Usual && port != MASTER_PORT)
         .then(|| format!("note: port {MASTER_PORT} is taken on {host}; MASTER_PORT is {port}\n"))
 }
 

@@ -9,7 +9,8 @@ use crate::base::{Epoch, HostName, NodeRank, Rank};
 use crate::launch::node::table::NodeTable;
 use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::plan::{
-    Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, ThreadShare, WorkerPlan,
+    Bindings, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, ThreadShare,
+    WorkerPlan,
 };
 use crate::wire::{
     self, CoreRequest, FileState, GpuLockRequest, Listen, NodeRoster, PortRequest, Prepare,
@@ -95,7 +96,11 @@ pub(in crate::launch) fn listen_request(
             MasterAddr::Given(address) => Some(address.clone()),
             MasterAddr::AskNode0 => None,
         },
-        port: plan.master_port.map_or(PortRequest::Preferred(MASTER_PORT), PortRequest::Exact),
+        port: match plan.master_port {
+            RendezvousPort::Given(port) => PortRequest::Exact(port),
+            RendezvousPort::Usual => PortRequest::Preferred(MASTER_PORT),
+            RendezvousPort::Free => PortRequest::Preferred(0),
+        },
         others: others.map(|node| node.host.to_string()).collect(),
         store: 1 < plan.nodes.len(),
         store_port: match transport {
@@ -166,7 +171,7 @@ fn remote_master(plan: &LaunchPlan) -> (String, u16) {
         MasterAddr::Given(addr) => addr.clone(),
         MasterAddr::AskNode0 => NOWHERE.to_owned(),
     };
-    (addr, plan.master_port.unwrap_or(MASTER_PORT))
+    (addr, plan.master_port.given().unwrap_or(MASTER_PORT))
 }
 
 /// The node of each worker that is started here. In messages between launcher, agents and `job`,

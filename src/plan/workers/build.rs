@@ -16,7 +16,7 @@ use crate::plan::workers::{check, env};
 pub fn plan(spec: &JobSpec) -> Result<LaunchPlan, PlanError> {
     let world_size = check::world_size(spec)?;
     check::exports(&spec.exports)?;
-    let template = Template::new(&spec.program, &spec.args, env::job_env(spec, world_size));
+    let template = Template::new(spec, env::job_env(spec, world_size));
     // The arguments of the workers differ in a number only, so one check is enough.
     check::argv(template.argv(LocalRank(0)))?;
     let template = Arc::new(template);

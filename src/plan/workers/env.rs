@@ -5,19 +5,29 @@ use std::ffi::OsStr;
 
 use crate::base::env_vars;
 use crate::plan::accelerator::Accelerator;
-use crate::plan::spec::{JobSpec, MasterAddr};
+use crate::plan::spec::{Conventions, JobSpec, MasterAddr, RendezvousPort, TorchrunConventions};
 use crate::plan::workers::env_value::EnvValue;
 use crate::plan::workers::export::Export;
 use crate::plan::workers::template::{TemplateEnv, TemplateValue};
 
 /// The variables of every worker; the user's override remuda's.
 pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
+    let mut env = common_env(spec, world_size);
+    match &spec.conventions {
+        Conventions::DeepSpeed => add_deepspeed_variables(&mut env, spec),
+        Conventions::Torchrun(torchrun) => add_torchrun_variables(&mut env, spec, torchrun),
+    }
+    for Export { name, value, .. } in &spec.exports {
+        env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
+    }
+    env
+}
+
+/// The variables that torchrun and remuda set in the same way.
+fn common_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     let mut env = TemplateEnv::new();
-    let nodes = spec.nodes.len();
     set(&mut env, env_vars::WORLD_SIZE, &world_size);
-    set(&mut env, env_vars::CROSS_SIZE, &nodes);
-    set(&mut env, env_vars::GROUP_WORLD_SIZE, &nodes);
-    set(&mut env, env_vars::ROLE_NAME, &"default");
+    set(&mut env, env_vars::GROUP_WORLD_SIZE, &spec.nodes.len());
     set(&mut env, env_vars::ROLE_WORLD_SIZE, &world_size);
     // `WorkerPlan::bind` replaces the count in a later epoch.
     set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
@@ -25,41 +35,59 @@ pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     // Rank 0 serves torch's store itself; with `True` torch would wait for torchrun's.
     set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
     let mut symbolic = |name: &str, value| env.insert(name.into(), TemplateValue::Same(value));
-    symbolic(env_vars::TORCHELASTIC_RUN_ID, EnvValue::JobId);
     symbolic(env_vars::REMUDA_JOB, EnvValue::JobId);
     symbolic(env_vars::TORCHELASTIC_ERROR_FILE, EnvValue::ErrorFile);
     symbolic(env_vars::MASTER_ADDR, master_addr(&spec.master_addr));
     symbolic(env_vars::MASTER_PORT, master_port(spec.master_port));
-    symbolic(env_vars::OMP_NUM_THREADS, EnvValue::ThreadShare);
     // As in torchrun: NCCL's watchdog aborts collectives that hang.
     symbolic(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING, EnvValue::IfUnset("1".into()));
+    set_all(&mut env, &[env_vars::RANK, env_vars::ROLE_RANK], &TemplateValue::Rank);
+    set_all(&mut env, &[env_vars::LOCAL_RANK], &TemplateValue::LocalRank);
+    set_all(&mut env, &[env_vars::GROUP_RANK], &TemplateValue::NodeRank);
+    set_all(&mut env, &[env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
+    env
+}
+
+/// Adds the variables that only DeepSpeed's launcher sets, and what remuda sets beside them.
+fn add_deepspeed_variables(env: &mut TemplateEnv, spec: &JobSpec) {
+    set(env, env_vars::CROSS_SIZE, &spec.nodes.len());
+    set(env, env_vars::ROLE_NAME, &"default");
+    let mut symbolic = |name: &str, value| env.insert(name.into(), TemplateValue::Same(value));
+    symbolic(env_vars::TORCHELASTIC_RUN_ID, EnvValue::JobId);
+    symbolic(env_vars::OMP_NUM_THREADS, EnvValue::ThreadShare);
     if spec.accelerator == Accelerator::Cpu {
         // Without it a script that uses accelerate forms no process group on a machine without
         // devices: every worker would train a separate copy.
         symbolic(env_vars::ACCELERATE_USE_CPU, EnvValue::IfUnset("true".into()));
     }
-    add_worker_variables(&mut env, spec.accelerator);
-    for Export { name, value, .. } in &spec.exports {
-        env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
-    }
-    env
-}
-
-/// Adds the variables that differ between workers or nodes.
-fn add_worker_variables(env: &mut TemplateEnv, accelerator: Accelerator) {
-    let mut blank = |names: &[&str], variable: &TemplateValue| {
-        for name in names {
-            env.insert(name.into(), variable.clone());
-        }
-    };
-    blank(&[env_vars::RANK, env_vars::ROLE_RANK], &TemplateValue::Rank);
-    blank(&[env_vars::LOCAL_RANK], &TemplateValue::LocalRank);
-    let of_node = [env_vars::NODE_RANK, env_vars::GROUP_RANK, env_vars::CROSS_RANK];
-    blank(&of_node, &TemplateValue::NodeRank);
-    blank(&[env_vars::LOCAL_SIZE, env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
+    set_all(env, &[env_vars::NODE_RANK, env_vars::CROSS_RANK], &TemplateValue::NodeRank);
+    set_all(env, &[env_vars::LOCAL_SIZE], &TemplateValue::LocalSize);
     // All slots of the node, for every accelerator: DeepSpeed sets the variable for CPU slots as
     // well, and a script picks its device by LOCAL_RANK.
-    blank(accelerator.visible_devices(), &TemplateValue::Devices);
+    set_all(env, spec.accelerator.visible_devices(), &TemplateValue::Devices);
+}
+
+/// Adds the variables that torchrun sets otherwise than DeepSpeed's launcher. Devices are those of
+/// the environment.
+fn add_torchrun_variables(env: &mut TemplateEnv, spec: &JobSpec, torchrun: &TorchrunConventions) {
+    set(env, env_vars::ROLE_NAME, &torchrun.role);
+    set(env, env_vars::TORCHELASTIC_RUN_ID, &torchrun.run_id);
+    set(env, env_vars::TORCHELASTIC_SIGNALS_TO_HANDLE, &torchrun.signals);
+    if spec.nodes.iter().any(|(_, slots)| 1 < slots.len()) {
+        let one = TemplateValue::Same(EnvValue::IfUnset("1".into()));
+        env.insert(env_vars::OMP_NUM_THREADS.into(), one);
+    }
+    if let Some(devices) = &torchrun.virtual_devices {
+        set(env, env_vars::LOCAL_RANK, &0);
+        let own = TemplateValue::OneOf(devices.iter().map(Into::into).collect());
+        env.insert(env_vars::CUDA_VISIBLE_DEVICES.into(), own);
+    }
+}
+
+fn set_all(env: &mut TemplateEnv, names: &[&str], variable: &TemplateValue) {
+    for name in names {
+        env.insert(name.into(), variable.clone());
+    }
 }
 
 /// Whether only remuda may set a variable.
@@ -78,8 +106,8 @@ fn master_addr(given: &MasterAddr) -> EnvValue {
     }
 }
 
-fn master_port(given: Option<u16>) -> EnvValue {
-    match given {
+fn master_port(given: RendezvousPort) -> EnvValue {
+    match given.given() {
         Some(port) => EnvValue::Known(port.to_string().into()),
         None => EnvValue::MasterPort,
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::{HostName, JobId, LocalRank, NodeRank, Rank, Slot};
-use crate::plan::spec::MasterAddr;
+use crate::plan::spec::{MasterAddr, RendezvousPort};
 use crate::plan::workers::env_value::EnvValue;
 use crate::plan::workers::export::VariableOrigin;
 use crate::plan::workers::template::{NodeShare, WorkerPosition};
@@ -17,8 +17,8 @@ use crate::plan::workers::template::{NodeShare, WorkerPosition};
 pub struct LaunchPlan {
     /// The address on which rank 0 of torch listens.
     pub master_addr: MasterAddr,
-    /// Its port; `None`: node 0 chooses one.
-    pub master_port: Option<u16>,
+    /// Its port.
+    pub master_port: RendezvousPort,
     /// Workers of the job.
     pub world_size: u32,
     /// The nodes in rank order: all of the job, or only the one that is started here.

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::base::{LocalRank, NodeRank, Rank};
-use crate::plan::spec::Program;
+use crate::plan::spec::{Conventions, JobSpec, Program};
 use crate::plan::workers::env_value::EnvValue;
 
 /// The variables of a job by name, with blanks.
@@ -27,13 +28,18 @@ pub(crate) enum TemplateValue {
     LocalSize,
     /// List of the devices of the node.
     Devices,
+    /// The value at the position of the worker's rank on its node.
+    OneOf(Vec<OsString>),
 }
 
 /// The data that all workers of a job share.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     before_local_rank: Vec<OsString>,
-    passes_local_rank: bool,
+    /// The option with the worker's rank on its node, before the user's arguments.
+    local_rank_option: Option<&'static str>,
+    /// Whether `${local_rank}` in the user's arguments stands for the worker's rank on its node.
+    replaces_local_rank: bool,
     user_args: Vec<OsString>,
     /// The variables, sorted by name.
     env: Vec<(OsString, TemplateValue)>,
@@ -59,8 +65,8 @@ pub(crate) struct WorkerPosition {
 
 impl Template {
     /// Creates a template; `--local_rank` is placed before the user's own arguments.
-    pub(crate) fn new(program: &Program, args: &[OsString], env: TemplateEnv) -> Self {
-        let (head, passes_local_rank): (Vec<OsString>, bool) = match program {
+    pub(crate) fn new(spec: &JobSpec, env: TemplateEnv) -> Self {
+        let (head, passes_local_rank): (Vec<OsString>, bool) = match &spec.program {
             Program::Python { script, module, local_rank, interpreter } => {
                 let mut head = vec![interpreter.clone(), "-u".into()];
                 head.extend(module.then(|| "-m".into()));
@@ -69,10 +75,15 @@ impl Template {
             }
             Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
         };
+        let (option, replaces_local_rank) = match spec.conventions {
+            Conventions::DeepSpeed => ("--local_rank", false),
+            Conventions::Torchrun(_) => ("--local-rank", true),
+        };
         Self {
             before_local_rank: head,
-            passes_local_rank,
-            user_args: args.to_vec(),
+            local_rank_option: passes_local_rank.then_some(option),
+            replaces_local_rank,
+            user_args: spec.args.clone(),
             env: env.into_iter().collect(),
         }
     }
@@ -80,12 +91,48 @@ impl Template {
     /// Program and arguments of a worker.
     pub(crate) fn argv(&self, local_rank: LocalRank) -> impl Iterator<Item = Cow<'_, OsStr>> {
         let passed = self
-            .passes_local_rank
-            .then(|| Cow::Owned(OsString::from(format!("--local_rank={local_rank}"))));
+            .local_rank_option
+            .map(|option| Cow::Owned(OsString::from(format!("{option}={local_rank}"))));
         let (head, tail) = (self.before_local_rank.iter(), self.user_args.iter());
         let borrowed = |word| Cow::Borrowed(OsString::as_os_str(word));
-        head.map(borrowed).chain(passed).chain(tail.map(borrowed))
+        let argument = move |word| match (self.replaces_local_rank, borrowed(word)) {
+            (true, word) => with_local_rank(word, local_rank),
+            (false, word) => word,
+        };
+        head.map(borrowed).chain(passed).chain(tail.map(argument))
     }
+}
+
+/// Replaces `${local_rank}` and `$local_rank`, and `$$` by `$`, as `string.Template` of Python does,
+/// through which torchrun passes every argument. Other text stays.
+fn with_local_rank(word: Cow<'_, OsStr>, local_rank: LocalRank) -> Cow<'_, OsStr> {
+    const NAMES: [&[u8]; 2] = [b"{local_rank}", b"local_rank"];
+    let bytes = word.as_bytes();
+    if !bytes.contains(&b'$') {
+        return word;
+    }
+    let continues_name =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let (mut replaced, mut rest) = (Vec::new(), bytes);
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
+        if *byte != b'$' {
+            replaced.push(*byte);
+            continue;
+        }
+        let name = NAMES.iter().find(|name| after.starts_with(name));
+        match name {
+            Some(name) if name[0] == b'{' || !continues_name(after.get(name.len())) => {
+                replaced.extend(local_rank.to_string().into_bytes());
+                rest = &after[name.len()..];
+            }
+            _ => {
+                replaced.push(b'$');
+                rest = after.strip_prefix(b"$").unwrap_or(after);
+            }
+        }
+    }
+    Cow::Owned(OsString::from_vec(replaced))
 }
 
 impl NodeShare {
@@ -106,6 +153,10 @@ impl NodeShare {
             TemplateValue::LocalRank => known(place.local_rank.to_string()),
             TemplateValue::NodeRank => known(self.node_rank.to_string()),
             TemplateValue::LocalSize => known(self.local_size.to_string()),
+            TemplateValue::OneOf(values) => {
+                let value = values.get(place.local_rank.0 as usize).cloned();
+                Cow::Owned(EnvValue::Known(value.unwrap_or_default()))
+            }
             TemplateValue::Devices => Cow::Owned(EnvValue::Known(self.devices.as_ref().to_owned())),
         }
     }

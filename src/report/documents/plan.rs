@@ -14,7 +14,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::base::Slot;
 use crate::base::shell::quoted;
-use crate::plan::{EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, WorkerPlan};
+use crate::plan::{
+    EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
+};
 use crate::pool::nodeset;
 
 /// Version of the JSON document; it increases when a field changes its meaning.
@@ -57,8 +59,9 @@ pub fn is_secret(name: &OsStr) -> bool {
 pub fn show_plan(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut out = table(&rows(plan));
     let port = match plan.master_port {
-        Some(port) => format!("port {port}"),
-        None => format!("port {MASTER_PORT} or a free port"),
+        RendezvousPort::Given(port) => format!("port {port}"),
+        RendezvousPort::Usual => format!("port {MASTER_PORT} or a free port"),
+        RendezvousPort::Free => "a free port".to_owned(),
     };
     let address = match &plan.master_addr {
         MasterAddr::Given(address) => address.escape_debug().to_string(),
@@ -186,7 +189,7 @@ pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets)
             MasterAddr::Given(address) => Some(address),
             MasterAddr::AskNode0 => None,
         },
-        master_port: plan.master_port,
+        master_port: plan.master_port.given(),
         world_size: plan.world_size,
         nodes: List(|| plan.nodes.iter().map(|node| node_document(node, hidden))),
         origins: OriginsDocument(plan),

@@ -307,7 +307,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rank_log::LogRetention;
+    use super::super::rank_log::{LogPath, LogRetention};
     use super::*;
 
     const FILE: FileKey = (Rank(0), Some(Stream::Stdout));
@@ -323,7 +323,9 @@ mod tests {
         }
 
         fn files(&self) -> LogWriter {
-            LogWriter::start([(FILE, RankLog::new(self.path(), LogRetention::All))].into())
+            LogWriter::start(
+                [(FILE, RankLog::new(LogPath::OfRun(self.path()), LogRetention::All))].into(),
+            )
         }
 
         fn path(&self) -> PathBuf {

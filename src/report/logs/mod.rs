@@ -1,5 +1,6 @@
 //! Files of a run: the output of every rank, and the directories that hold it.
 
+mod attempts;
 mod disk;
 mod files;
 mod log_dir;
@@ -8,9 +9,10 @@ mod retention;
 mod run_dir;
 mod saved_run;
 
+pub use attempts::{AttemptDir, AttemptPlace};
 pub(super) use files::LogWriter;
 pub use log_dir::LogDir;
-pub(super) use rank_log::RankLog;
+pub(super) use rank_log::{LogPath, RankLog};
 pub use rank_log::{LogRetention, RankFiles, epoch_dir, make_private_dir};
 pub use retention::RunClass;
 pub use run_dir::{RunDir, make_dirs, with_disk_timeout};

@@ -6,7 +6,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
+use super::attempts::{AttemptDir, AttemptPlace};
 use crate::base::{Epoch, Rank};
+use crate::wire::Stream;
 
 /// The bytes of a stream that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +58,32 @@ impl RankFiles {
     }
 }
 
+/// Where the file of each epoch is.
+pub(in crate::report) enum LogPath {
+    /// The file of the first epoch; later ones have directories beside it.
+    OfRun(PathBuf),
+    /// One file for all epochs.
+    OfRank(PathBuf),
+    /// A stream in torchrun's layout.
+    OfAttempt(AttemptDir, AttemptPlace, Stream),
+}
+
+impl LogPath {
+    fn of(&self, epoch: Epoch) -> PathBuf {
+        match self {
+            Self::OfRun(first) => {
+                let directory = first.parent().unwrap_or(Path::new(""));
+                epoch_dir(directory, epoch).join(first.file_name().unwrap_or_default())
+            }
+            Self::OfRank(path) => path.clone(),
+            Self::OfAttempt(directory, worker, stream) => directory.stream(epoch, *worker, *stream),
+        }
+    }
+}
+
 /// The log file, made when the first byte is written.
 pub(in crate::report) struct RankLog {
+    paths: LogPath,
     path: PathBuf,
     retention: LogRetention,
     file: Option<File>,
@@ -68,19 +94,20 @@ pub(in crate::report) struct RankLog {
 
 impl RankLog {
     /// Describes a log file without making it.
-    pub(in crate::report) fn new(path: PathBuf, keep: LogRetention) -> Self {
-        Self { path, retention: keep, file: None, is_created: false, length: 0 }
+    pub(in crate::report) fn new(paths: LogPath, keep: LogRetention) -> Self {
+        let path = paths.of(Epoch(0));
+        Self { paths, path, retention: keep, file: None, is_created: false, length: 0 }
     }
 
     /// Starts a file of its own for the next epoch.
     pub(in crate::report) fn begin_epoch(&mut self, epoch: Epoch) {
-        let name = self.path.file_name().map(ToOwned::to_owned).unwrap_or_default();
-        let of_first = match self.path.parent() {
-            Some(parent) if 1 < epoch.0 => parent.parent(),
-            parent => parent,
-        };
-        self.path = epoch_dir(of_first.unwrap_or(Path::new("")), epoch).join(name);
+        self.path = self.paths.of(epoch);
         (self.file, self.is_created, self.length) = (None, false, 0);
+    }
+
+    /// Whether the file is made at the start, also without output.
+    pub(in crate::report) fn exists_from_start(&self) -> bool {
+        !matches!(self.paths, LogPath::OfRun(_))
     }
 
     /// Whether the file was made, by a write of any length.
@@ -99,7 +126,7 @@ impl RankLog {
             self.file = Some(match create_private(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     // The first file of a later epoch makes the directory.
-                    make_private_dir(self.path.parent().unwrap_or(Path::new("")))?;
+                    make_private_dirs(self.path.parent().unwrap_or(Path::new("")))?;
                     create_private(&self.path)?
                 }
                 created => created?,
@@ -159,6 +186,11 @@ pub fn make_private_dir(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes a directory that only this user can read, with its parents.
+fn make_private_dirs(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// Makes a file that only this user can read; never follows a link at that path.
 pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
@@ -175,7 +207,7 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("remuda-rank-log-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test");
-        RankLog::new(directory.join(name), keep)
+        RankLog::new(LogPath::OfRun(directory.join(name)), keep)
     }
 
     /// Removes the file and its directory, which is the test's own.

@@ -4,6 +4,7 @@ pub mod gather;
 mod lines;
 mod live_status;
 mod prefix;
+mod redirects;
 mod reporter;
 mod router;
 mod stream_buffer;
@@ -12,6 +13,7 @@ mod tail;
 
 pub use lines::ControlChars;
 pub use prefix::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
+pub use redirects::{Redirects, StreamSet, Streams};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use router::OutputRouter;
 pub use style::Style;

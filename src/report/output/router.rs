@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::live_status::LiveStatus;
 use super::prefix::{WorkerLabel, default_name};
+use super::redirects::Redirects;
 use super::stream_buffer::{LineFormat, StreamBuffer};
 use super::style::Style;
 use super::tail::Tail;
@@ -17,7 +18,7 @@ use crate::base::{Epoch, Rank, clock};
 use crate::job::Evidence;
 use crate::report::emulation::first_control;
 use crate::report::gather::GatheredOutput;
-use crate::report::logs::{LogRetention, LogWriter, RankLog};
+use crate::report::logs::{LogPath, LogRetention, LogWriter, RankLog};
 use crate::report::terminal::{Area, Screens, StatusPlace, Terminal, Tty, WorkerStep};
 use crate::report::text::{paint_message, show_count, show_last_output};
 use crate::wire::Stream;
@@ -99,7 +100,7 @@ impl OutputRouter {
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
             buffer.hidden_until = buffer.tail.total();
-        } else if !self.has_rank_files && !is_quiet {
+        } else if !self.has_rank_files && !is_quiet && buffer.is_shown {
             buffer.format.show(&bytes, self.screens.pending(stream));
             self.shown_bytes += bytes.len() as u64;
             buffer.shown_until = self.shown_bytes;
@@ -256,6 +257,10 @@ impl OutputRouter {
         }
         if let Some(files) = &self.files {
             files.begin_epoch(epoch);
+            let redirected = self.streams.iter().filter(|(_, buffer)| buffer.has_redirect);
+            for ((rank, stream), _) in redirected {
+                files.write((*rank, Some(*stream)), Vec::new());
+            }
         }
     }
 
@@ -439,24 +444,37 @@ impl OutputRouter {
 /// Makes a file for each stream below `--log_dir`, and one for each rank with
 /// `--enable_each_rank_log`; the latter are opened at once, so that a worker without output has one
 /// too.
+/// The file of a stream, if it has one.
+fn stream_log(label: &WorkerLabel, stream: Stream, style: &Style) -> Option<RankLog> {
+    if let Some(redirects) = &style.redirects
+        && redirects.place(label, stream).has_file
+    {
+        let directory = redirects.directory.clone();
+        let path = LogPath::OfAttempt(directory, Redirects::worker(label), stream);
+        return Some(RankLog::new(path, LogRetention::All));
+    }
+    let name = format!("rank{}.{}", label.job_rank, stream);
+    let path = LogPath::OfRun(style.log_dir.as_ref()?.join(name));
+    Some(RankLog::new(path, style.retention))
+}
+
 fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<LogWriter> {
     let mut logs = BTreeMap::new();
     for label in workers {
         for stream in [Stream::Stdout, Stream::Stderr] {
-            if let Some(directory) = &style.log_dir {
-                let name = format!("rank{}.{}", label.job_rank, stream);
-                let log = RankLog::new(directory.join(name), style.retention);
+            if let Some(log) = stream_log(label, stream, style) {
                 logs.insert((label.rank, Some(stream)), log);
             }
         }
         if let Some(files) = &style.rank_files {
-            let log = RankLog::new(files.path(label.job_rank), LogRetention::All);
+            let log = RankLog::new(LogPath::OfRank(files.path(label.job_rank)), LogRetention::All);
             logs.insert((label.rank, None), log);
         }
     }
-    let of_ranks: Vec<_> = logs.keys().filter(|(_, stream)| stream.is_none()).copied().collect();
+    let is_early = |log: &RankLog| log.exists_from_start();
+    let early: Vec<_> = logs.iter().filter(|(_, log)| is_early(log)).map(|(key, _)| *key).collect();
     let files = (!logs.is_empty()).then(|| LogWriter::start(logs))?;
-    for file in of_ranks {
+    for file in early {
         files.write(file, Vec::new());
     }
     Some(files)

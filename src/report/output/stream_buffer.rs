@@ -13,6 +13,10 @@ pub(super) struct StreamBuffer {
     pub(super) tail: Tail,
     /// Whether there is a file for the stream.
     pub(super) is_kept: bool,
+    /// Whether its file exists from the start, also without output.
+    pub(super) has_redirect: bool,
+    /// Whether the screen shows it.
+    pub(super) is_shown: bool,
     /// Length of the stream when bytes of it were last hidden from the screen.
     pub(super) hidden_until: u64,
     /// Value of `OutputRouter::shown_bytes` when bytes of it were last shown.
@@ -33,19 +37,30 @@ impl StreamBuffer {
             Stream::Stdout => (style.terminal.stdout, style.terminal.stdout_paint),
             Stream::Stderr => (style.terminal.stderr, style.terminal.paint),
         };
+        let place = style.redirects.as_ref().map(|redirects| redirects.place(label, stream));
+        let tee_prefix = style.redirects.as_ref().map(|redirects| redirects.tee_prefix.as_str());
+        let template = tee_prefix.filter(|_| place.is_some_and(|place| place.has_tee_prefix));
+        let template = template.or(style.prefix.as_deref());
         let format = if style.solo == Some(label.rank) {
             LineFormat::Bytes
         } else {
             let charset = style.terminal.charset;
-            let prefix = prefix(label, stream, style.prefix.as_deref(), (width, charset));
+            let prefix = prefix(label, stream, template, (width, charset));
             let prefix = paint_prefix(prefix, label.node, paint).into_bytes();
             let control_chars = if terminal { ControlChars::Escaped } else { ControlChars::Raw };
             let has_status = terminal && style.terminal.status != StatusPlace::Nowhere;
             let bars = if has_status { Bars::InStatus } else { Bars::AtIntervals };
             LineFormat::Lines(LineCutter::new(prefix, control_chars, bars, charset))
         };
-        let is_kept = style.log_dir.is_some();
-        Self { format, tail: Tail::default(), is_kept, hidden_until: 0, shown_until: 0 }
+        Self {
+            format,
+            tail: Tail::default(),
+            is_kept: style.log_dir.is_some() || place.is_some_and(|place| place.has_file),
+            has_redirect: place.is_some_and(|place| place.has_file),
+            is_shown: place.is_none_or(|place| place.is_shown),
+            hidden_until: 0,
+            shown_until: 0,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::redirects::Redirects;
 use crate::base::Rank;
 use crate::report::logs::{LogRetention, RankFiles};
 use crate::report::terminal::Terminal;
@@ -22,6 +23,8 @@ pub struct Style {
     pub retention: LogRetention,
     /// Files that receive the workers' output instead of the screen.
     pub rank_files: Option<RankFiles>,
+    /// Files for single streams, and the streams that the screen shows; `None`: all are shown.
+    pub redirects: Option<Redirects>,
     /// Whether output is kept and shown at the end, once for all workers with the same output.
     pub gather: bool,
     /// Whether a worker that reports the loss of a peer is hidden from then on: its output only

@@ -1,0 +1,8 @@
+//! Faces: command lines of other launchers, read with their own rules and translated into the words
+//! of `remuda run`.
+//!
+//! | folder | contents |
+//! |---|---|
+//! | `torchrun` | `torchrun`, and `python -m torch.distributed.launch` |
+
+pub(super) mod torchrun;

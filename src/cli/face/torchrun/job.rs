@@ -1,0 +1,435 @@
+//! A line of torchrun as a job of remuda.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use super::args::TorchrunArgs;
+use super::rendezvous::{Endpoint, RendezvousBackend, parse_backend, parse_conf, parse_endpoint};
+use super::size::{OwnDevices, parse_nnodes, parse_nproc};
+use super::streams::{parse_local_ranks, parse_streams, prefix};
+use super::values::{Value, Values};
+use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
+use crate::cli::args::RunArgs;
+use crate::cli::command::run::{self, ParsedRun};
+use crate::cli::error::CliError;
+use crate::cli::line::{BadValue, CommandLine, codes, parse_whole};
+use crate::cli::resolve::{self, OneByOne, ResolvedCluster};
+use crate::cli::start::{Face, JobArgs, TorchrunFace, TorchrunStreams, start_as};
+use crate::inventory;
+use crate::plan::{RendezvousPort, TorchrunConventions};
+use crate::report::Terminal;
+
+/// Signals that torchrun handles by default.
+const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+/// Maximum of `--max-restarts`.
+const RESTARTS_MAX: i64 = 1 << 20;
+
+/// The launchers with these options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Dialect {
+    /// `torchrun`: scripts read LOCAL_RANK.
+    Torchrun,
+    /// `python -m torch.distributed.launch`: scripts get `--local-rank=N` unless `--use-env`.
+    DistributedLaunch,
+}
+
+/// How the nodes of a job are started.
+enum Nodes {
+    /// This machine alone.
+    Here,
+    /// One command starts all of them, on the hosts of `-H`.
+    Hosts { count: Option<usize> },
+    /// Every node has a line of its own.
+    OneByOne(OneByOne),
+}
+
+/// Runs the job of a line.
+pub(in crate::cli) fn start(
+    args: &TorchrunArgs,
+    typed: &CommandLine,
+    dialect: Dialect,
+) -> Result<Status, CliError> {
+    let values = Values { typed };
+    refuse_unsupported(args, typed)?;
+    let workers = workers(args, values)?;
+    let rendezvous = Rendezvous::read(args, values)?;
+    let nodes = nodes(args, values, &rendezvous)?;
+    let terminal = Terminal::detect();
+    let line = run_line(args, values, dialect, (&nodes, workers))?;
+    let (run_args, _) = parse_run_line(typed, line)?;
+    let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
+    let mut cluster = match &nodes {
+        Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),
+        Nodes::Hosts { .. } => resolve::resolve_cluster(&run_args.cluster, typed, terminal)?,
+        Nodes::OneByOne(one) => resolve::one_by_one(one, &slots, typed)?,
+    };
+    if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
+        cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
+    }
+    let face = TorchrunFace {
+        conventions: conventions(args, values, workers.unwrap_or(1))?,
+        runs_path: values.switch("run-path", args.program.run_path)?,
+        port: rendezvous.port(&nodes),
+        streams: streams(args, values)?,
+    };
+    let RunArgs { watch, workers: worker_args, program, .. } = run_args;
+    let job = JobArgs { watch: &watch, workers: &worker_args, terminal };
+    start_as(Face::Torchrun(face), cluster, job, &program)
+}
+
+/// Refuses options that are known and have no equivalent.
+fn refuse_unsupported(args: &TorchrunArgs, typed: &CommandLine) -> Result<(), CliError> {
+    let unsupported = [
+        (
+            "numa-binding",
+            args.size.numa_binding.is_some(),
+            "`remuda run --bind_cores_to_rank` binds each worker to CPUs of its own",
+        ),
+        (
+            "duplicate-stdout-filters",
+            args.logs.duplicate_stdout_filters.is_some(),
+            "`--tee 1` keeps the whole output in files: search them with grep",
+        ),
+        (
+            "duplicate-stderr-filters",
+            args.logs.duplicate_stderr_filters.is_some(),
+            "`--tee 2` keeps the whole output in files: search them with grep",
+        ),
+        (
+            "logs-specs",
+            args.logs.logs_specs.is_some(),
+            "it names a class in Python; `--log-dir`, `--redirects` and `--tee` decide where logs go",
+        ),
+    ];
+    let Some((flag, _, help)) = unsupported.into_iter().find(|(_, is_given, _)| *is_given) else {
+        return Ok(());
+    };
+    let refused = typed.refuse(&[typed.name_or_end(flag)], |spans| {
+        let message = format!("`--{flag}` is not supported");
+        Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
+            .label("only in torchrun")
+            .help(help)
+    });
+    Err(refused.into())
+}
+
+/// Workers on each node; `None`: the slots of the hosts.
+fn workers(args: &TorchrunArgs, values: Values<'_>) -> Result<Option<usize>, CliError> {
+    let value = values.text("nproc-per-node", args.size.nproc_per_node.as_deref(), "1");
+    if !value.is_given() && args.size.hostfile.is_some() {
+        return Ok(None);
+    }
+    let own = OwnDevices {
+        gpus: resolve::visible_gpus(),
+        xpus: resolve::visible_xpus(),
+        cpus: inventory::usable_cpus(),
+    };
+    value.parse(|text| parse_nproc(text, own)).map(Some)
+}
+
+/// What the line says about the rendezvous.
+struct Rendezvous<'a> {
+    backend: RendezvousBackend,
+    endpoint: Option<Endpoint>,
+    endpoint_value: Option<Value<'a>>,
+    master_addr: Option<String>,
+    master_port: Option<u16>,
+    is_standalone: bool,
+    join_limit: Option<f64>,
+}
+
+impl<'a> Rendezvous<'a> {
+    fn read(args: &TorchrunArgs, values: Values<'a>) -> Result<Self, CliError> {
+        let args = &args.rendezvous;
+        let backend = values.text("rdzv-backend", args.rdzv_backend.as_deref(), "static");
+        let endpoint_value = values.optional("rdzv-endpoint", args.rdzv_endpoint.as_deref());
+        let endpoint = endpoint_value.as_ref().map(|value| value.parse(parse_endpoint));
+        let port = values.optional("master-port", args.master_port.as_deref());
+        let port = port.map(|port| port.parse(|text| parse_whole(text, 0..=65535)));
+        let conf = values.text("rdzv-conf", args.rdzv_conf.as_deref(), "");
+        Ok(Self {
+            backend: backend.parse(parse_backend)?,
+            endpoint: endpoint.transpose()?,
+            endpoint_value,
+            master_addr: values
+                .optional("master-addr", args.master_addr.as_deref())
+                .map(|address| address.text),
+            master_port: port.transpose()?.map(|port| port as u16),
+            is_standalone: values.switch("standalone", args.standalone)?,
+            join_limit: conf.parse(parse_conf)?,
+        })
+    }
+
+    /// Address of rank 0, if the line says one that the job uses.
+    fn address(&self) -> Option<&str> {
+        match self.backend {
+            _ if self.is_standalone => None,
+            RendezvousBackend::Static => {
+                let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.host.as_str());
+                endpoint.or(self.master_addr.as_deref())
+            }
+            RendezvousBackend::C10d => None,
+        }
+    }
+
+    /// Port of rank 0. A job on one machine has a port of its own unless the line says one, so that
+    /// two jobs do not collide.
+    fn port(&self, nodes: &Nodes) -> RendezvousPort {
+        let endpoint = self.endpoint.as_ref().and_then(|endpoint| endpoint.port);
+        let given = endpoint.or(self.master_port).filter(|port| *port != 0);
+        match (nodes, self.backend) {
+            _ if self.is_standalone => RendezvousPort::Free,
+            (Nodes::OneByOne(one), _) => RendezvousPort::Given(one.master_port),
+            (Nodes::Here | Nodes::Hosts { .. }, RendezvousBackend::C10d) => RendezvousPort::Free,
+            (Nodes::Here, RendezvousBackend::Static) => {
+                given.map_or(RendezvousPort::Free, RendezvousPort::Given)
+            }
+            (Nodes::Hosts { .. }, RendezvousBackend::Static) => RendezvousPort::or_usual(given),
+        }
+    }
+}
+
+/// How the nodes of the job are started.
+fn nodes(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+    rendezvous: &Rendezvous<'_>,
+) -> Result<Nodes, CliError> {
+    let value = values.text("nnodes", args.size.nnodes.as_deref(), "1");
+    let count = value.parse(parse_nnodes)?;
+    if args.size.hostfile.is_some() {
+        return Ok(Nodes::Hosts { count: value.is_given().then_some(count) });
+    }
+    if count == 1 || rendezvous.is_standalone {
+        return Ok(Nodes::Here);
+    }
+    let node_rank = values.optional("node-rank", args.rendezvous.node_rank.as_deref());
+    let (address, port) = match (&rendezvous.endpoint, rendezvous.backend) {
+        (Some(endpoint), backend) => {
+            (endpoint.host.clone(), endpoint.port.unwrap_or(backend.usual_port()))
+        }
+        (None, RendezvousBackend::Static) => {
+            let address = rendezvous.master_addr.clone();
+            (
+                address.unwrap_or_default(),
+                rendezvous.master_port.unwrap_or(crate::plan::MASTER_PORT),
+            )
+        }
+        (None, RendezvousBackend::C10d) => (String::new(), 0),
+    };
+    if address.is_empty() {
+        return Err(no_address(values.typed, rendezvous.backend));
+    }
+    let key_file = args.rendezvous.key_file.clone();
+    let key_file = key_file.or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from));
+    let node = match node_rank {
+        Some(rank) => rank.parse(|text| parse_whole(text, 0..=count as i64 - 1))? as u32,
+        None if rendezvous.backend == RendezvousBackend::Static => 0,
+        None => return Err(no_node_rank(values.typed, rendezvous, (count, &address))),
+    };
+    Ok(Nodes::OneByOne(OneByOne {
+        node: NodeRank(node),
+        count,
+        address,
+        master_port: port,
+        key_file,
+        local_addr: args.rendezvous.local_addr.clone(),
+        join_limit: rendezvous.join_limit.map(std::time::Duration::from_secs_f64),
+    }))
+}
+
+fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
+    let refused = typed.refuse(&[typed.value_or_end("nnodes")], |spans| {
+        let message = "the address of the first node is not given";
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("several nodes").help(
+            match backend {
+                RendezvousBackend::Static => {
+                    "give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one"
+                }
+                RendezvousBackend::C10d => {
+                    "give `--rdzv-endpoint HOST:29400` on every node, or `-H n1,n2` on one"
+                }
+            },
+        )
+    });
+    refused.into()
+}
+
+/// Nodes that get their numbers at the rendezvous are not supported.
+fn no_node_rank(
+    typed: &CommandLine,
+    rendezvous: &Rendezvous<'_>,
+    (count, address): (usize, &str),
+) -> CliError {
+    let bad = BadValue::new("the nodes would not know their numbers").help(format!(
+        "give each node its number, `--rdzv-backend static --nnodes {count} --node-rank N \
+         --master-addr {address}`, or start all nodes from one with `-H`"
+    ));
+    match &rendezvous.endpoint_value {
+        Some(endpoint) => endpoint.refuse(&bad),
+        None => no_address(typed, rendezvous.backend),
+    }
+}
+
+/// The words of `remuda run` for the same job.
+fn run_line(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+    dialect: Dialect,
+    (nodes, workers): (&Nodes, Option<usize>),
+) -> Result<Vec<OsString>, CliError> {
+    let mut line: Vec<OsString> = vec!["--accelerator=cpu".into(), "--prefix=".into()];
+    if let (Nodes::Hosts { count }, Some(hostfile)) = (nodes, &args.size.hostfile) {
+        line.extend(["--hostfile".into(), hosts(hostfile, workers)]);
+        line.extend(count.map(|count| format!("--num_nodes={count}").into()));
+        let of_workers =
+            workers.map(|workers| [format!("--slots={workers}"), format!("--num_gpus={workers}")]);
+        line.extend(of_workers.into_iter().flatten().map(OsString::from));
+    }
+    let restarts = values.text("max-restarts", args.watch.max_restarts.as_deref(), "0");
+    let restarts = restarts.parse(|text| parse_whole(text, 0..=RESTARTS_MAX))?;
+    line.push(format!("--max_restarts={restarts}").into());
+    line.push(format!("--grace={}", grace(args, values)?).into());
+    for (flag, is_given) in [("--dry-run", args.watch.dry_run), ("--json", args.watch.json)] {
+        line.extend(is_given.then(|| OsString::from(flag)));
+    }
+    let program = &args.program;
+    let is_module = values.switch("module", program.module)?;
+    let no_python = values.switch("no-python", program.no_python)?;
+    let use_env = dialect == Dialect::Torchrun || program.use_env;
+    check_program(values.typed, (is_module, no_python, use_env))?;
+    line.extend(is_module.then(|| OsString::from("--module")));
+    line.extend(no_python.then(|| OsString::from("--no_python")));
+    line.extend(use_env.then(|| OsString::from("--no_local_rank")));
+    line.push("--".into());
+    line.extend_from_slice(&program.script_and_args);
+    Ok(line)
+}
+
+/// The value of `-H`. The name of one host is a list here: it needs no slots, because
+/// `--nproc-per-node` gives their number.
+fn hosts(typed: &OsStr, workers: Option<usize>) -> OsString {
+    let name = typed.to_str().filter(|name| HostName::parse(name).is_ok());
+    match name.filter(|name| !Path::new(name).exists()) {
+        Some(name) => format!("{name}:{}", workers.unwrap_or(1)).into(),
+        None => typed.to_owned(),
+    }
+}
+
+/// Time between the request to stop and SIGKILL, as `remuda run` reads it.
+fn grace(args: &TorchrunArgs, values: Values<'_>) -> Result<String, CliError> {
+    let default = env_vars::get_text(env_vars::TORCH_ELASTIC_SHUTDOWN_TIMEOUT);
+    let default = default.unwrap_or_else(|| "30".to_owned());
+    let value = values.text("shutdown-timeout", args.watch.shutdown_timeout.as_deref(), &default);
+    let seconds = value.parse(|text| {
+        let seconds = text.trim().parse::<f64>().ok();
+        let seconds = seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds));
+        seconds.ok_or_else(|| BadValue::new("expected a number of seconds"))
+    })?;
+    Ok(format!("{}ms", (seconds * 1000.0) as u64))
+}
+
+fn check_program(
+    typed: &CommandLine,
+    (is_module, no_python, use_env): (bool, bool, bool),
+) -> Result<(), CliError> {
+    if is_module && no_python {
+        let why = "a module needs Python";
+        return Err(crate::cli::line::cannot_combine(typed, "module", "no-python", why).into());
+    }
+    if no_python && !use_env {
+        return Err(crate::cli::line::needs_other(typed, "no-python", "use-env").into());
+    }
+    Ok(())
+}
+
+/// Parses the words of `remuda run`. They were made from checked values, except those of `-H`.
+fn parse_run_line(
+    typed: &CommandLine,
+    line: Vec<OsString>,
+) -> Result<(RunArgs, CommandLine), CliError> {
+    match run::parse_as(&typed.program, line)? {
+        ParsedRun::Run(args, typed) => Ok((*args, typed)),
+        ParsedRun::Text(_) => unreachable!("the words request no text"),
+    }
+}
+
+fn conventions(
+    args: &TorchrunArgs,
+    values: Values<'_>,
+    workers: usize,
+) -> Result<TorchrunConventions, CliError> {
+    let role = values.text("role", args.watch.role.as_deref(), "default");
+    let id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
+    let signals =
+        values.text("signals-to-handle", args.watch.signals_to_handle.as_deref(), SIGNALS);
+    let is_virtual = values.switch("virtual-local-rank", args.size.virtual_local_rank)?;
+    let virtual_devices = is_virtual.then(|| virtual_devices(values.typed, workers)).transpose()?;
+    Ok(TorchrunConventions {
+        role: role.text,
+        run_id: id.parse(run_id)?,
+        signals: signals.parse(signal_names)?,
+        virtual_devices,
+    })
+}
+
+/// The name of the job is part of the name of a directory.
+fn run_id(text: &str) -> Result<String, BadValue> {
+    match text.contains(['/', '\0']) || text.is_empty() || text == ".." {
+        true => Err(BadValue::new("expected a name without `/`")),
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn signal_names(text: &str) -> Result<String, BadValue> {
+    let is_signal =
+        |name: &str| (1..=64).any(|number| crate::base::exit::signal_name(number) == name);
+    match text.split(',').find(|name| !is_signal(name)) {
+        None => Ok(text.to_owned()),
+        Some(name) => Err(BadValue::new(format!("`{}` is no signal", name.escape_debug()))
+            .help("write names: `SIGTERM,SIGINT`")),
+    }
+}
+
+/// The devices among which every worker gets one.
+fn virtual_devices(typed: &CommandLine, workers: usize) -> Result<Vec<String>, CliError> {
+    let visible = env_vars::get_text(env_vars::CUDA_VISIBLE_DEVICES);
+    let devices: Vec<String> = match visible.filter(|list| !list.is_empty()) {
+        Some(list) => list.split(',').map(|name| name.trim().to_owned()).collect(),
+        None => (0..workers).map(|device| device.to_string()).collect(),
+    };
+    if devices.len() < workers {
+        let refused = typed.refuse(&[typed.name_or_end("virtual-local-rank")], |spans| {
+            let message =
+                format!("CUDA_VISIBLE_DEVICES has {} devices for {workers} workers", devices.len());
+            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], message)
+                .label("gives each worker one device")
+                .help("lower `--nproc-per-node`, or name more devices")
+        });
+        return Err(refused.into());
+    }
+    Ok(devices)
+}
+
+fn streams(args: &TorchrunArgs, values: Values<'_>) -> Result<TorchrunStreams, CliError> {
+    let logs = &args.logs;
+    let set = |flag, typed: &Option<String>| {
+        values.text(flag, typed.as_deref(), "0").parse(parse_streams)
+    };
+    let role = values.text("role", args.watch.role.as_deref(), "default").text;
+    let template =
+        values.optional("log-line-prefix-template", logs.log_line_prefix_template.as_deref());
+    let template = template.map(|template| template.text);
+    let template =
+        template.or_else(|| env_vars::get_text(env_vars::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE));
+    let shown = values.optional("local-ranks-filter", logs.local_ranks_filter.as_deref());
+    let typed_dir = logs.log_dir.as_ref().map(|dir| dir.to_string_lossy());
+    let directory = values.optional("log-dir", typed_dir.as_deref());
+    Ok(TorchrunStreams {
+        directory: directory.map(|directory| PathBuf::from(directory.text)),
+        redirected: set("redirects", &logs.redirects)?,
+        tee: set("tee", &logs.tee)?,
+        tee_prefix: prefix(template.as_deref(), &role),
+        shown: shown.map(|ranks| ranks.parse(parse_local_ranks)).transpose()?,
+    })
+}

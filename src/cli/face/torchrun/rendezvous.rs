@@ -1,0 +1,118 @@
+//! How the nodes of a job meet.
+
+use crate::cli::line::{BadValue, parse_whole};
+use crate::plan::MASTER_PORT;
+
+/// Usual port of a c10d rendezvous.
+const C10D_PORT: u16 = 29400;
+
+/// Kind of rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RendezvousBackend {
+    /// Nodes have numbers, and the address of rank 0 is known.
+    Static,
+    /// Nodes meet at an address and get their numbers there.
+    C10d,
+}
+
+impl RendezvousBackend {
+    /// The port of an endpoint without one.
+    pub(super) fn usual_port(self) -> u16 {
+        match self {
+            Self::Static => MASTER_PORT,
+            Self::C10d => C10D_PORT,
+        }
+    }
+}
+
+/// Parses `--rdzv-backend`.
+pub(super) fn parse_backend(text: &str) -> Result<RendezvousBackend, BadValue> {
+    match text {
+        "static" => Ok(RendezvousBackend::Static),
+        "c10d" => Ok(RendezvousBackend::C10d),
+        "etcd" | "etcd-v2" => Err(BadValue::new("remuda does not use etcd").help(
+            "write `--rdzv-backend c10d --rdzv-endpoint HOST:29400` with the name of the first node",
+        )),
+        _ => Err(BadValue::new("expected `static` or `c10d`")),
+    }
+}
+
+/// Address and port of the first node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) host: String,
+    pub(super) port: Option<u16>,
+}
+
+/// Parses `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, BadValue> {
+    const HELP: &str = "write `HOST`, `HOST:PORT` or `[IPV6]:PORT`";
+    let text = text.trim();
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or(rest))),
+        None => match text.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let is_name = |c: char| c.is_alphanumeric() || "_.:-".contains(c);
+    if host.is_empty() || !host.chars().all(is_name) {
+        return Err(BadValue::new("this is no address").help(HELP));
+    }
+    let port = port.map(|port| parse_whole(port, 0..=i64::from(u16::MAX))).transpose();
+    let port = port.map_err(|_| BadValue::new("this port is no number up to 65535").help(HELP))?;
+    Ok(Endpoint { host: host.to_owned(), port: port.map(|port| port as u16) })
+}
+
+/// Parses `--rdzv-conf`; returns the time limit of joining in seconds, the only key with an effect.
+pub(super) fn parse_conf(text: &str) -> Result<Option<f64>, BadValue> {
+    let mut limit = None;
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let bad = || BadValue::new("expected KEY=VALUE pairs").help("write `join_timeout=60`");
+        let (key, value) = pair.split_once('=').ok_or_else(bad)?;
+        if value.trim().is_empty() {
+            return Err(bad());
+        }
+        if matches!(key.trim(), "timeout" | "join_timeout") {
+            let seconds = value.trim().parse::<f64>().ok().filter(|seconds| 0.0 < *seconds);
+            limit = Some(seconds.ok_or_else(|| {
+                BadValue::new(format!("`{}` is a number of seconds", key.trim()))
+            })?);
+        }
+    }
+    Ok(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_a_host_and_perhaps_a_port() {
+        let parsed = |text| parse_endpoint(text).map(|found| (found.host, found.port));
+        assert_eq!(parsed("n1"), Ok(("n1".to_owned(), None)));
+        assert_eq!(parsed("n1.x:29400"), Ok(("n1.x".to_owned(), Some(29400))));
+        assert_eq!(parsed("[fd00::1]:7"), Ok(("fd00::1".to_owned(), Some(7))));
+        assert_eq!(parsed("localhost:0"), Ok(("localhost".to_owned(), Some(0))));
+        for bad in ["", ":1", "n1:", "n1:x", "n1:65536", "a b:1"] {
+            assert!(parse_endpoint(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_are_pairs() {
+        assert_eq!(parse_conf(""), Ok(None));
+        assert_eq!(parse_conf("is_host=1, join_timeout=2.5"), Ok(Some(2.5)));
+        for bad in ["a", "a=", "timeout=x", "timeout=0"] {
+            assert!(parse_conf(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn backends_without_a_server_are_known() {
+        assert_eq!(parse_backend("c10d"), Ok(RendezvousBackend::C10d));
+        let etcd = parse_backend("etcd-v2").expect_err("refused");
+        assert!(etcd.help.is_some_and(|help| help.contains("c10d")));
+    }
+}

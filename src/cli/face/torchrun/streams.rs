@@ -1,0 +1,76 @@
+//! Streams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::cli::line::{BadValue, python_int};
+use crate::report::{StreamSet, Streams};
+
+/// Parses `0`, `3`, or `0:3,1:1`.
+pub(super) fn parse_streams(text: &str) -> Result<StreamSet, BadValue> {
+    let streams = |text: &str| {
+        match text {
+        "0" => Ok(Streams::None),
+        "1" => Ok(Streams::Stdout),
+        "2" => Ok(Streams::Stderr),
+        "3" => Ok(Streams::Both),
+        _ => Err(BadValue::new("expected 0, 1, 2, 3, or RANK:NUMBER pairs").help(
+            "0 is no stream, 1 stdout, 2 stderr, 3 both; `0:3,1:1` sets those of local ranks 0 and 1",
+        )),
+    }
+    };
+    if !text.contains(':') {
+        return streams(text).map(StreamSet::Every);
+    }
+    let mut of_rank = BTreeMap::new();
+    for pair in text.split(',') {
+        let (rank, value) = pair.split_once(':').unwrap_or((pair, ""));
+        let Ok(rank) = rank.parse::<u32>() else { return streams("").map(StreamSet::Every) };
+        of_rank.insert(rank, streams(value)?);
+    }
+    Ok(StreamSet::Some(of_rank))
+}
+
+/// Parses `0,1`.
+pub(super) fn parse_local_ranks(text: &str) -> Result<BTreeSet<u32>, BadValue> {
+    let rank = |text: &str| u32::try_from(python_int(text)?).ok();
+    let ranks = text.split(',').map(rank).collect::<Option<_>>();
+    ranks.ok_or_else(|| BadValue::new("expected local ranks").help("write numbers: `0,1`"))
+}
+
+/// The prefix of lines as remuda writes its placeholders; torchrun's own by default.
+pub(super) fn prefix(template: Option<&str>, role: &str) -> String {
+    let Some(template) = template else { return format!("[{role}{{local_rank}}]:") };
+    template
+        .replace("${role_name}", role)
+        .replace("${local_rank}", "{local_rank}")
+        .replace("${rank}", "{rank}")
+        .replace("${hostname}", "{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_numbers_or_pairs() {
+        assert_eq!(parse_streams("3"), Ok(StreamSet::Every(Streams::Both)));
+        let pairs = [(0, Streams::Both), (10, Streams::Stdout)];
+        assert_eq!(parse_streams("0:3,10:1"), Ok(StreamSet::Some(pairs.into())));
+        for bad in ["4", "", "x", "0:4", "0:3,1", ":1", "a:1"] {
+            assert!(parse_streams(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn local_ranks_are_a_list() {
+        assert_eq!(parse_local_ranks("0, 2"), Ok([0, 2].into()));
+        assert!(parse_local_ranks("0,-1").is_err() && parse_local_ranks("").is_err());
+    }
+
+    #[test]
+    fn prefix_of_torchrun_is_translated() {
+        assert_eq!(prefix(None, "trainer"), "[trainer{local_rank}]:");
+        let own = "${hostname} ${role_name}/${rank}.${local_rank} ";
+        assert_eq!(prefix(Some(own), "x"), "{host} x/{rank}.{local_rank} ");
+    }
+}

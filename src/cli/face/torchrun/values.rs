@@ -1,0 +1,103 @@
+//! Values of torchrun's options: the command line, then the variable `PET_…`, then the default.
+
+use crate::base::env_vars;
+use crate::cli::codes::machine::BAD_VARIABLE;
+use crate::cli::error::CliError;
+use crate::cli::line::{BadValue, CommandLine, python_int, refuse_value};
+
+/// Origin of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ValueOrigin {
+    Typed,
+    /// The variable with this name.
+    Variable(String),
+    Default,
+}
+
+/// A value of an option as text, with what is needed to refuse it.
+pub(super) struct Value<'a> {
+    /// The long name of the option.
+    flag: &'static str,
+    pub(super) text: String,
+    origin: ValueOrigin,
+    typed: &'a CommandLine,
+}
+
+impl Value<'_> {
+    /// Whether it is not the default.
+    pub(super) fn is_given(&self) -> bool {
+        self.origin != ValueOrigin::Default
+    }
+
+    /// The value, parsed; its error shows the place of the value.
+    pub(super) fn parse<T>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Result<T, CliError> {
+        parse(&self.text).map_err(|bad| self.refuse(&bad))
+    }
+
+    /// The error of this value.
+    pub(super) fn refuse(&self, bad: &BadValue) -> CliError {
+        match &self.origin {
+            ValueOrigin::Variable(name) => {
+                let message = format!("{name} is `{}`: {}", self.text.escape_debug(), bad.label);
+                let help = bad.help.clone();
+                let option = format!("correct the variable, or give `--{}`", self.flag);
+                CliError::usage(BAD_VARIABLE, message).help(help.unwrap_or(option))
+            }
+            ValueOrigin::Typed | ValueOrigin::Default => {
+                let place = self.typed.value_or_end(self.flag);
+                refuse_value(self.typed, place, self.flag, &self.text, bad).into()
+            }
+        }
+    }
+}
+
+/// Where values of options are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Values<'a> {
+    pub(super) typed: &'a CommandLine,
+}
+
+impl<'a> Values<'a> {
+    /// The value of an option.
+    pub(super) fn text(self, flag: &'static str, typed: Option<&str>, default: &str) -> Value<'a> {
+        let name = variable(flag);
+        let (text, origin) = match (typed, env_vars::get_text(&name)) {
+            (Some(text), _) => (text.to_owned(), ValueOrigin::Typed),
+            (None, Some(text)) => (text, ValueOrigin::Variable(name)),
+            (None, None) => (default.to_owned(), ValueOrigin::Default),
+        };
+        Value { flag, text, origin, typed: self.typed }
+    }
+
+    /// The value of an option without a default.
+    pub(super) fn optional(self, flag: &'static str, typed: Option<&str>) -> Option<Value<'a>> {
+        let value = self.text(flag, typed, "");
+        (value.is_given() && !value.text.is_empty()).then_some(value)
+    }
+
+    /// Whether a switch is on. Its variable is a number, as for Python's `bool(int(…))`.
+    pub(super) fn switch(self, flag: &'static str, is_typed: bool) -> Result<bool, CliError> {
+        let name = variable(flag);
+        match env_vars::get_text(&name) {
+            Some(text) if !is_typed => {
+                let value =
+                    Value { flag, text, origin: ValueOrigin::Variable(name), typed: self.typed };
+                value.parse(|text| {
+                    let number = python_int(text);
+                    number.map(|number| number != 0).ok_or_else(|| {
+                        BadValue::new("expected 0 or 1").help("a switch is on with 1, off with 0")
+                    })
+                })
+            }
+            _ => Ok(is_typed),
+        }
+    }
+}
+
+/// Name of the variable of an option: `PET_NPROC_PER_NODE`.
+fn variable(flag: &str) -> String {
+    format!("PET_{}", flag.replace('-', "_").to_uppercase())
+}

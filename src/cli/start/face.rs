@@ -1,0 +1,132 @@
+//! What a job has of the launcher whose command line was typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::base::Status;
+use crate::cli::codes::machine::CANNOT_CREATE;
+use crate::cli::error::CliError;
+use crate::launch::Options;
+use crate::plan::{Conventions, Program, RendezvousPort, TorchrunConventions};
+use crate::report::text::show_io_error;
+use crate::report::{AttemptDir, Redirects, StreamSet};
+
+/// The launcher whose command line was typed.
+#[derive(Clone, Debug)]
+pub(in crate::cli) enum Face {
+    /// remuda, or DeepSpeed's launcher.
+    Remuda,
+    /// torchrun.
+    Torchrun(TorchrunFace),
+}
+
+/// What a job has of torchrun.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct TorchrunFace {
+    pub(in crate::cli) conventions: TorchrunConventions,
+    /// Whether the script is run with `runpy.run_path`.
+    pub(in crate::cli) runs_path: bool,
+    /// Port of rank 0.
+    pub(in crate::cli) port: RendezvousPort,
+    pub(in crate::cli) streams: TorchrunStreams,
+}
+
+/// Where torchrun's options send the streams of workers.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct TorchrunStreams {
+    /// `--log-dir`.
+    pub(in crate::cli) directory: Option<PathBuf>,
+    pub(in crate::cli) redirected: StreamSet,
+    pub(in crate::cli) tee: StreamSet,
+    pub(in crate::cli) tee_prefix: String,
+    /// `--local-ranks-filter`.
+    pub(in crate::cli) shown: Option<std::collections::BTreeSet<u32>>,
+}
+
+/// Runs a script by its path, as `--run-path` of torchrun does.
+const RUN_PATH: &str =
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+impl Face {
+    /// Returns the program and its arguments as this launcher starts them.
+    pub(super) fn program(
+        &self,
+        program: Program,
+        args: Vec<OsString>,
+    ) -> (Program, Vec<OsString>) {
+        match (self, program) {
+            (
+                Self::Torchrun(TorchrunFace { runs_path: true, .. }),
+                Program::Python { script, interpreter, local_rank, .. },
+            ) => {
+                let words = ["-u".into(), "-c".into(), RUN_PATH.into(), script];
+                let program = Program::Exec { program: interpreter, local_rank };
+                (program, words.into_iter().chain(args).collect())
+            }
+            (_, program) => (program, args),
+        }
+    }
+
+    /// Returns the variables that workers expect.
+    pub(super) fn conventions(&self) -> Conventions {
+        match self {
+            Self::Remuda => Conventions::DeepSpeed,
+            Self::Torchrun(face) => Conventions::Torchrun(face.conventions.clone()),
+        }
+    }
+
+    /// Returns the port of rank 0, if the line says one.
+    pub(super) fn port(&self, given: Option<u16>) -> RendezvousPort {
+        match self {
+            Self::Remuda => RendezvousPort::or_usual(given),
+            Self::Torchrun(face) => face.port,
+        }
+    }
+
+    /// Whether environment files of DeepSpeed are read.
+    pub(super) fn reads_environment_files(&self) -> bool {
+        matches!(self, Self::Remuda)
+    }
+
+    /// Sends the streams of workers where the line says. `nodes` is the number of nodes whose output
+    /// is written here.
+    pub(super) fn redirect(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
+        let Self::Torchrun(TorchrunFace { conventions, streams, .. }) = self else {
+            return Ok(());
+        };
+        let has_files = !(streams.redirected.is_empty() && streams.tee.is_empty());
+        if !has_files && streams.directory.is_none() && streams.shown.is_none() {
+            return Ok(());
+        }
+        let several = 1 < nodes;
+        let run_dir = options.output.run_dir.as_ref().map(|run| run.path().to_owned());
+        let directory = match (&streams.directory, run_dir) {
+            (Some(parent), _) => {
+                let name = format!("{}_{}", conventions.run_id, options.job);
+                AttemptDir::create(parent, &name, several).map_err(|error| {
+                    let why = show_io_error(&error);
+                    let message = format!("--log-dir: cannot create `{}`: {why}", parent.display());
+                    CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+                })?
+            }
+            (None, Some(run_dir)) => AttemptDir::of_run(run_dir, several),
+            (None, None) => {
+                let message = "--redirects and --tee need a directory, and the run has none";
+                return Err(CliError::new(Status::CantCreate, CANNOT_CREATE, message)
+                    .help("give `--log-dir DIR`"));
+            }
+        };
+        if !streams.tee.is_empty() {
+            // Lines of one worker have the prefix too.
+            options.output.style.solo = None;
+        }
+        options.output.style.redirects = Some(Redirects {
+            directory,
+            redirected: streams.redirected.clone(),
+            tee: streams.tee.clone(),
+            tee_prefix: streams.tee_prefix.clone(),
+            shown: streams.shown.clone(),
+        });
+        Ok(())
+    }
+}

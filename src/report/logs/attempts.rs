@@ -1,0 +1,99 @@
+//! Log files in torchrun's layout, `DIR/ID_NAME/attempt_N/LOCAL_RANK/stdout.log`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::disk::Disk;
+use super::rank_log::create_private;
+use super::run_dir::make_dirs;
+use crate::base::{Epoch, LocalRank, NodeRank};
+use crate::wire::Stream;
+
+/// Longest wait for the disk.
+const STALL_LIMIT: Duration = Duration::from_secs(1);
+
+/// A worker among the files of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptPlace {
+    /// Node of the worker.
+    pub node: NodeRank,
+    /// Rank of the worker on its node.
+    pub local_rank: LocalRank,
+}
+
+/// The directory of a job in which every start of the workers has a directory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptDir {
+    root: PathBuf,
+    /// Whether the files of each node are in a directory of their own, because the files of all
+    /// nodes are here.
+    has_nodes: bool,
+    /// Whether the directory belongs to the run, which keeps its error files elsewhere.
+    is_of_run: bool,
+}
+
+impl AttemptDir {
+    /// Describes files in the directory of the run.
+    pub fn of_run(root: PathBuf, has_nodes: bool) -> Self {
+        Self { root, has_nodes, is_of_run: true }
+    }
+
+    /// Makes `PARENT/NAME` and its parents. No thread may exist yet.
+    pub fn create(parent: &Path, name: &str, has_nodes: bool) -> io::Result<Self> {
+        let root = parent.join(name);
+        make_dirs(&root, 0o777)?;
+        Ok(Self { root, has_nodes, is_of_run: false })
+    }
+
+    /// Path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Removes the empty directory of a job that never began.
+    pub fn discard(&self) {
+        if self.is_of_run {
+            return;
+        }
+        let root = self.root.clone();
+        let _ = Disk::default().run(STALL_LIMIT, move || fs::remove_dir(root));
+    }
+
+    /// File of a stream of a worker.
+    pub(in crate::report) fn stream(
+        &self,
+        epoch: Epoch,
+        place: AttemptPlace,
+        stream: Stream,
+    ) -> PathBuf {
+        self.worker(epoch, place).join(format!("{stream}.log"))
+    }
+
+    fn worker(&self, epoch: Epoch, place: AttemptPlace) -> PathBuf {
+        let AttemptPlace { node, local_rank } = place;
+        let root = match self.has_nodes {
+            true => self.root.join(format!("node_{node}")),
+            false => self.root.clone(),
+        };
+        root.join(format!("attempt_{epoch}")).join(local_rank.to_string())
+    }
+
+    /// Keeps copies of the error files of an epoch, `error.json` beside the logs of each worker, as
+    /// many as the disk accepts in time.
+    pub fn keep_error_files(&self, epoch: Epoch, files: Vec<(AttemptPlace, Vec<u8>)>) {
+        if self.is_of_run {
+            return;
+        }
+        let own = self.clone();
+        let _ = Disk::default().run(STALL_LIMIT, move || {
+            for (place, bytes) in files {
+                let directory = own.worker(epoch, place);
+                fs::create_dir_all(&directory)?;
+                create_private(&directory.join("error.json"))?.write_all(&bytes)?;
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,3 @@
+//! Command lines of other launchers.
+
+mod torchrun;

@@ -1,0 +1,387 @@
+//! Lines of torchrun and of `torch.distributed.launch`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use crate::support::launch::{Launch, Outcome, REMUDA, command, face};
+
+/// A line of torchrun whose workers run a line of `sh`.
+fn torchrun(options: &[&str], script: &str) -> Launch {
+    face("torchrun").options(options).option("--no-python").sh(script)
+}
+
+/// Values of variables in the workers, sorted by rank.
+#[track_caller]
+fn values(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Prints these variables, `-` for one that is not set.
+fn print(names: &str) -> String {
+    let names = names.split(' ').map(|name| format!("${{{name}--}}"));
+    format!("echo {}", names.collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn workers_have_the_variables_of_torchrun() {
+    let names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK \
+                 ROLE_WORLD_SIZE ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS \
+                 TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_SIGNALS_TO_HANDLE \
+                 OMP_NUM_THREADS TORCH_NCCL_ASYNC_ERROR_HANDLING MASTER_ADDR CUDA_VISIBLE_DEVICES";
+    let options =
+        ["--nproc-per-node=2", "--role", "trainer", "--rdzv_id=job7", "--max-restarts", "3"];
+    let outcome = torchrun(&options, &print(names)).env("CUDA_VISIBLE_DEVICES", "5").end().code(0);
+    let line = |rank| {
+        format!(
+            "{rank} {rank} 2 2 0 1 {rank} 2 trainer 0 3 job7 False SIGTERM,SIGINT,SIGHUP,SIGQUIT 1 1 \
+             127.0.0.1 5"
+        )
+    };
+    assert_eq!(values(&outcome), [line(0), line(1)]);
+}
+
+#[test]
+fn threads_are_those_of_the_environment_or_of_a_single_worker() {
+    let threads = |options: &[&str], set: Option<&str>| {
+        let launch = torchrun(options, &print("OMP_NUM_THREADS"));
+        let launch = match set {
+            Some(set) => launch.env("OMP_NUM_THREADS", set),
+            None => launch.under("unset OMP_NUM_THREADS"),
+        };
+        values(&launch.end().code(0)).pop()
+    };
+    assert_eq!(threads(&["--nproc-per-node", "2"], None).as_deref(), Some("1"));
+    assert_eq!(threads(&["--nproc-per-node", "2"], Some("7")).as_deref(), Some("7"));
+    assert_eq!(threads(&[], None).as_deref(), Some("-"));
+}
+
+#[test]
+fn variables_set_options_and_the_line_outranks_them() {
+    let launch = || torchrun(&[], &print("WORLD_SIZE ROLE_NAME"));
+    let launch = launch().env("PET_NPROC_PER_NODE", "2").env("PET_ROLE", "of-variable");
+    assert_eq!(values(&launch.end().code(0)), ["2 of-variable", "2 of-variable"]);
+    let launch = torchrun(&["--role", "typed"], &print("ROLE_NAME")).env("PET_ROLE", "of-variable");
+    assert_eq!(values(&launch.end().code(0)), ["typed"]);
+    let bad = torchrun(&[], "true").env("PET_NNODES", "x").end().code(2);
+    assert_eq!(
+        bad.stderr,
+        "error[M001]: PET_NNODES is `x`: expected a whole number\n\
+         help: correct the variable, or give `--nnodes`\n"
+    );
+    let bad = torchrun(&[], "true").env("PET_STANDALONE", "true").end().code(2);
+    bad.says(
+        "PET_STANDALONE is `true`: expected 0 or 1\nhelp: a switch is on with 1, off with 0\n",
+    );
+}
+
+#[test]
+fn local_rank_is_replaced_in_arguments() {
+    let script = "echo \"$@\"";
+    let launch = torchrun(&["--nproc-per-node", "2"], script);
+    let launch = launch.program(["sh", "--out=${local_rank}.log", "$local_rank_", "$$HOME", "$"]);
+    let lines = ["--out=0.log $local_rank_ $HOME $", "--out=1.log $local_rank_ $HOME $"];
+    assert_eq!(values(&launch.end().code(0)), lines);
+}
+
+/// The files below a directory, with their contents.
+fn files(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(next) = left.pop() {
+        for entry in fs::read_dir(next).expect("a directory") {
+            let path: PathBuf = entry.expect("an entry").path();
+            if path.is_dir() {
+                left.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(directory).expect("below").to_string_lossy().into_owned();
+            // The second part of the first directory is the name of the job.
+            let (first, rest) = name.split_once('/').expect("in a directory");
+            let id = first.rsplit_once('_').expect("ID_NAME").0;
+            found.push((format!("{id}/{rest}"), fs::read_to_string(&path).expect("readable")));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn log_files_have_the_layout_of_torchrun() {
+    let script =
+        "echo out $RANK; echo err $RANK >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1";
+    let options =
+        ["--nproc-per-node=2", "--rdzv-id=j", "-r", "0:1", "-t", "0:2,1:3", "--max-restarts=1"];
+    let launch = torchrun(&options, script);
+    let logs = launch.dir().join("logs");
+    let outcome = launch.option("--log-dir").option(&logs).end().code(0);
+    let expected: Vec<_> = (0..2)
+        .flat_map(|attempt| {
+            let file = move |rank, stream: &str, text: &str| {
+                (format!("j/attempt_{attempt}/{rank}/{stream}.log"), format!("{text} {rank}\n"))
+            };
+            (0..2).flat_map(move |rank| [file(rank, "stderr", "err"), file(rank, "stdout", "out")])
+        })
+        .collect();
+    assert_eq!(files(&logs), expected);
+    let shown = values(&outcome);
+    assert_eq!(shown, ["[default1]:out 1", "[default1]:out 1"], "that of rank 0 is redirected");
+    outcome.says("[default0]:err 0\n").says("[default1]:err 1\n");
+}
+
+#[test]
+fn streams_without_output_have_empty_files() {
+    let launch = torchrun(&["-r", "3", "--local_ranks_filter", "0"], "true");
+    let logs = launch.dir().join("logs");
+    let _outcome = launch.option("--log-dir").option(&logs).end().code(0);
+    let names: Vec<_> = files(&logs).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["none/attempt_0/0/stderr.log", "none/attempt_0/0/stdout.log"]);
+}
+
+#[test]
+fn error_file_of_a_worker_is_beside_its_logs() {
+    let error =
+        r#"{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1700000000"}}}"#;
+    let script = format!("echo '{error}' > $TORCHELASTIC_ERROR_FILE; exit 3");
+    let launch = torchrun(&[], &script);
+    let logs = launch.dir().join("logs");
+    let outcome = launch.option("--log-dir").option(&logs).end().code(3);
+    let _outcome = outcome.says("ValueError: bad");
+    let expected = ("none/attempt_0/0/error.json".to_owned(), error.to_owned() + "\n");
+    assert_eq!(files(&logs), [expected]);
+}
+
+#[test]
+fn only_filtered_local_ranks_are_shown() {
+    let options = ["--nproc-per-node", "3", "--local-ranks-filter", "0,2"];
+    let outcome = torchrun(&options, "echo $RANK").end().code(0);
+    assert_eq!(values(&outcome), ["0", "2"]);
+}
+
+#[test]
+fn prefix_of_tee_is_a_template() {
+    let template = "${role_name}/${rank}@${local_rank} ";
+    let options = ["--tee", "3", "--role", "r", "--log-line-prefix-template", template];
+    let outcome = torchrun(&options, "echo x").end().code(0);
+    assert_eq!(values(&outcome), ["r/0@0 x"]);
+}
+
+#[test]
+fn jobs_at_the_same_time_have_ports_of_their_own() {
+    let script = "echo port $MASTER_PORT; while [ ! -e go ]; do sleep 0.05; done";
+    let start = || {
+        let launch = torchrun(&["--standalone"], script);
+        let dir = launch.dir().to_owned();
+        (launch.cwd(dir).start(), ())
+    };
+    let jobs = [start().0, start().0];
+    for job in &jobs {
+        job.wait_for_lines("port", 1);
+        fs::write(job.dir().join("go"), "").expect("a file");
+    }
+    let ports = jobs.map(|job| job.end().code(0).stdout_text().to_owned());
+    assert_ne!(ports[0], ports[1]);
+}
+
+#[test]
+fn given_port_and_address_are_those_of_the_workers() {
+    let print = print("MASTER_ADDR MASTER_PORT");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    drop(listener);
+    let outcome = torchrun(&["--master_port", &port], &print).end().code(0);
+    assert_eq!(values(&outcome), [format!("127.0.0.1 {port}")]);
+    let endpoint = format!("localhost:{port}");
+    let outcome = torchrun(&["--rdzv-endpoint", &endpoint], &print).end().code(0);
+    assert_eq!(values(&outcome), [format!("localhost {port}")]);
+}
+
+#[test]
+fn nodes_without_a_key_start_their_own_workers() {
+    let names = "RANK WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT";
+    let options = ["--nnodes=2", "--node-rank=1", "--master-addr=n1", "--nproc-per-node=2"];
+    let outcome = torchrun(&options, &print(names)).end().code(0);
+    assert_eq!(values(&outcome), ["2 4 1 n1 29500", "3 4 1 n1 29500"]);
+    outcome.says("Node  1 of 2, ranks 2-3 of 4; not connected to the other nodes");
+}
+
+#[test]
+fn nodes_with_a_key_are_one_job() {
+    let first = face("torchrun");
+    let key = first.dir().join("key");
+    fs::write(&key, "a secret of more than 16 bytes").expect("a file");
+    let port = free_port().to_string();
+    let line = |launch: Launch, node: &str| {
+        launch
+            .options(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port])
+            .options(["--node-rank", node, "--no-python", "--key-file"])
+            .option(key.clone())
+            .sh("echo $RANK of $WORLD_SIZE; [ $RANK = 0 ] || exit 5")
+    };
+    let second = line(face("torchrun"), "1").start();
+    let first = line(first, "0").end().code(5);
+    second.end().code(5);
+    let mut shown = values(&first);
+    shown.dedup();
+    assert_eq!(shown, ["0 of 2", "1 of 2"], "node 0 shows all output");
+}
+
+/// A port with two free ports after it.
+fn free_port() -> u16 {
+    let listen = |port| std::net::TcpListener::bind(("127.0.0.1", port));
+    loop {
+        let first = listen(0).expect("a port");
+        let port = first.local_addr().expect("bound").port();
+        if port < u16::MAX - 2 && listen(port + 1).is_ok() && listen(port + 2).is_ok() {
+            return port;
+        }
+    }
+}
+
+#[test]
+fn hosts_of_one_command_have_the_workers_of_the_line() {
+    let launch = face("torchrun").options(["-H", "localhost", "--nproc-per-node", "3"]);
+    let outcome = launch.option("--no-python").sh(&print("RANK WORLD_SIZE")).end().code(0);
+    assert_eq!(values(&outcome), ["0 3", "1 3", "2 3"]);
+    let launch = face("torchrun").options(["-H", "localhost:2", "--no-python"]);
+    let outcome = launch.sh(&print("RANK WORLD_SIZE")).end().code(0);
+    assert_eq!(values(&outcome), ["0 2", "1 2"]);
+}
+
+#[test]
+fn status_is_that_of_the_cause() {
+    torchrun(&["--nproc-per-node=2"], "[ $RANK = 0 ] && sleep 1000; exit 7").end().code(7);
+    let running =
+        torchrun(&["--shutdown-timeout", "0.2"], "trap '' TERM; echo up; sleep 1000 & wait; wait");
+    let running = running.start();
+    running.wait_for_lines("up", 1);
+    running.signal(Signal::TERM);
+    running.end().code(143);
+}
+
+/// A script of Python that prints its arguments and how it was started.
+fn script(launch: &Launch) -> PathBuf {
+    let path = launch.dir().join("show.py");
+    fs::write(&path, "import sys\nprint(__name__, sys.argv[1:])\n").expect("a script");
+    path
+}
+
+#[test]
+fn scripts_get_the_arguments_of_their_launcher() {
+    let shown = |command, options: &[&str]| {
+        let launch = face(command).options(options);
+        let script = script(&launch);
+        let outcome = launch.program([script.as_os_str(), "a".as_ref()]).end().code(0);
+        values(&outcome)
+    };
+    assert_eq!(shown("torchrun", &[]), ["__main__ ['a']"]);
+    assert_eq!(shown("torchrun", &["--run-path"]), ["__main__ ['a']"]);
+    let legacy = "torch.distributed.launch";
+    let ranks = ["__main__ ['--local-rank=0', 'a']", "__main__ ['--local-rank=1', 'a']"];
+    assert_eq!(shown(legacy, &["--nproc_per_node=2"]), ranks);
+    assert_eq!(shown(legacy, &["--use_env"]), ["__main__ ['a']"]);
+}
+
+#[test]
+fn module_is_run_with_m() {
+    let launch = face("torchrun").options(["-m"]);
+    let dir = launch.dir().to_owned();
+    script(&launch);
+    let outcome = launch.cwd(dir).program(["show", "x"]).end().code(0);
+    assert_eq!(values(&outcome), ["__main__ ['x']"]);
+}
+
+#[test]
+fn program_called_torchrun_reads_lines_of_torchrun() {
+    let launch = face("torchrun");
+    let link = launch.dir().join("torchrun");
+    std::os::unix::fs::symlink(REMUDA, &link).expect("a link");
+    let mut words = command(&link);
+    words.args(["--nproc_per_node", "2", "--no_python", "sh", "-c", "echo $WORLD_SIZE"]);
+    let output = words.env("REMUDA_RUN_DIR", launch.run_dir()).output().expect("it starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2\n2\n");
+}
+
+/// A refused line shows what is wrong and what to type.
+#[track_caller]
+fn check_refused(options: &[&str], screen: &str) {
+    let outcome = face("torchrun").options(options).program(["x.py"]).end().code(2);
+    assert_eq!(outcome.stderr, screen);
+}
+
+#[test]
+fn refused_values_are_underlined() {
+    check_refused(
+        &["--nproc-per-node", "0"],
+        "error[C006]: `--nproc-per-node` cannot be `0`\n --> command line:1:34\n  |\n\
+         1 | remuda torchrun --nproc-per-node 0 -- x.py\n  |                                  ^ \
+         expected a number from 1 to 1024\n",
+    );
+    check_refused(
+        &["--nnodes=1:4"],
+        "error[C006]: `--nnodes` cannot be `1:4`\n --> command line:1:26\n  |\n\
+         1 | remuda torchrun --nnodes=1:4 -- x.py\n  |                          ^^^ a varying number of \
+         nodes is not supported yet\n  |\nhelp: write `--nnodes 4`\n",
+    );
+    check_refused(
+        &["--tee", "5"],
+        "error[C006]: `--tee` cannot be `5`\n --> command line:1:23\n  |\n\
+         1 | remuda torchrun --tee 5 -- x.py\n  |                       ^ expected 0, 1, 2, 3, or \
+         RANK:NUMBER pairs\n  |\nhelp: 0 is no stream, 1 stdout, 2 stderr, 3 both; `0:3,1:1` sets those of \
+         local ranks 0 and 1\n",
+    );
+    check_refused(
+        &["--rdzv-backend", "etcd"],
+        "error[C006]: `--rdzv-backend` cannot be `etcd`\n --> command line:1:32\n  |\n\
+         1 | remuda torchrun --rdzv-backend etcd -- x.py\n  |                                ^^^^ remuda does \
+         not use etcd\n  |\nhelp: write `--rdzv-backend c10d --rdzv-endpoint HOST:29400` with the name of \
+         the first node\n",
+    );
+}
+
+#[test]
+fn nodes_that_cannot_meet_are_refused() {
+    check_refused(
+        &["--nnodes", "2"],
+        "error[C010]: the address of the first node is not given\n --> command line:1:26\n  |\n\
+         1 | remuda torchrun --nnodes 2 -- x.py\n  |                          ^ several nodes\n  |\n\
+         help: give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one\n",
+    );
+    check_refused(
+        &["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1"],
+        "error[C006]: `--rdzv-endpoint` cannot be `n1`\n --> command line:1:64\n  |\n\
+         1 | remuda torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1 -- x.py\n  |                 \
+         \u{20}                                              ^^ the nodes would not know their numbers\n  |\n\
+         help: give each node its number, `--rdzv-backend static --nnodes 2 --node-rank N --master-addr \
+         n1`, or start all nodes from one with `-H`\n",
+    );
+}
+
+#[test]
+fn options_without_an_equivalent_are_refused() {
+    let check = |options: &[&str], says: &str| {
+        face("torchrun").options(options).program(["x.py"]).end().code(2).says(says);
+    };
+    check(&["--numa-binding", "node"], "`--numa-binding` is not supported");
+    check(&["--logs-specs", "x"], "it names a class in Python");
+    check(&["--duplicate-stdout-filters", "x"], "search them with grep");
+    check(&["--signals-to-handle", "SIGFOO"], "`SIGFOO` is no signal");
+    check(&["--module", "--no-python"], "`--module` and `--no-python` cannot be combined");
+    check(
+        &["--virtual-local-rank", "--nproc-per-node=2", "--rdzv-conf=a"],
+        "expected KEY=VALUE pairs",
+    );
+}
+
+#[test]
+fn virtual_local_rank_gives_each_worker_one_device() {
+    let names = print("RANK LOCAL_RANK CUDA_VISIBLE_DEVICES");
+    let options = ["--virtual-local-rank", "--nproc-per-node", "2"];
+    let outcome = torchrun(&options, &names).env("CUDA_VISIBLE_DEVICES", "4,6").end().code(0);
+    assert_eq!(values(&outcome), ["0 0 4", "1 0 6"]);
+    let few = torchrun(&options, &names).env("CUDA_VISIBLE_DEVICES", "4").end().code(2);
+    few.says("CUDA_VISIBLE_DEVICES has 1 devices for 2 workers");
+}
