@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use super::command::parse::print_requested;
 use super::command::{run, torchrun};
 use super::error::CliError;
-use super::face::torchrun::job::Dialect;
+use super::face::torchrun::job::TorchLauncher;
 use super::help;
 use super::line::{CommandLine, codes};
 use super::registry::COMMANDS;
@@ -31,7 +31,7 @@ enum InvokedAs {
     Remuda,
     /// The launcher of DeepSpeed, by one of its names.
     DeepSpeed(&'static str),
-    /// torchrun.
+    /// The launcher of torch.
     Torchrun,
 }
 
@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
     let dispatched = std::panic::catch_unwind(|| match invoked_as {
         InvokedAs::Remuda => dispatch(words),
         InvokedAs::DeepSpeed(name) => run::main(name, words),
-        InvokedAs::Torchrun => torchrun::main(TORCHRUN, Dialect::Torchrun, words),
+        InvokedAs::Torchrun => torchrun::main(TORCHRUN, TorchLauncher::Torchrun, words),
     });
     match dispatched {
         Ok(Ok(status)) => status.into(),

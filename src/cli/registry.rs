@@ -5,7 +5,7 @@ use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
     agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, pod, run, ssh, torchrun,
 };
-use super::face::torchrun::job::Dialect;
+use super::face::torchrun::job::TorchLauncher;
 
 #[cfg(feature = "train")]
 use super::command::train;
@@ -42,14 +42,14 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             summary: "Run a script as torchrun does, with its options and variables",
             definition: torchrun::definition,
         }),
-        main: |words, _| torchrun::main("remuda torchrun", Dialect::Torchrun, words),
+        main: |words, _| torchrun::main("remuda torchrun", TorchLauncher::Torchrun, words),
     },
     CommandEntry {
         name: "torch.distributed.launch",
         help: None,
         main: |words, _| {
             let program = "remuda torch.distributed.launch";
-            torchrun::main(program, Dialect::DistributedLaunch, words)
+            torchrun::main(program, TorchLauncher::DistributedLaunch, words)
         },
     },
     CommandEntry {

@@ -303,36 +303,41 @@ fn options() -> Options {
             cause_rule: CauseRule::ExitCodes,
             continue_with: ContinueWith::Nothing,
         },
-        output: OutputOptions {
-            style: Style {
-                prefix: None,
-                solo: None,
-                log_dir: None,
-                retention: LogRetention::CAPPED,
-                rank_files: None,
-                redirects: None,
-                gather: false,
-                hide_after_peer_loss: false,
-                least_message: MessageLevel::Info,
-                terminal: Terminal {
-                    stdout: false,
-                    stderr: false,
-                    paint: crate::report::diagnostic::Paint::Plain,
-                    stdout_paint: crate::report::diagnostic::Paint::Plain,
-                    status: StatusPlace::Nowhere,
-                    charset: Charset::Utf8,
-                },
-            },
-            shows_progress: false,
-            announcement: String::new(),
-            framing: Framing::None,
-            run_dir: None,
-            log_dir: None,
-        },
+        output: no_output(),
         devices: DeviceOptions { cores: None, gpu_sharing: GpuSharing::None },
         stdin: StdinTo::None,
         supervisor: SupervisorOptions::default(),
         transport: Transport::Local,
+    }
+}
+
+/// Nothing is printed or kept.
+fn no_output() -> OutputOptions {
+    OutputOptions {
+        style: Style {
+            prefix: None,
+            solo: None,
+            log_dir: None,
+            retention: LogRetention::CAPPED,
+            rank_files: None,
+            redirects: None,
+            gather: false,
+            hide_after_peer_loss: false,
+            least_message: MessageLevel::Info,
+            terminal: Terminal {
+                stdout: false,
+                stderr: false,
+                paint: crate::report::diagnostic::Paint::Plain,
+                stdout_paint: crate::report::diagnostic::Paint::Plain,
+                status: StatusPlace::Nowhere,
+                charset: Charset::Utf8,
+            },
+        },
+        shows_progress: false,
+        announcement: String::new(),
+        framing: Framing::None,
+        run_dir: None,
+        log_dir: None,
     }
 }
 

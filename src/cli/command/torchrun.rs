@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use crate::base::Status;
 use crate::cli::command::parse::into_args;
 use crate::cli::error::CliError;
-use crate::cli::face::torchrun::job::{self, Dialect};
+use crate::cli::face::torchrun::job::{self, TorchLauncher};
 use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine};
 
 pub use crate::cli::face::torchrun::args::TorchrunArgs;
@@ -29,9 +29,9 @@ pub(in crate::cli) fn definition() -> clap::Command {
 /// Parses the command line, and runs the job.
 pub(in crate::cli) fn main(
     program: &'static str,
-    dialect: Dialect,
+    launcher: TorchLauncher,
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
     let (args, typed) = into_args(parse(program, words)?)?;
-    job::start(&args, &typed, dialect)
+    job::start(&args, &typed, launcher)
 }

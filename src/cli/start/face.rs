@@ -16,7 +16,7 @@ use crate::report::{AttemptDir, Redirects, StreamSet};
 pub(in crate::cli) enum Face {
     /// remuda, or DeepSpeed's launcher.
     Remuda,
-    /// torchrun.
+    /// The launchers of torch.
     Torchrun(TorchrunFace),
 }
 

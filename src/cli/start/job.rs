@@ -79,16 +79,7 @@ pub(in crate::cli) fn start(
         restarts_max: watch.max_restarts,
         exports,
     };
-    let whole = plan::plan(&spec)?;
-    let nodes = whole.nodes.len();
-    let (plan, single_node) = match cluster.started {
-        StartedNodes::Separate(node) => {
-            let plan = whole.only_node(node);
-            let line = if 1 < nodes { show_single_node(&plan, nodes) } else { String::new() };
-            (plan, line)
-        }
-        StartedNodes::All | StartedNodes::Dialing(_) => (whole, String::new()),
-    };
+    let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
         return print_plan(&plan, &spec.program, args);
     }
@@ -118,6 +109,20 @@ pub(in crate::cli) fn start(
     }
     let _pid_file = write_pid_file(workers, watch, terminal)?;
     Ok(launch::run(&plan, &options)?)
+}
+
+/// Returns the part of the plan that this process starts, and a line about a node that is not
+/// connected to the others.
+fn started_part(whole: LaunchPlan, started: StartedNodes) -> (LaunchPlan, String) {
+    let nodes = whole.nodes.len();
+    match started {
+        StartedNodes::Separate(node) => {
+            let plan = whole.only_node(node);
+            let line = if 1 < nodes { show_single_node(&plan, nodes) } else { String::new() };
+            (plan, line)
+        }
+        StartedNodes::All | StartedNodes::Dialing(_) => (whole, String::new()),
+    }
 }
 
 fn check_hosts(

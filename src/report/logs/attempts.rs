@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::rank_log::create_private;
+use super::private_files::create_private;
 use super::run_dir::make_dirs;
 use crate::base::{Epoch, LocalRank, NodeRank};
 use crate::wire::Stream;

@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::attempts::{AttemptDir, AttemptPlace};
+use super::private_files::{create_private, epoch_dir, make_private_dirs};
 use crate::base::{Epoch, Rank};
 use crate::wire::Stream;
 
@@ -27,14 +28,6 @@ pub enum LogRetention {
 impl LogRetention {
     /// 16 MiB for each stream: the first MiB and the newest 15.
     pub const CAPPED: Self = Self::HeadAndTail { head: 1 << 20, tail: 15 << 20 };
-}
-
-/// Directory for the files of an epoch, below the directory of the run.
-pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
-    match epoch {
-        Epoch(0) => directory.to_owned(),
-        Epoch(restart) => directory.join(format!("restart{restart}")),
-    }
 }
 
 /// The files of `--enable_each_rank_log`.
@@ -176,27 +169,6 @@ fn write_position(keep: LogRetention, length: u64) -> (u64, u64) {
             (head + in_ring, tail - in_ring)
         }
     }
-}
-
-/// Makes a directory that only this user can read, unless it exists.
-pub fn make_private_dir(path: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    }
-}
-
-/// Makes a directory that only this user can read, with its parents.
-fn make_private_dirs(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Makes a file that only this user can read; never follows a link at that path.
-pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 #[cfg(test)]

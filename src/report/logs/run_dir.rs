@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::disk::Disk;
-use super::rank_log::{create_private, epoch_dir, make_private_dir};
+use super::private_files::{create_private, epoch_dir, make_private_dir};
 use super::retention::{self, RunClass};
 use super::saved_run;
 use crate::base::{Epoch, JobId, Rank, clock, env_vars};

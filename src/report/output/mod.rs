@@ -13,7 +13,7 @@ mod tail;
 
 pub use lines::ControlChars;
 pub use prefix::{PLACEHOLDERS, WorkerLabel, unknown_placeholder};
-pub use redirects::{Redirects, StreamSet, Streams};
+pub use redirects::{OutputStreams, Redirects, StreamSet};
 pub use reporter::{Consumed, OutputSender, Reporter};
 pub use router::OutputRouter;
 pub use style::Style;

@@ -1,4 +1,4 @@
-//! Streams of workers that go to files of their own, to the screen, or to both: torchrun's
+//! OutputStreams of workers that go to files of their own, to the screen, or to both: torchrun's
 //! `--redirects`, `--tee` and `--local-ranks-filter`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use crate::wire::Stream;
 
 /// Some of the two streams of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Streams {
+pub enum OutputStreams {
     /// No stream.
     #[default]
     None,
@@ -18,11 +18,11 @@ pub enum Streams {
     Stdout,
     /// Standard error.
     Stderr,
-    /// Both.
+    /// Standard output and standard error.
     Both,
 }
 
-impl Streams {
+impl OutputStreams {
     /// Whether the stream is one of them.
     pub fn includes(self, stream: Stream) -> bool {
         match self {
@@ -34,13 +34,13 @@ impl Streams {
     }
 }
 
-/// Streams of the workers of a node.
+/// OutputStreams of the workers of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSet {
     /// The same of every worker.
-    Every(Streams),
+    Every(OutputStreams),
     /// Those of some workers, by their ranks on the node; no stream of others.
-    Some(BTreeMap<u32, Streams>),
+    Some(BTreeMap<u32, OutputStreams>),
 }
 
 impl StreamSet {
@@ -56,8 +56,8 @@ impl StreamSet {
     /// Whether no stream of any worker is in the set.
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::Every(streams) => *streams == Streams::None,
-            Self::Some(streams) => streams.values().all(|streams| *streams == Streams::None),
+            Self::Every(streams) => *streams == OutputStreams::None,
+            Self::Some(streams) => streams.values().all(|streams| *streams == OutputStreams::None),
         }
     }
 }
@@ -67,9 +67,9 @@ impl StreamSet {
 pub struct Redirects {
     /// Directory of the files.
     pub directory: AttemptDir,
-    /// Streams that go to their files and not to the screen.
+    /// OutputStreams that go to their files and not to the screen.
     pub redirected: StreamSet,
-    /// Streams that go to their files and, with a prefix, to the screen.
+    /// OutputStreams that go to their files and, with a prefix, to the screen.
     pub tee: StreamSet,
     /// Prefix of the lines of these streams.
     pub tee_prefix: String,
@@ -125,8 +125,10 @@ mod tests {
     fn streams_go_to_files_and_screens_as_under_torchrun() {
         let redirects = Redirects {
             directory: AttemptDir::of_run("/logs".into(), false),
-            redirected: StreamSet::Some([(0, Streams::Both), (1, Streams::Stdout)].into()),
-            tee: StreamSet::Every(Streams::Stderr),
+            redirected: StreamSet::Some(
+                [(0, OutputStreams::Both), (1, OutputStreams::Stdout)].into(),
+            ),
+            tee: StreamSet::Every(OutputStreams::Stderr),
             tee_prefix: String::new(),
             shown: Some([0, 2].into()),
         };
@@ -138,6 +140,6 @@ mod tests {
         assert_eq!(place(0, Stream::Stderr), (true, true, true), "both: the screen as well");
         assert_eq!(place(1, Stream::Stderr), (false, true, true), "filtered");
         assert_eq!(place(2, Stream::Stdout), (true, false, false), "neither");
-        assert!(!redirects.tee.is_empty() && StreamSet::Every(Streams::None).is_empty());
+        assert!(!redirects.tee.is_empty() && StreamSet::Every(OutputStreams::None).is_empty());
     }
 }

@@ -7,7 +7,7 @@ use super::args::TorchrunArgs;
 use super::rendezvous::{Endpoint, RendezvousBackend, parse_backend, parse_conf, parse_endpoint};
 use super::size::{OwnDevices, parse_nnodes, parse_nproc};
 use super::streams::{parse_local_ranks, parse_streams, prefix};
-use super::values::{Value, Values};
+use super::values::{OptionText, Values};
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
 use crate::cli::command::run::{self, ParsedRun};
@@ -26,7 +26,7 @@ const RESTARTS_MAX: i64 = 1 << 20;
 
 /// The launchers with these options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Dialect {
+pub(in crate::cli) enum TorchLauncher {
     /// `torchrun`: scripts read LOCAL_RANK.
     Torchrun,
     /// `python -m torch.distributed.launch`: scripts get `--local-rank=N` unless `--use-env`.
@@ -47,7 +47,7 @@ enum Nodes {
 pub(in crate::cli) fn start(
     args: &TorchrunArgs,
     typed: &CommandLine,
-    dialect: Dialect,
+    launcher: TorchLauncher,
 ) -> Result<Status, CliError> {
     let values = Values { typed };
     refuse_unsupported(args, typed)?;
@@ -55,7 +55,7 @@ pub(in crate::cli) fn start(
     let rendezvous = Rendezvous::read(args, values)?;
     let nodes = nodes(args, values, &rendezvous)?;
     let terminal = Terminal::detect();
-    let line = run_line(args, values, dialect, (&nodes, workers))?;
+    let line = run_line(args, values, launcher, (&nodes, workers))?;
     let (run_args, _) = parse_run_line(typed, line)?;
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
@@ -131,7 +131,7 @@ fn workers(args: &TorchrunArgs, values: Values<'_>) -> Result<Option<usize>, Cli
 struct Rendezvous<'a> {
     backend: RendezvousBackend,
     endpoint: Option<Endpoint>,
-    endpoint_value: Option<Value<'a>>,
+    endpoint_value: Option<OptionText<'a>>,
     master_addr: Option<String>,
     master_port: Option<u16>,
     is_standalone: bool,
@@ -275,7 +275,7 @@ fn no_node_rank(
 fn run_line(
     args: &TorchrunArgs,
     values: Values<'_>,
-    dialect: Dialect,
+    launcher: TorchLauncher,
     (nodes, workers): (&Nodes, Option<usize>),
 ) -> Result<Vec<OsString>, CliError> {
     let mut line: Vec<OsString> = vec!["--accelerator=cpu".into(), "--prefix=".into()];
@@ -296,8 +296,8 @@ fn run_line(
     let program = &args.program;
     let is_module = values.switch("module", program.module)?;
     let no_python = values.switch("no-python", program.no_python)?;
-    let use_env = dialect == Dialect::Torchrun || program.use_env;
-    check_program(values.typed, (is_module, no_python, use_env))?;
+    let use_env = launcher == TorchLauncher::Torchrun || program.use_env;
+    check_program(values.typed, is_module, no_python, use_env)?;
     line.extend(is_module.then(|| OsString::from("--module")));
     line.extend(no_python.then(|| OsString::from("--no_python")));
     line.extend(use_env.then(|| OsString::from("--no_local_rank")));
@@ -331,7 +331,9 @@ fn grace(args: &TorchrunArgs, values: Values<'_>) -> Result<String, CliError> {
 
 fn check_program(
     typed: &CommandLine,
-    (is_module, no_python, use_env): (bool, bool, bool),
+    is_module: bool,
+    no_python: bool,
+    use_env: bool,
 ) -> Result<(), CliError> {
     if is_module && no_python {
         let why = "a module needs Python";

@@ -1,18 +1,18 @@
-//! Streams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
+//! OutputStreams of workers: `--redirects`, `--tee`, `--local-ranks-filter`, the prefix of lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::line::{BadValue, python_int};
-use crate::report::{StreamSet, Streams};
+use crate::report::{OutputStreams, StreamSet};
 
 /// Parses `0`, `3`, or `0:3,1:1`.
 pub(super) fn parse_streams(text: &str) -> Result<StreamSet, BadValue> {
     let streams = |text: &str| {
         match text {
-        "0" => Ok(Streams::None),
-        "1" => Ok(Streams::Stdout),
-        "2" => Ok(Streams::Stderr),
-        "3" => Ok(Streams::Both),
+        "0" => Ok(OutputStreams::None),
+        "1" => Ok(OutputStreams::Stdout),
+        "2" => Ok(OutputStreams::Stderr),
+        "3" => Ok(OutputStreams::Both),
         _ => Err(BadValue::new("expected 0, 1, 2, 3, or RANK:NUMBER pairs").help(
             "0 is no stream, 1 stdout, 2 stderr, 3 both; `0:3,1:1` sets those of local ranks 0 and 1",
         )),
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn streams_are_numbers_or_pairs() {
-        assert_eq!(parse_streams("3"), Ok(StreamSet::Every(Streams::Both)));
-        let pairs = [(0, Streams::Both), (10, Streams::Stdout)];
+        assert_eq!(parse_streams("3"), Ok(StreamSet::Every(OutputStreams::Both)));
+        let pairs = [(0, OutputStreams::Both), (10, OutputStreams::Stdout)];
         assert_eq!(parse_streams("0:3,10:1"), Ok(StreamSet::Some(pairs.into())));
         for bad in ["4", "", "x", "0:4", "0:3,1", ":1", "a:1"] {
             assert!(parse_streams(bad).is_err(), "{bad}");

@@ -15,7 +15,7 @@ enum ValueOrigin {
 }
 
 /// A value of an option as text, with what is needed to refuse it.
-pub(super) struct Value<'a> {
+pub(super) struct OptionText<'a> {
     /// The long name of the option.
     flag: &'static str,
     pub(super) text: String,
@@ -23,7 +23,7 @@ pub(super) struct Value<'a> {
     typed: &'a CommandLine,
 }
 
-impl Value<'_> {
+impl OptionText<'_> {
     /// Whether it is not the default.
     pub(super) fn is_given(&self) -> bool {
         self.origin != ValueOrigin::Default
@@ -62,18 +62,27 @@ pub(super) struct Values<'a> {
 
 impl<'a> Values<'a> {
     /// The value of an option.
-    pub(super) fn text(self, flag: &'static str, typed: Option<&str>, default: &str) -> Value<'a> {
+    pub(super) fn text(
+        self,
+        flag: &'static str,
+        typed: Option<&str>,
+        default: &str,
+    ) -> OptionText<'a> {
         let name = variable(flag);
         let (text, origin) = match (typed, env_vars::get_text(&name)) {
             (Some(text), _) => (text.to_owned(), ValueOrigin::Typed),
             (None, Some(text)) => (text, ValueOrigin::Variable(name)),
             (None, None) => (default.to_owned(), ValueOrigin::Default),
         };
-        Value { flag, text, origin, typed: self.typed }
+        OptionText { flag, text, origin, typed: self.typed }
     }
 
     /// The value of an option without a default.
-    pub(super) fn optional(self, flag: &'static str, typed: Option<&str>) -> Option<Value<'a>> {
+    pub(super) fn optional(
+        self,
+        flag: &'static str,
+        typed: Option<&str>,
+    ) -> Option<OptionText<'a>> {
         let value = self.text(flag, typed, "");
         (value.is_given() && !value.text.is_empty()).then_some(value)
     }
@@ -83,8 +92,12 @@ impl<'a> Values<'a> {
         let name = variable(flag);
         match env_vars::get_text(&name) {
             Some(text) if !is_typed => {
-                let value =
-                    Value { flag, text, origin: ValueOrigin::Variable(name), typed: self.typed };
+                let value = OptionText {
+                    flag,
+                    text,
+                    origin: ValueOrigin::Variable(name),
+                    typed: self.typed,
+                };
                 value.parse(|text| {
                     let number = python_int(text);
                     number.map(|number| number != 0).ok_or_else(|| {

@@ -1,0 +1,37 @@
+//! Files and directories that only this user can read.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::base::Epoch;
+
+/// Directory for the files of an epoch, below the directory of the run.
+pub fn epoch_dir(directory: &Path, epoch: Epoch) -> PathBuf {
+    match epoch {
+        Epoch(0) => directory.to_owned(),
+        Epoch(restart) => directory.join(format!("restart{restart}")),
+    }
+}
+
+/// Makes a directory that only this user can read, unless it exists.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes a directory that only this user can read, with its parents.
+pub(super) fn make_private_dirs(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes a file that only this user can read; never follows a link at that path.
+pub(in crate::report) fn create_private(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
