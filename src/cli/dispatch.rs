@@ -12,7 +12,7 @@ use super::command::{run, torchrun};
 use super::error::CliError;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
-use super::line::{CommandLine, codes};
+use super::line::{CommandLine, LAUNCHERS, codes, is_launcher, translated};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status, show_typed};
@@ -33,6 +33,8 @@ enum InvokedAs {
     DeepSpeed(&'static str),
     /// The launcher of torch.
     Torchrun,
+    /// A launcher whose lines remuda does not read.
+    Other(&'static str),
 }
 
 impl InvokedAs {
@@ -42,7 +44,10 @@ impl InvokedAs {
         match DEEPSPEED.into_iter().find(|known| name == *known) {
             Some(name) => Self::DeepSpeed(name),
             None if name == TORCHRUN => Self::Torchrun,
-            None => Self::Remuda,
+            None => {
+                let other = LAUNCHERS.into_iter().find(|known| name == *known);
+                other.map_or(Self::Remuda, Self::Other)
+            }
         }
     }
 }
@@ -61,6 +66,7 @@ pub fn main() -> ExitCode {
     let dispatched = std::panic::catch_unwind(|| match invoked_as {
         InvokedAs::Remuda => dispatch(words),
         InvokedAs::DeepSpeed(name) => run::main(name, words),
+        InvokedAs::Other(name) => Err(unknown_launcher(name, words)),
         InvokedAs::Torchrun => torchrun::main(TORCHRUN, TorchLauncher::Torchrun, words),
     });
     match dispatched {
@@ -106,11 +112,23 @@ fn no_command_given() -> CliError {
     refused.into()
 }
 
+/// remuda was started by the name of a launcher whose lines it does not read.
+fn unknown_launcher(name: &str, words: Vec<OsString>) -> CliError {
+    let typed = CommandLine::new(name, words);
+    let help = line_for_launcher(name, &typed.words);
+    let refused = typed.refuse(&[typed.end_span()], |spans| {
+        let message = format!("this is remuda, and it does not read lines of {name}");
+        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("").help(help)
+    });
+    refused.into()
+}
+
 fn unknown_command(words: Vec<OsString>) -> CliError {
     let typed = CommandLine::new("remuda", words);
     let word = typed.words[0].to_string_lossy();
     let names = COMMANDS.iter().filter(|entry| entry.help.is_some()).map(|entry| entry.name);
     let help = match nearest(&word, names) {
+        _ if is_launcher(&word) => line_for_launcher(&word, &typed.words[1..]),
         _ if is_line_of_run(&word, &typed.words) => {
             let line: Vec<String> = typed.words.iter().map(quoted).collect();
             format!("did you mean `remuda run {}`?", line.join(" "))
@@ -123,6 +141,14 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message).label("unknown").help(help)
     });
     refused.into()
+}
+
+/// Returns what to type instead of the line of another launcher.
+fn line_for_launcher(launcher: &str, rest: &[OsString]) -> String {
+    let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let line = translated(launcher, &rest).unwrap_or_else(|| vec!["SCRIPT".to_owned()]);
+    let line: Vec<String> = line.iter().map(quoted).collect();
+    format!("type `remuda run {}`", line.join(" "))
 }
 
 /// Whether `run` was left out: `remuda -n 2 train.py`, `remuda train.py`.

@@ -385,3 +385,40 @@ fn virtual_local_rank_gives_each_worker_one_device() {
     let few = torchrun(&options, &names).env("CUDA_VISIBLE_DEVICES", "4").end().code(2);
     few.says("CUDA_VISIBLE_DEVICES has 1 devices for 2 workers");
 }
+
+#[test]
+fn lines_of_torchrun_behind_run_are_shown_with_remuda() {
+    let help = |options: &[&str], help: &str| {
+        let outcome = face("run").options(options).program([] as [&str; 0]).end().code(2);
+        outcome.says(help);
+    };
+    help(
+        &["torchrun", "--nproc_per_node", "2", "x.py"],
+        "help: `remuda torchrun --nproc_per_node 2 x.py --`\n",
+    );
+    let module = ["python3", "-m", "torch.distributed.launch", "x.py"];
+    help(&module, "help: `remuda torch.distributed.launch x.py --`\n");
+}
+
+#[test]
+fn lines_of_unknown_launchers_say_what_to_type() {
+    let said = |command: &'static str, options: &[&str]| {
+        face(command).options(options).program(["./worker"]).end().code(2).stderr.clone()
+    };
+    assert_eq!(
+        said("mpirun", &["-np", "4"]),
+        "error[C012]: there is no command `mpirun`\n --> command line:1:8\n  |\n\
+         1 | remuda mpirun -np 4 -- ./worker\n  |        ^^^^^^ unknown\n  |\n\
+         help: type `remuda run -n 4 ./worker`\n"
+    );
+    let launch = face("torchrun");
+    let link = launch.dir().join("horovodrun");
+    std::os::unix::fs::symlink(REMUDA, &link).expect("a link");
+    let output = command(&link).args(["-np", "2", "python", "x.py"]).output().expect("it starts");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error[C012]: this is remuda, and it does not read lines of horovodrun\n \
+         --> command line:1:29\n  |\n1 | horovodrun -np 2 python x.py\n  |                             ^\n  |\n\
+         help: type `remuda run -n 2 --no_local_rank x.py`\n"
+    );
+}

@@ -24,13 +24,16 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
         let words = words.unwrap_or_else(|| vec!["SCRIPT".to_owned()]);
         show_line(typed, at, &words)
     };
-    let (what, help) = if is_python(name) {
+    let (what, help) = if let Some(module) = launcher_module(name, &rest).filter(|_| at == 0) {
+        (format!("`{name}` starts another launcher, not a script"), format!("`remuda {module}`"))
+    } else if is_python(name) {
         let starts = if rest.is_empty() { "" } else { "remuda starts the interpreter: " };
         let help = format!("{starts}{}", line(python_line(&rest)));
         (format!("`{name}` is the interpreter, not a script"), help)
     } else if is_launcher(name) {
         let what = format!("`{name}` is another launcher, not a script");
-        (what, line(translated(name, &rest)))
+        let help = line_of_launcher(name, &rest).filter(|_| at == 0);
+        (what, help.unwrap_or_else(|| line(translated(name, &rest))))
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), format!("did you mean `{option}`?"))
     } else if let Some(host) = as_host_list(name) {
@@ -46,6 +49,24 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
             .label("read as the script")
             .help(help)
     }))
+}
+
+/// Returns the line of a launcher whose lines remuda reads, with remuda in front.
+fn line_of_launcher(name: &str, rest: &[String]) -> Option<String> {
+    let rest: Vec<String> = rest.iter().map(quoted).collect();
+    (name == "torchrun").then(|| format!("`remuda torchrun {}`", rest.join(" ")))
+}
+
+/// Returns the words after `remuda` for `python -m torch.distributed.launch …`.
+fn launcher_module(interpreter: &str, rest: &[String]) -> Option<String> {
+    let [option, module, rest @ ..] = rest else { return None };
+    let name = match module.as_str() {
+        "torch.distributed.launch" => "torch.distributed.launch",
+        "torch.distributed.run" => "torchrun",
+        _ => return None,
+    };
+    let rest: Vec<String> = rest.iter().map(quoted).collect();
+    (is_python(interpreter) && option == "-m").then(|| format!("{name} {}", rest.join(" ")))
 }
 
 /// Formats the line with these words in place of the script and the words after it.

@@ -84,7 +84,7 @@ pub(super) const TOPICS: [Topic; 20] = [
             "node_rank",
             "master_addr",
             "max_restarts",
-            "log_dir",
+            "redirects",
             "tee",
         ],
         examples: &[

@@ -28,7 +28,7 @@ pub(super) use equivalents::setting_as_option;
 pub(super) use flags::{Flags, OriginalLauncher};
 pub(super) use host_list::as_host_list;
 pub(super) use number::{parse_whole, python_int};
-pub(super) use other_launcher::{is_launcher, is_python, python_line, translated};
+pub(super) use other_launcher::{LAUNCHERS, is_launcher, is_python, python_line, translated};
 pub(super) use parse::{parse, parse_line_of};
 pub(super) use shlex::split;
 pub(super) use typed::{in_clap_spelling, scan_options};

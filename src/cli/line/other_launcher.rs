@@ -8,8 +8,8 @@ use crate::cli::line::equivalents::{Equivalent, is_automatic, meaning};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
-const LAUNCHERS: [&str; 8] =
-    ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun"];
+pub(in crate::cli) const LAUNCHERS: [&str; 9] =
+    ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun", "ray"];
 /// Launchers that run any program, and not only scripts of Python.
 const RUN_PROGRAMS: [&str; 4] = ["mpirun", "mpiexec", "srun", "horovodrun"];
 
