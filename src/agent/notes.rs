@@ -5,9 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::base::Rank;
-use crate::runtime::contract::Note;
-use crate::wire::WorkerNote;
+use crate::base::{Note, Rank};
 
 /// Minimum interval between two forwarded steps of a worker.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
@@ -20,24 +18,24 @@ pub(super) struct NoteThrottle {
     is_ready: bool,
     peers_lost: BTreeSet<Rank>,
     /// The newest step that is not yet forwarded.
-    step: Option<WorkerNote>,
+    step: Option<Note>,
     step_at: Option<Instant>,
 }
 
 impl NoteThrottle {
     /// Takes a note; returns it if it must be forwarded at once.
-    pub(super) fn push(&mut self, note: &Note) -> Option<WorkerNote> {
+    pub(super) fn push(&mut self, note: &Note) -> Option<Note> {
         match *note {
             Note::Ready if self.is_ready => None,
             Note::Ready => {
                 self.is_ready = true;
-                Some(WorkerNote::Ready)
+                Some(Note::Ready)
             }
             Note::PeerLost { rank } => (self.peers_lost.len() < PEERS_LOST_MAX
                 && self.peers_lost.insert(rank))
-            .then_some(WorkerNote::PeerLost(rank)),
+            .then_some(Note::PeerLost { rank }),
             Note::Step { step, steps, loss, tokens_per_s } => {
-                self.step = Some(WorkerNote::Step { step, steps, loss, tokens_per_s });
+                self.step = Some(Note::Step { step, steps, loss, tokens_per_s });
                 None
             }
         }
@@ -49,7 +47,7 @@ impl NoteThrottle {
     }
 
     /// Takes the newest step; the next one waits for the interval.
-    pub(super) fn take_step(&mut self, now: Instant) -> Option<WorkerNote> {
+    pub(super) fn take_step(&mut self, now: Instant) -> Option<Note> {
         self.step_at = Some(now + STEP_PAUSE);
         self.step.take()
     }
@@ -73,7 +71,7 @@ mod tests {
         for number in 2..1000 {
             assert_eq!(throttle.push(&step(number)), None);
         }
-        assert!(matches!(throttle.take_step(now), Some(WorkerNote::Step { step: 999, .. })));
+        assert!(matches!(throttle.take_step(now), Some(Note::Step { step: 999, .. })));
         assert_eq!(throttle.step_at(now), None);
         throttle.push(&step(1000));
         assert_eq!(throttle.step_at(now), Some(now + STEP_PAUSE));
@@ -82,10 +80,10 @@ mod tests {
     #[test]
     fn notes_other_than_steps_are_forwarded_once() {
         let mut throttle = NoteThrottle::default();
-        assert_eq!(throttle.push(&Note::Ready), Some(WorkerNote::Ready));
+        assert_eq!(throttle.push(&Note::Ready), Some(Note::Ready));
         assert_eq!(throttle.push(&Note::Ready), None);
         let mut lost = |rank| throttle.push(&Note::PeerLost { rank: Rank(rank) });
-        assert_eq!(lost(3), Some(WorkerNote::PeerLost(Rank(3))));
+        assert_eq!(lost(3), Some(Note::PeerLost { rank: Rank(3) }));
         assert_eq!(lost(3), None);
         let forwarded = (0..1000).filter(|rank| lost(*rank).is_some()).count();
         assert_eq!(1 + forwarded, PEERS_LOST_MAX);

@@ -12,12 +12,13 @@ use tokio::sync::mpsc;
 use super::notes::NoteThrottle;
 use super::state::StartRequest;
 use super::uplink::EpochUplink;
+use crate::base::Note;
 use crate::base::{Epoch, JobId, Rank, clock};
 use crate::os::tasks::sleep_until;
-use crate::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
+use crate::runtime::contract::{self, FrameReader, NodeRanks, ToWorker, Welcome};
 use crate::secure::{JobKey, derive_rank_key};
 use crate::transport::{LinkReader, LinkWriter};
-use crate::wire::{FromAgent, WorkerNote};
+use crate::wire::FromAgent;
 
 /// Size of one read.
 const READ_BYTES: usize = 4096;
@@ -140,7 +141,7 @@ impl NoteReader {
     }
 
     /// Parses bytes that were read, and returns the notes to forward at once.
-    fn parse_notes(&self, bytes: &[u8]) -> Vec<WorkerNote> {
+    fn parse_notes(&self, bytes: &[u8]) -> Vec<Note> {
         let mut state = self.lock_state();
         let NoteState { frames, throttle, has_failed } = &mut *state;
         let mut urgent = Vec::new();
@@ -160,11 +161,11 @@ impl NoteReader {
         }
     }
 
-    fn take_step(&self) -> Vec<WorkerNote> {
+    fn take_step(&self) -> Vec<Note> {
         self.lock_state().throttle.take_step(clock::now()).into_iter().collect()
     }
 
-    async fn send_notes(&self, notes: Vec<WorkerNote>) {
+    async fn send_notes(&self, notes: Vec<Note>) {
         for note in notes {
             self.uplink.send_and_wait(&FromAgent::Note { rank: self.rank, note }).await;
         }

@@ -8,6 +8,7 @@ mod duration;
 pub mod env_vars;
 pub mod exit;
 pub mod ids;
+mod note;
 pub mod shell;
 pub mod user_name;
 
@@ -18,4 +19,5 @@ pub use diagnostic::{
 pub use duration::show_duration;
 pub use exit::{Status, WorkerExit};
 pub use ids::{Epoch, HostName, JobId, LocalRank, NodeRank, Rank, Slot};
+pub use note::Note;
 pub use user_name::UserName;

@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use crate::base::Note;
 use crate::base::{Epoch, JobId, Rank};
 use crate::runtime::comm::shm::error::SegmentError;
 use crate::runtime::comm::shm::segment::Segment;
@@ -74,29 +75,6 @@ pub struct NodeRanks {
     pub host: String,
     /// Ranks of the node's workers in the order of their local ranks, ascending.
     pub ranks: Vec<Rank>,
-}
-
-/// Message from a worker to its agent; the launcher shows it, no other process depends on it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Note {
-    /// The group is complete and the work begins.
-    Ready,
-    /// A training step has ended.
-    Step {
-        /// Number of the step, starting at 1.
-        step: u64,
-        /// Total number of steps.
-        steps: Option<u64>,
-        /// Loss of the step.
-        loss: Option<f64>,
-        /// Speed of all workers together.
-        tokens_per_s: Option<f64>,
-    },
-    /// An operation failed because another rank was lost or aborted: the cause is that rank.
-    PeerLost {
-        /// Rank of the worker.
-        rank: Rank,
-    },
 }
 
 /// Error of reading a message.

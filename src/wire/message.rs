@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exam::{Examination, Examine, ProbeListener, ProbeResult};
 use super::prepare::{Prepare, PreparedNode, Problem};
-use crate::base::{Epoch, LocalRank, NodeRank, Rank, WorkerExit};
+use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 
 /// Version of everything in this file and in the types of its messages.
 pub const VERSION: u32 = 9;
@@ -190,7 +190,7 @@ pub enum FromAgent {
         /// Rank of the worker.
         rank: Rank,
         /// The event.
-        note: WorkerNote,
+        note: Note,
     },
     /// The shim exited; its workers were killed.
     ShimExited,
@@ -267,26 +267,6 @@ pub enum WorkerStartStep {
     Chdir,
     /// Execution of the program.
     Exec,
-}
-
-/// Event that a worker reports about itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum WorkerNote {
-    /// Its group is complete, and its work begins.
-    Ready,
-    /// A training step is complete.
-    Step {
-        /// Number of the step, from 1 on.
-        step: u64,
-        /// Total number of steps, if known.
-        steps: Option<u64>,
-        /// Loss of the step.
-        loss: Option<f64>,
-        /// Speed of all workers together.
-        tokens_per_s: Option<f64>,
-    },
-    /// An operation failed because this rank was lost.
-    PeerLost(Rank),
 }
 
 /// A process that outlived its worker.

@@ -19,7 +19,7 @@ pub use frame::{
 pub use heartbeat::heartbeat_interval;
 pub use message::{
     AgentHello, ERROR_FILE_BYTES_MAX, FailedStart, FromAgent, LauncherHello, Leftover, Start,
-    Stream, ToAgent, VERSION, WorkerNote, WorkerStart, WorkerStartStep,
+    Stream, ToAgent, VERSION, WorkerStart, WorkerStartStep,
 };
 pub use offset::ClockOffset;
 pub use prepare::{

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::base::WorkerExit;
+use crate::os::process::process_tree::Stat;
 use crate::plan::CoreShare;
 use crate::wire::{Leftover, WorkerStartStep};
 
@@ -145,4 +147,9 @@ pub(super) fn unpack(memory: OwnedFd) -> io::Result<Vec<ShimWorker>> {
     let mut bytes = Vec::new();
     File::from(memory).read_to_end(&mut bytes)?;
     Ok(decode(&bytes))
+}
+
+/// Describes a process that outlived its worker; `None` if it is gone.
+pub(super) fn describe(pid: Pid) -> Option<Leftover> {
+    Some(Leftover { pid: pid.as_raw_pid() as u32, name: Stat::of(pid)?.name })
 }

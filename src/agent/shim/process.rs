@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Pid;
 
 use super::handle::{Shim, ShimHandle};
-use super::message::{FromShim, ShimWorker, ToShim};
+use super::message::{FromShim, ShimWorker, ToShim, describe};
 use crate::os::process::process_tree::{self, ChildEnd, Reaper};
 use crate::wire::Leftover;
 
@@ -114,9 +114,4 @@ impl ShimProcess {
             }
         }
     }
-}
-
-fn describe(pid: Pid) -> Option<Leftover> {
-    let name = process_tree::Stat::of(pid)?.name;
-    Some(Leftover { pid: pid.as_raw_pid() as u32, name })
 }

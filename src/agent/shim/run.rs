@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
-use super::message::{self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim};
+use super::message::{
+    self, FromShim, LEFTOVERS_MAX, PACKET_BYTES_MAX, ShimWorker, ToShim, describe,
+};
 use crate::agent::affinity::memory_policy;
 use crate::base::{WorkerExit, clock, env_vars};
 use crate::os::cpu::affinity::Binding;
@@ -441,10 +443,6 @@ impl Shim {
         }
         self.report_empty(left.into_iter().take(LEFTOVERS_MAX).filter_map(describe).collect())
     }
-}
-
-fn describe(pid: Pid) -> Option<Leftover> {
-    Some(Leftover { pid: pid.as_raw_pid() as u32, name: Stat::of(pid)?.name })
 }
 
 /// Creates the pipes and the environment of a worker and forks it. Returns the agent's ends of the

@@ -1,7 +1,7 @@
 //! Handling of messages of nodes, which become events of the job.
 
 use crate::base::exit::signal_name;
-use crate::base::{NodeRank, Rank, clock};
+use crate::base::{NodeRank, Note, Rank, clock};
 use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
@@ -14,7 +14,7 @@ use crate::launch::user::signals::UserRequest;
 use crate::report::escape_control;
 use crate::report::text::show_step;
 use crate::transport::{AgentEnd, FaultKind};
-use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerNote, WorkerStartStep};
+use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerStartStep};
 
 impl Dispatcher<'_> {
     /// Converts a message of a node to an event of the job.
@@ -137,11 +137,11 @@ impl Dispatcher<'_> {
                 self.on_report(node, message);
                 None
             }
-            FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+            FromAgent::Note { rank, note: Note::PeerLost { rank: peer } } => {
                 self.history.worker(rank).lost_peer = true;
                 Some(Event::PeerLost { rank, peer })
             }
-            FromAgent::Note { note: WorkerNote::Ready | WorkerNote::Step { .. }, .. }
+            FromAgent::Note { note: Note::Ready | Note::Step { .. }, .. }
             | FromAgent::Heartbeat
             // Only `doctor` requests these.
             | FromAgent::Examined(_)

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
+use crate::base::{Epoch, HostName, JobId, NodeRank, Note, clock};
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
@@ -21,7 +21,7 @@ use crate::report::{OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
 use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
-use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent, WorkerNote};
+use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent};
 
 /// Buffer for one read from a link; it holds several pieces of output.
 const LINK_READ_BYTES: usize = 256 * 1024;
@@ -413,7 +413,7 @@ async fn read_messages(
             match message {
                 FromAgent::Output { rank, .. }
                 | FromAgent::OutputEnd { rank, .. }
-                | FromAgent::Note { rank, note: WorkerNote::Step { .. } }
+                | FromAgent::Note { rank, note: Note::Step { .. } }
                     if !ends.ranks.contains(&rank.0) =>
                 {
                     return Err(foreign_rank_error(rank));
@@ -423,19 +423,16 @@ async fn read_messages(
                     ends.output.output((ends.node, ends.link), rank, stream, bytes);
                 }
                 // Sent the same way as output, so that a step does not arrive after a later line.
-                FromAgent::Note {
-                    rank,
-                    note: WorkerNote::Step { step, steps, loss, tokens_per_s },
-                } => {
+                FromAgent::Note { rank, note: Note::Step { step, steps, loss, tokens_per_s } } => {
                     let step = WorkerStep { step, steps, loss, tokens_per_s };
                     ends.traffic.step(rank, step);
                     ends.output.step(rank, step);
                 }
                 FromAgent::OutputEnd { rank, stream, .. } => ends.output.end(rank, stream),
                 // Before the line in which the worker prints the loss too.
-                FromAgent::Note { rank, note: WorkerNote::PeerLost(peer) } => {
+                FromAgent::Note { rank, note: Note::PeerLost { rank: peer } } => {
                     ends.output.report_peer_lost(rank);
-                    let note = WorkerNote::PeerLost(peer);
+                    let note = Note::PeerLost { rank: peer };
                     ends.send_event(NodeMessage::Message(FromAgent::Note { rank, note })).await;
                 }
                 message => ends.send_event(NodeMessage::Message(message)).await,

@@ -1,0 +1,29 @@
+//! Notes of workers about themselves.
+
+use serde::{Deserialize, Serialize};
+
+use super::Rank;
+
+/// Note of a worker about itself, which its agent forwards to the launcher; the launcher shows it, and no
+/// other process depends on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Note {
+    /// The group is complete and the work begins.
+    Ready,
+    /// A training step has ended.
+    Step {
+        /// Number of the step, starting at 1.
+        step: u64,
+        /// Total number of steps.
+        steps: Option<u64>,
+        /// Loss of the step.
+        loss: Option<f64>,
+        /// Speed of all workers together.
+        tokens_per_s: Option<f64>,
+    },
+    /// An operation failed because another rank was lost or aborted: the cause is that rank.
+    PeerLost {
+        /// Rank of the worker.
+        rank: Rank,
+    },
+}
