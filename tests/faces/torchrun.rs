@@ -87,6 +87,14 @@ fn local_rank_is_replaced_in_arguments() {
     assert_eq!(values(&launch.end().code(0)), lines);
 }
 
+/// A line of `sh` that waits until both workers of a job have come here.
+fn meet(directory: &Path) -> String {
+    let file =
+        |rank: &str| format!("{}/met.$TORCHELASTIC_RESTART_COUNT.{rank}", directory.display());
+    let (own, first, second) = (file("$RANK"), file("0"), file("1"));
+    format!("touch {own}; while ! [ -e {first} -a -e {second} ]; do sleep 0.02; done;")
+}
+
 /// The files below a directory, with their contents.
 fn files(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -111,11 +119,14 @@ fn files(directory: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn log_files_have_the_layout_of_torchrun() {
-    let script =
-        "echo out $RANK; echo err $RANK >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1";
     let options =
         ["--nproc-per-node=2", "--rdzv-id=j", "-r", "0:1", "-t", "0:2,1:3", "--max-restarts=1"];
-    let launch = torchrun(&options, script);
+    let launch = face("torchrun").options(options).option("--no-python");
+    let script = format!(
+        "echo out $RANK; echo err $RANK >&2; {} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1",
+        meet(launch.dir())
+    );
+    let launch = launch.sh(&script);
     let logs = launch.dir().join("logs");
     let outcome = launch.option("--log-dir").option(&logs).end().code(0);
     let expected: Vec<_> = (0..2)
@@ -211,7 +222,8 @@ fn nodes_without_a_key_start_their_own_workers() {
 #[test]
 fn nodes_with_a_key_are_one_job() {
     let first = face("torchrun");
-    let key = first.dir().join("key");
+    let place = first.dir().to_owned();
+    let key = place.join("key");
     fs::write(&key, "a secret of more than 16 bytes").expect("a file");
     let port = free_port().to_string();
     let line = |launch: Launch, node: &str| {
@@ -219,7 +231,7 @@ fn nodes_with_a_key_are_one_job() {
             .options(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port])
             .options(["--node-rank", node, "--no-python", "--key-file"])
             .option(key.clone())
-            .sh("echo $RANK of $WORLD_SIZE; [ $RANK = 0 ] || exit 5")
+            .sh(&format!("echo $RANK of $WORLD_SIZE; {} [ $RANK = 0 ] || exit 5", meet(&place)))
     };
     let second = line(face("torchrun"), "1").start();
     let first = line(first, "0").end().code(5);

@@ -106,7 +106,9 @@ fn program_that_cannot_be_executed_is_not_restarted() {
 fn refused_restart_keeps_the_failure_as_the_cause() {
     let launch = workers(2).options(["--max_restarts", "1"]);
     let script = launch.dir().join("moves");
-    let text = "#!/bin/sh\n[ $RANK = 1 ] || exec sleep 1000\nrm -f \"$0\"\nexit 5\n";
+    // The script disappears when both workers have read it.
+    let text = "#!/bin/sh\n[ $RANK = 1 ] || { touch \"$0.read\"; exec sleep 1000; }\n\
+                while ! [ -e \"$0.read\" ]; do sleep 0.02; done\nrm -f \"$0\"\nexit 5\n";
     fs::write(&script, text).expect("written");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(&script, mode).expect("executable");
