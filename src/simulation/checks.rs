@@ -151,8 +151,10 @@ impl Simulation {
         let window = COMPETITION + self.scenario.delay_max + MS;
         let noticed = self.truth.noticed_at.unwrap_or(self.now());
         let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
+        // Without the end of the wait, the job does not know of the first incident, and names another.
+        let is_any = lets_run || self.was_cut_short();
         let is_candidate = |incident: &&Incident| {
-            (lets_run || incident.at <= noticed + window)
+            (is_any || incident.at <= noticed + window)
                 && self.truth.epoch_began_at <= incident.until
         };
         let named = self.truth.incidents.iter().filter(is_candidate);
