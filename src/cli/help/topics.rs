@@ -32,7 +32,7 @@ pub(super) const FRONT: Topic = Topic {
 };
 
 /// Short descriptions of options of jobs, for `-h`.
-pub(super) const SHORT_HELP: [(&str, &str); 19] = [
+pub(super) const SHORT_HELP: [(&str, &str); 22] = [
     ("hostfile", "Hostfile, or a list of hosts: `n1:8,n2:8`, `n[01-04]:8`"),
     ("num_gpus", "Workers on each host: its first N slots"),
     ("include", "Hosts and slots to use: `n1@n2:0,2`"),
@@ -52,6 +52,9 @@ pub(super) const SHORT_HELP: [(&str, &str); 19] = [
     ("set", "Hostfile, list of hosts, or sets: `hosts & rack[1-3]`"),
     ("from", "Dialect of the file"),
     ("to", "Dialect to write"),
+    ("nproc_per_node", "Workers on each node: N, `gpu`, `cpu`, `xpu` or `auto` [default: 1]"),
+    ("redirects", "Streams that go to files only: 0, 1, 2, 3, or `0:3,1:1`"),
+    ("tee", "Streams that go to files and to the screen"),
 ];
 
 /// The most used options and the examples of every command.
