@@ -55,7 +55,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "launch",
         help: Some(CommandHelp {
-            summary: "Start the workers of one node, as DeepSpeed's launcher of a node does",
+            summary: "Start one node's workers, as DeepSpeed's own launcher does",
             definition: launch::definition,
         }),
         main: |words, _| launch::main(words),
