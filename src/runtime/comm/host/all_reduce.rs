@@ -1,4 +1,4 @@
-//! Collectives of a group on host memory.
+//! Reductions on host memory.
 //!
 //! A large operation is a series of rounds of
 //! [`staging_bytes`](crate::runtime::comm::shm::segment::staging_bytes). In a round every rank of the node
@@ -13,7 +13,6 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::Engine;
-use crate::runtime::comm::host::gather::part_len_max;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::cells::BufferLocation;
@@ -21,7 +20,7 @@ use crate::runtime::comm::shm::fold::{Workspace, fold_windows};
 use crate::runtime::comm::shm::segment::EAGER_BYTES;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::{Element, ReduceOp, ReduceOrder};
-use crate::runtime::schedule::{blocks, rounds, slice};
+use crate::runtime::schedule::{blocks, slice};
 
 /// Algorithm of a reduction.
 enum Algorithm {
@@ -37,7 +36,7 @@ enum Algorithm {
 
 impl Engine {
     /// Selects the operation on the sums: the division of a mean, or else `default`.
-    fn post_op(&self, reduce: ReduceOp, default: PostOp) -> PostOp {
+    pub(super) fn post_op(&self, reduce: ReduceOp, default: PostOp) -> PostOp {
         match reduce {
             ReduceOp::Avg => PostOp::Divide(self.world() as u64),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Min | ReduceOp::Max => default,
@@ -134,7 +133,7 @@ impl Engine {
 
     /// Folds a slice of the windows of this node, block by block, and passes each result to `write`
     /// with its position.
-    fn fold_blocks<T: Element>(
+    pub(super) fn fold_blocks<T: Element>(
         &mut self,
         reduce: ReduceOp,
         post_op: PostOp,
@@ -245,142 +244,5 @@ impl Engine {
         round.windows.iter().for_each(|window| window.write(0, values));
         inter_node.buffers().put(sum);
         Ok(())
-    }
-
-    /// Rank `r` gets part `r` of the reduction of all ranks' data.
-    pub(crate) fn reduce_scatter<T: Element>(
-        &mut self,
-        all: &[T],
-        ours: &mut [T],
-        reduce: ReduceOp,
-        post_op: PostOp,
-    ) -> Result<(), CollectiveError> {
-        let post_op = self.post_op(reduce, post_op);
-        let (world, part) = (self.world(), ours.len());
-        let call =
-            OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
-        self.run::<T>(call, |engine, call, deadline| {
-            let staging = engine.staging::<T>();
-            for range in rounds(part, part_len_max(&staging, world)?) {
-                for rank in 0..world {
-                    let start = rank * part + range.start;
-                    staging.write(rank * range.len(), &all[start..start + range.len()]);
-                }
-                let window = staging.part(&(0..world * range.len()));
-                let round = engine.begin_round(call, &window, deadline)?;
-                engine.reduce_part(reduce, post_op, &round, &mut ours[range])?;
-                engine.local_barrier(deadline)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// One round of [`Self::reduce_scatter`]: windows contain, for every rank, a part as long as
-    /// `ours`.
-    fn reduce_part<T: Element>(
-        &mut self,
-        reduce: ReduceOp,
-        post_op: PostOp,
-        round: &Round<T>,
-        ours: &mut [T],
-    ) -> Result<(), Cause> {
-        let part = ours.len();
-        let slice_of = |rank: usize| rank * part..(rank + 1) * part;
-        if let Some(inter_node) = &mut self.inter_node {
-            let workspace = &mut self.workspace;
-            let mut sum = inter_node.reduce(round, reduce, &slice_of, workspace, &self.node)?;
-            post_op.apply(&mut sum);
-            ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
-            inter_node.buffers().put(sum);
-            return Ok(());
-        }
-        let slice = slice_of(self.roster.rank);
-        let start = slice.start;
-        self.fold_blocks(reduce, post_op, &round.windows, slice, |at, sums| {
-            ours[at - start..][..sums.len()].copy_from_slice(sums);
-        });
-        Ok(())
-    }
-
-    /// The window on this node that contains a rank's part.
-    pub(crate) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
-        let placement = &self.roster.placement;
-        let holder = placement.helper(self.roster.node(), rank);
-        &round.windows[placement.local_of(holder)]
-    }
-
-    /// Every rank gets the root's data.
-    pub(crate) fn broadcast<T: Element>(
-        &mut self,
-        mut memory: CallMemory<'_, T>,
-        root: usize,
-    ) -> Result<(), CollectiveError> {
-        let call = OperationCall {
-            root: Some(root),
-            ..OperationCall::new(Operation::Broadcast, memory.len())
-        };
-        self.run::<T>(call, |engine, call, deadline| {
-            memory.check_segment(&engine.node.segment)?;
-            let staging = engine.staging::<T>();
-            for range in rounds(call.count, staging.len()) {
-                engine.broadcast_round(call, root, &mut memory, &range, &staging, deadline)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// One round of [`Self::broadcast`], for a range of the data.
-    fn broadcast_round<T: Element>(
-        &mut self,
-        call: OperationCall,
-        root: usize,
-        memory: &mut CallMemory<'_, T>,
-        range: &Range<usize>,
-        staging: &Window<T>,
-        deadline: Deadline,
-    ) -> Result<(), Cause> {
-        let rank = self.roster.rank;
-        let location = if root == rank {
-            memory.stage_in(range, staging)
-        } else {
-            BufferLocation::Staged(staging.offset())
-        };
-        let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
-        if let Some(inter_node) = &mut self.inter_node {
-            let ours = &round.windows[self.node.local_rank()];
-            let mut values = inter_node.buffers().take(range.len());
-            if root == rank {
-                ours.read(0, &mut values);
-            }
-            inter_node.broadcast(&round, root, &mut values, &self.node)?;
-            if root != rank && self.roster.placement.helper(self.roster.node(), root) == rank {
-                ours.write(0, &values);
-            }
-            inter_node.buffers().put(values);
-            self.local_barrier(deadline)?;
-        }
-        if root != rank {
-            memory.copy_from(range.start, self.window_of(&round, root));
-        }
-        self.local_barrier(deadline)
-    }
-
-    /// Waits until all ranks have called it.
-    pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.sync_calls::<u8>(OperationCall::new(Operation::Barrier, 0))
-    }
-
-    /// Waits until all ranks have made this call; fails if a rank has made a different call.
-    pub(crate) fn sync_calls<T: Element>(
-        &mut self,
-        call: OperationCall,
-    ) -> Result<(), CollectiveError> {
-        self.run::<T>(call, |engine, call, deadline| {
-            let nothing = engine.staging::<T>().part(&(0..0));
-            let round = engine.begin_round(call, &nothing, deadline)?;
-            let Some(inter_node) = &mut engine.inter_node else { return Ok(()) };
-            inter_node.sync_nodes(round.fingerprint, &engine.node, deadline)?;
-            engine.local_barrier(deadline)
-        })
     }
 }

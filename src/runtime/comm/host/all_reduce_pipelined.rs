@@ -12,19 +12,13 @@ use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
 use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::in_flight::ROUNDS_IN_FLIGHT;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::tcp::buffer_pool::PooledBuffer;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::{rounds, slice};
-
-/// Number of rounds in progress at once between machines: one is folded, one summed, one received.
-/// Together they use as much memory as a single round does otherwise, so that data in transit is
-/// still in a cache when it is needed.
-const ROUNDS_IN_FLIGHT: usize = 3;
-/// Alignment of the shares of the staging area, in elements; a cache line for every type.
-const SHARE_UNIT: usize = 64;
 
 /// A round in progress, with its range in the memory of the call.
 struct InFlightRound<T> {
@@ -161,17 +155,5 @@ impl Engine {
         self.local_barrier(round.deadline)?;
         memory.stage_out(range, share);
         Ok(())
-    }
-
-    /// Shares of the staging area, one for each round in progress; a single share if rounds do not
-    /// overlap.
-    fn shares<T: Element>(&self) -> Vec<Window<T>> {
-        let staging = self.staging::<T>();
-        if !self.inter_node.as_ref().is_some_and(|inter_node| inter_node.net().overlaps()) {
-            return vec![staging];
-        }
-        let len = staging.len() / ROUNDS_IN_FLIGHT / SHARE_UNIT * SHARE_UNIT;
-        let share = |number| staging.part(&(number * len..(number + 1) * len));
-        (0..ROUNDS_IN_FLIGHT).map(share).collect()
     }
 }

@@ -239,6 +239,13 @@ impl Engine {
         node.barrier(deadline, work)
     }
 
+    /// The window on this node that contains a rank's part.
+    pub(crate) fn window_of<'r, T>(&self, round: &'r Round<T>, rank: usize) -> &'r Window<T> {
+        let placement = &self.roster.placement;
+        let holder = placement.helper(self.roster.node(), rank);
+        &round.windows[placement.local_of(holder)]
+    }
+
     /// Window in which this rank stages data that lies outside the segment.
     pub(crate) fn staging<T: Element>(&self) -> Window<T> {
         let offset = self.node.segment.staging_offset(self.node.local_rank());

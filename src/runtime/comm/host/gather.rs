@@ -1,68 +1,14 @@
-//! Operations that move parts without reducing them: gather, scatter and all-to-all.
+//! Operations that move parts between ranks without reducing them: gather, scatter and all-to-all.
 
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
-use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::Element;
-use crate::runtime::schedule::rounds;
 
 impl Engine {
-    /// Every rank gets all ranks' data, in rank order.
-    pub(crate) fn all_gather<T: Element>(
-        &mut self,
-        ours: &[T],
-        all: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        self.gather_all(Operation::AllGather, ours, all)
-    }
-
-    /// Performs an [`Self::all_gather`] as part of another operation.
-    pub(crate) fn gather_all<T: Element>(
-        &mut self,
-        op: Operation,
-        ours: &[T],
-        all: &mut [T],
-    ) -> Result<(), CollectiveError> {
-        let (world, rank, part) = (self.world(), self.roster.rank, ours.len());
-        let call = OperationCall::new(op, part);
-        self.run::<T>(call, |engine, call, deadline| {
-            let staging = engine.staging::<T>();
-            for range in rounds(part, part_len_max(&staging, world)?) {
-                staging.write(rank * range.len(), &ours[range.clone()]);
-                let window = staging.part(&(0..world * range.len()));
-                let round = engine.begin_round(call, &window, deadline)?;
-                engine.gather_between_nodes(&round, &ours[range.clone()], &window)?;
-                for other in 0..world {
-                    let start = other * part + range.start;
-                    let target = &mut all[start..start + range.len()];
-                    engine.window_of(&round, other).read(other * range.len(), target);
-                }
-                engine.local_barrier(deadline)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Copies the parts of the ranks that this one helps into its window.
-    fn gather_between_nodes<T: Element>(
-        &mut self,
-        round: &Round<T>,
-        ours: &[T],
-        window: &Window<T>,
-    ) -> Result<(), Cause> {
-        let slice_of = |rank: usize| rank * ours.len()..(rank + 1) * ours.len();
-        let Some(inter_node) = &mut self.inter_node else { return Ok(()) };
-        for (owner, values) in inter_node.exchange_slices(round, ours, &slice_of, &self.node)? {
-            window.write(slice_of(owner).start, &values);
-            inter_node.buffers().put(values);
-        }
-        self.local_barrier(round.deadline)
-    }
-
     /// The root gets all ranks' data, in rank order; `all` is used on the root only.
     pub(crate) fn gather<T: Element>(
         &mut self,

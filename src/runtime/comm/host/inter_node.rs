@@ -37,7 +37,7 @@ impl From<AbortNotice> for AbortRecord {
 /// Connections of this rank to other nodes, and its part in collectives between nodes.
 pub(crate) struct InterNode {
     net: Mesh,
-    roster: Arc<RankRoster>,
+    pub(super) roster: Arc<RankRoster>,
     /// Node of every piece, left to right.
     nodes_of_pieces: Vec<usize>,
     /// Number of pieces of every node.
@@ -54,7 +54,7 @@ pub(crate) struct InterNode {
 }
 
 /// Bytes that are sent to several ranks.
-struct SharedBytes(Arc<PooledBuffer<u8>>);
+pub(super) struct SharedBytes(pub(super) Arc<PooledBuffer<u8>>);
 
 impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
@@ -63,18 +63,20 @@ impl AsRef<[u8]> for SharedBytes {
 }
 
 /// Buffer for data of another node, and the data that it is for.
-struct PostedRecv {
-    key: RecvKey,
-    bytes: PooledBuffer<u8>,
+pub(super) struct PostedRecv {
+    pub(super) key: RecvKey,
+    pub(super) bytes: PooledBuffer<u8>,
 }
 
 /// Identity of data that this rank expects from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecvKey {
+pub(super) enum RecvKey {
     /// Pieces of this rank's slice in a round, from a node.
     Pieces { seq: u64, node: usize },
     /// Result of a round in the slice of a rank that this one helps.
     Slice { seq: u64, owner: usize },
+    /// Data of a round that passes from node to node.
+    Passed { seq: u64 },
 }
 
 impl AsRef<[u8]> for PostedRecv {
@@ -292,23 +294,6 @@ impl InterNode {
         result
     }
 
-    /// Sends this rank's slice to the other nodes, and returns the slices of owners that it helps:
-    /// `(owner, data)`; the caller returns the buffers.
-    pub(crate) fn exchange_slices<T: Element>(
-        &mut self,
-        round: &Round<T>,
-        ours: &[T],
-        slice_of: &dyn Fn(usize) -> Range<usize>,
-        node: &LocalNode,
-    ) -> Result<Vec<(usize, PooledBuffer<T>)>, Cause> {
-        let mut copy = self.buffers.take(ours.len());
-        copy.copy_from_slice(ours);
-        self.send_slice(round, &Arc::new(copy.cast()), slice_of, node)?;
-        let slices = self.receive_slices(round, node)?;
-        self.flush(node, round.deadline)?;
-        Ok(slices)
-    }
-
     /// Sends this rank's slice to the other nodes; [`Self::receive_slices`] receives those of others.
     pub(crate) fn send_slice<T: Element>(
         &mut self,
@@ -362,7 +347,7 @@ impl InterNode {
     }
 
     /// Posts data to send to a peer; connects to it first.
-    fn post_send<T>(
+    pub(super) fn post_send<T>(
         &mut self,
         round: &Round<T>,
         peer: usize,
@@ -375,7 +360,7 @@ impl InterNode {
     }
 
     /// Posts a buffer for data from a peer; connects to it first.
-    fn post_recv<T>(
+    pub(super) fn post_recv<T>(
         &mut self,
         round: &Round<T>,
         peer: usize,
@@ -388,7 +373,7 @@ impl InterNode {
     }
 
     /// Waits for data whose buffer was posted before.
-    fn receive(
+    pub(super) fn receive(
         &mut self,
         key: RecvKey,
         node: &LocalNode,

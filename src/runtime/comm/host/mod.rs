@@ -3,19 +3,28 @@
 //! | file | contents |
 //! |---|---|
 //! | `backend` | state of a group's operations, and the checks around each |
-//! | `all_reduce`, `all_reduce_pipelined`, `all_reduce_ring` | reductions and broadcasts: in a node, overlapping rounds between nodes, around a ring of nodes |
+//! | `all_reduce`, `all_reduce_pipelined`, `all_reduce_ring` | reductions: in a node, overlapping rounds between nodes, around a ring of nodes |
+//! | `reduce_scatter`, `all_gather`, `broadcast`, `barrier` | the other collectives |
+//! | `in_flight` | rounds in progress at once |
 //! | `gather`, `p2p`, `messages` | gather, scatter and all-to-all; send and receive; messages in flight |
-//! | `inter_node`, `round`, `select` | messages between nodes, one round of them, choice of the algorithm |
+//! | `inter_node`, `chain` | messages between nodes; data that passes from node to node |
+//! | `round`, `select` | one round of an operation, choice of the algorithm |
 //! | `region` | memory of the caller |
 
+pub(crate) mod all_gather;
 pub(crate) mod all_reduce;
 pub(crate) mod all_reduce_pipelined;
 pub(crate) mod all_reduce_ring;
 pub(crate) mod backend;
+pub(crate) mod barrier;
+pub(crate) mod broadcast;
+pub(crate) mod chain;
 pub(crate) mod gather;
+pub(crate) mod in_flight;
 pub(crate) mod inter_node;
 pub(crate) mod messages;
 pub(crate) mod p2p;
+pub(crate) mod reduce_scatter;
 pub(crate) mod region;
 pub(crate) mod round;
 pub(crate) mod select;
