@@ -24,7 +24,8 @@ use crate::runtime::error::{Error, Result};
 /// Group whose operations can be in flight together, on elements of type `T`.
 ///
 /// All ranks submit the same operations in the same order, and one operation begins after the one before it
-/// has ended on this rank or in the stream of the device. Submitting does not wait for other ranks. The
+/// has ended on this rank or in the stream of the device. Submitting does not wait for other ranks, except
+/// where a group of devices says so. The
 /// [`Group`] behind it has the numbers of the ranks, and takes part in aborts and errors.
 pub trait Collectives<T: Element>: AsRef<Group> + Clone {
     /// Memory whose ranges can be lent.
@@ -176,7 +177,8 @@ pub struct StepCheck {
 }
 
 impl StepCheck {
-    fn start(group: &Group, plan: &Plan) -> Self {
+    /// Starts to compare the step of this rank with those of all ranks.
+    pub(crate) fn start(group: &Group, plan: &Plan) -> Self {
         let all = vec![0; STEP_BYTES * group.world_size()];
         let work = group.start_all_gather(plan.words().to_vec(), all);
         Self { group: group.clone(), work }

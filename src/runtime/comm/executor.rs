@@ -192,9 +192,14 @@ impl PendingOutcome {
 
     /// Outcome of an operation that could not be started.
     pub(crate) fn failed(error: CollectiveError) -> Self {
+        Self::ready(Err(error))
+    }
+
+    /// Outcome of an operation that has ended.
+    pub(crate) fn ready(outcome: Outcome) -> Self {
         let (sender, receiver) = mpsc::channel();
         // Sending cannot fail: the receiver exists.
-        let _ = sender.send(Err(error));
+        let _ = sender.send(outcome);
         Self { receiver, outcome: None }
     }
 }

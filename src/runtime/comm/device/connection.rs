@@ -15,6 +15,7 @@ use crate::runtime::comm::group::Group;
 
 /// Time limit for the other ranks to finalize a communicator when it is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
+
 /// The ranks of a group, the stream of this rank, and the backend that moves the data.
 pub(super) struct DeviceConnection {
     pub(super) group: Group,
@@ -37,6 +38,17 @@ impl DeviceConnection {
         let error = CollectiveError::rejected(op, rank, cause);
         self.group.report(&error);
         error
+    }
+
+    /// Ends the backend after the failure of an operation on `bytes` of memory, and aborts the group.
+    pub(super) fn abandon(
+        &self,
+        backend: &mut Option<ActiveBackend>,
+        (op, bytes): (Operation, u64),
+        trouble: OperationFailure,
+    ) -> CollectiveError {
+        *backend = None;
+        CollectiveError { bytes, ..self.fail(op, trouble) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<ActiveBackend>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
 use crate::cuda::nccl::{NcclLibrary, PeerSlice};
 use crate::runtime::comm::core::error::CollectiveError;
@@ -11,26 +11,31 @@ use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::element::DeviceElement;
+use crate::runtime::comm::device::pending::is_complete;
 use crate::runtime::comm::device::registered::RegisteredSlice;
 use crate::runtime::comm::device::select::DeviceBackend;
-use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure, already_failed};
+use crate::runtime::comm::device::wait::{
+    DeviceDeadline, OperationFailure, already_failed, nccl_timeout_message,
+};
 use crate::runtime::comm::group::Group;
 use crate::runtime::dtype::element::{ReduceOp, ReduceOrder};
 use crate::runtime::error::Result;
 use crate::runtime::schedule::slice_exchange::Goal;
 
-/// A set of ranks whose data is on GPUs; every rank holds its own handle.
+/// A set of ranks whose data is on GPUs; every rank holds its own handle, which can be cloned.
 ///
 /// The rules of [`Group`] apply: all ranks call the same operations in the same order, a failure is an
-/// error on every rank, and every operation after it fails. Operations block until they have ended.
+/// error on every rank, and every operation after it fails. The methods block until their operation has ended;
+/// operations of [`Collectives`](crate::runtime::Collectives) are in flight together.
+#[derive(Clone)]
 pub struct DeviceGroup {
-    connection: DeviceConnection,
+    pub(super) connection: Arc<DeviceConnection>,
 }
 
 impl DeviceGroup {
     /// Connects the devices of all ranks; every rank of `group` calls it with its own device.
     pub fn new(group: &Group, context: &Arc<CudaContext>, backend: DeviceBackend) -> Result<Self> {
-        Ok(Self { connection: connect(group, context, backend)? })
+        Ok(Self { connection: Arc::new(connect(group, context, backend)?) })
     }
 
     /// Returns the group of the ranks.
@@ -327,7 +332,7 @@ impl DeviceGroup {
     /// See [`Group::split`]; all ranks of this group must call it.
     pub fn split(&self, color: impl Into<Option<usize>>, key: usize) -> Result<Option<Self>> {
         let part = split(&self.connection, color.into(), key)?;
-        Ok(part.map(|connection| Self { connection }))
+        Ok(part.map(|connection| Self { connection: Arc::new(connection) }))
     }
 
     /// One part of `len` elements for every rank.
@@ -345,26 +350,27 @@ impl DeviceGroup {
     ) -> Result<(), CollectiveError> {
         let mut backend = self.connection.lock();
         self.connection.group.run_blocking(|engine| engine.sync_calls::<T>(call))?;
-        self.perform(backend.as_mut(), operation).map_err(|trouble| {
-            *backend = None;
-            let bytes = (call.count * size_of::<T>()) as u64;
-            CollectiveError { bytes, ..self.connection.fail(call.op, trouble) }
-        })
+        let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
+        let ended = self.enqueue(backend.as_mut(), &deadline, operation).and_then(|event| {
+            let Some(event) = event else { return Ok(()) };
+            deadline.wait(&mut || is_complete(&event, backend.as_ref()), nccl_timeout_message)
+        });
+        let bytes = (call.count * size_of::<T>()) as u64;
+        ended.map_err(|trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble))
     }
 
-    /// Submits an operation to the device, and waits for it.
-    fn perform(
+    /// Enqueues an operation on the stream. Returns the event of its end; `None` if it has ended.
+    pub(super) fn enqueue(
         &self,
         backend: Option<&mut ActiveBackend>,
+        deadline: &DeviceDeadline<'_>,
         operation: impl FnOnce(&mut ActiveBackend, &DeviceDeadline) -> Result<(), OperationFailure>,
-    ) -> Result<(), OperationFailure> {
+    ) -> Result<Option<CudaEvent>, OperationFailure> {
         let backend = backend.ok_or_else(already_failed)?;
-        let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         self.connection.stream.context().bind_to_thread()?;
-        operation(backend, &deadline)?;
-        match backend {
-            ActiveBackend::Nccl(nccl) => deadline.wait_complete(&nccl.communicator),
-            ActiveBackend::Staged(_) => Ok(()),
-        }
+        operation(backend, deadline)?;
+        let ActiveBackend::Nccl(nccl) = backend else { return Ok(None) };
+        deadline.wait_enqueued(&nccl.communicator)?;
+        Ok(Some(self.connection.stream.record_event(None)?))
     }
 }

@@ -22,7 +22,9 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `group` | the group and its operations |
+//! | `group` | the group and its blocking operations |
+//! | `in_flight`, `pending` | operations in flight: submission, completion |
+//! | `memory` | memory of which ranges are lent to operations in flight |
 //! | `select` | selection of NCCL or the host |
 //! | `connect`, `connection` | connection of the devices of a group |
 //! | `nccl` | operations through NCCL, in its order or in the canonical one |
@@ -40,8 +42,11 @@ mod ffi_fold;
 mod ffi_pinned;
 mod fold_kernel;
 mod group;
+mod in_flight;
+mod memory;
 mod nccl;
 mod nccl_id;
+mod pending;
 mod pipeline;
 mod registered;
 mod select;
@@ -54,6 +59,7 @@ pub use element::DeviceElement;
 pub use ffi_pinned::{device_count, open_device};
 pub use fold_kernel::FoldKernel;
 pub use group::DeviceGroup;
+pub use memory::{DeviceBuffer, LentDevice};
 pub use nccl_id::share_id;
 pub use registered::RegisteredSlice;
 pub use select::DeviceBackend;

@@ -63,35 +63,25 @@ impl<'a> DeviceDeadline<'a> {
         timeout_message: impl FnOnce() -> String,
     ) -> Result<(), OperationFailure> {
         let mut polls = 0u32;
-        loop {
-            if is_done()? {
-                return Ok(());
-            }
-            if let Some(cause) = self.group.abort_cause() {
-                return Err(OperationFailure::Cause(cause));
-            }
+        while !is_done()? {
+            self.check()?;
             if self.until <= clock::now() {
                 return Err(OperationFailure::Cause(Cause::Backend(timeout_message())));
             }
             polls += 1;
             pause(polls);
         }
+        Ok(())
+    }
+
+    /// Fails if a rank is lost or the group is aborted.
+    pub(super) fn check(&self) -> Result<(), OperationFailure> {
+        self.group.abort_cause().map_or(Ok(()), |cause| Err(OperationFailure::Cause(cause)))
     }
 
     /// Waits until NCCL has enqueued the operation.
     pub(super) fn wait_enqueued(&self, nccl: &Communicator) -> Result<(), OperationFailure> {
         self.wait(&mut || Ok(nccl.progress()? == CommProgress::Done), nccl_timeout_message)
-    }
-
-    /// Waits until the operations that NCCL has enqueued on the stream are complete.
-    pub(super) fn wait_complete(&self, nccl: &Communicator) -> Result<(), OperationFailure> {
-        self.wait_enqueued(nccl)?;
-        let event = self.stream.record_event(None)?;
-        let mut is_done = || {
-            nccl.progress()?;
-            Ok(event.try_is_complete()?)
-        };
-        self.wait(&mut is_done, nccl_timeout_message)
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
+use crate::runtime::comm::core::lent_ranges::LentRanges;
 use crate::runtime::comm::shm::arena::Arena;
 use crate::runtime::comm::shm::error::ArenaFull;
 use crate::runtime::comm::shm::window::Window;
@@ -66,23 +67,18 @@ impl<T: Element> fmt::Debug for Buffer<T> {
 #[derive(Debug)]
 pub struct SharedBuffer<T: Element> {
     buffer: Buffer<T>,
-    lent: Vec<Range<usize>>,
+    lent: LentRanges,
 }
 
 impl<T: Element> SharedBuffer<T> {
     pub(crate) fn new(buffer: Buffer<T>) -> Self {
-        Self { buffer, lent: Vec::new() }
-    }
-
-    /// Number of elements.
-    pub(crate) fn len(&self) -> usize {
-        self.buffer.window.len()
+        let lent = LentRanges::new(buffer.window.len());
+        Self { buffer, lent }
     }
 
     /// Lends a range, of which no element may be lent or accessed until [`Self::restore`].
     pub(crate) fn lend(&mut self, range: &Range<usize>) -> Lent<T> {
-        self.assert_free(range);
-        self.lent.push(range.clone());
+        self.lent.lend(range);
         Lent { window: self.buffer.window.part(range), range: range.clone() }
     }
 
@@ -91,22 +87,12 @@ impl<T: Element> SharedBuffer<T> {
         let Lent { window, range } = lent;
         let is_own = self.buffer.window.part(&range).offset() == window.offset();
         assert!(is_own, "elements {range:?} were lent by another buffer");
-        self.lent.retain(|other| *other != range);
-    }
-
-    /// Whether any element of a range is lent.
-    fn is_lent(&self, range: &Range<usize>) -> bool {
-        self.lent.iter().any(|lent| lent.start < range.end && range.start < lent.end)
-    }
-
-    fn assert_free(&self, range: &Range<usize>) {
-        assert!(range.end <= self.len(), "elements {range:?} are outside the buffer");
-        assert!(!self.is_lent(range), "elements {range:?} are being reduced already");
+        self.lent.restore(&range);
     }
 
     /// Elements of a range of which no element is lent. Panics if one is.
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
-        self.assert_free(range);
+        self.lent.assert_free(range);
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it
         // cannot be lent while the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.window.address(range), range.len()) }
