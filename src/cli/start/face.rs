@@ -17,7 +17,7 @@ pub(in crate::cli) enum Face {
     /// remuda, or DeepSpeed's launcher.
     Remuda,
     /// The launchers of torch.
-    Torchrun(TorchrunFace),
+    Torchrun(Box<TorchrunFace>),
 }
 
 /// What a job has of torchrun.
@@ -55,10 +55,9 @@ impl Face {
         args: Vec<OsString>,
     ) -> (Program, Vec<OsString>) {
         match (self, program) {
-            (
-                Self::Torchrun(TorchrunFace { runs_path: true, .. }),
-                Program::Python { script, interpreter, local_rank, .. },
-            ) => {
+            (Self::Torchrun(face), Program::Python { script, interpreter, local_rank, .. })
+                if face.runs_path =>
+            {
                 let words = ["-u".into(), "-c".into(), RUN_PATH.into(), script];
                 let program = Program::Exec { program: interpreter, local_rank };
                 (program, words.into_iter().chain(args).collect())
@@ -91,9 +90,8 @@ impl Face {
     /// Sends the streams of workers where the line says. `nodes` is the number of nodes whose output
     /// is written here.
     pub(super) fn redirect(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
-        let Self::Torchrun(TorchrunFace { conventions, streams, .. }) = self else {
-            return Ok(());
-        };
+        let Self::Torchrun(face) = self else { return Ok(()) };
+        let TorchrunFace { conventions, streams, .. } = &**face;
         let has_files = !(streams.redirected.is_empty() && streams.tee.is_empty());
         if !has_files && streams.directory.is_none() && streams.shown.is_none() {
             return Ok(());

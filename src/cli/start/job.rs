@@ -54,7 +54,7 @@ pub(in crate::cli) fn start_as(
     }
     let (program, words) = face.program(resolved.program, resolved.args);
     let worker_program = WorkerProgram::new(program, words, PrintedRanks::All);
-    start(cluster, args, WorkerProgram { python, face, ..worker_program })
+    start(cluster, args, WorkerProgram { face, python, ..worker_program })
 }
 
 /// Plans the job, and prints or launches the plan.

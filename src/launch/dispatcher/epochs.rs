@@ -141,7 +141,9 @@ impl Dispatcher<'_> {
         let time_left = self.nodes.time_to_join(clock::now());
         self.reporter.print_message(messages::lost_before_start(&hosts, time_left));
         if self.nodes.table.await_replacements(lost) {
-            lost.iter().for_each(|place| self.reconnect(*place, self.job.epoch()));
+            for place in lost {
+                self.reconnect(*place, self.job.epoch());
+            }
         }
     }
 

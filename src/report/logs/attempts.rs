@@ -73,10 +73,8 @@ impl AttemptDir {
 
     fn worker(&self, epoch: Epoch, place: AttemptPlace) -> PathBuf {
         let AttemptPlace { node, local_rank } = place;
-        let root = match self.has_nodes {
-            true => self.root.join(format!("node_{node}")),
-            false => self.root.clone(),
-        };
+        let root =
+            if self.has_nodes { self.root.join(format!("node_{node}")) } else { self.root.clone() };
         root.join(format!("attempt_{epoch}")).join(local_rank.to_string())
     }
 

@@ -324,7 +324,7 @@ mod tests {
 
         fn files(&self) -> LogWriter {
             LogWriter::start(
-                [(FILE, RankLog::new(LogPath::OfRun(self.path()), LogRetention::All))].into(),
+                [(FILE, RankLog::new(LogPath::Run(self.path()), LogRetention::All))].into(),
             )
         }
 

@@ -54,22 +54,22 @@ impl RankFiles {
 /// Where the file of each epoch is.
 pub(in crate::report) enum LogPath {
     /// The file of the first epoch; later ones have directories beside it.
-    OfRun(PathBuf),
+    Run(PathBuf),
     /// One file for all epochs.
-    OfRank(PathBuf),
+    Rank(PathBuf),
     /// A stream in torchrun's layout.
-    OfAttempt(AttemptDir, AttemptPlace, Stream),
+    Attempt(AttemptDir, AttemptPlace, Stream),
 }
 
 impl LogPath {
     fn of(&self, epoch: Epoch) -> PathBuf {
         match self {
-            Self::OfRun(first) => {
+            Self::Run(first) => {
                 let directory = first.parent().unwrap_or(Path::new(""));
                 epoch_dir(directory, epoch).join(first.file_name().unwrap_or_default())
             }
-            Self::OfRank(path) => path.clone(),
-            Self::OfAttempt(directory, worker, stream) => directory.stream(epoch, *worker, *stream),
+            Self::Rank(path) => path.clone(),
+            Self::Attempt(directory, worker, stream) => directory.stream(epoch, *worker, *stream),
         }
     }
 }
@@ -100,7 +100,7 @@ impl RankLog {
 
     /// Whether the file is made at the start, also without output.
     pub(in crate::report) fn exists_from_start(&self) -> bool {
-        !matches!(self.paths, LogPath::OfRun(_))
+        !matches!(self.paths, LogPath::Run(_))
     }
 
     /// Whether the file was made, by a write of any length.
@@ -179,7 +179,7 @@ mod tests {
         let directory =
             std::env::temp_dir().join(format!("remuda-rank-log-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test");
-        RankLog::new(LogPath::OfRun(directory.join(name)), keep)
+        RankLog::new(LogPath::Run(directory.join(name)), keep)
     }
 
     /// Removes the file and its directory, which is the test's own.

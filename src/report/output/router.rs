@@ -450,11 +450,11 @@ fn stream_log(label: &WorkerLabel, stream: Stream, style: &Style) -> Option<Rank
         && redirects.place(label, stream).has_file
     {
         let directory = redirects.directory.clone();
-        let path = LogPath::OfAttempt(directory, Redirects::worker(label), stream);
+        let path = LogPath::Attempt(directory, Redirects::worker(label), stream);
         return Some(RankLog::new(path, LogRetention::All));
     }
     let name = format!("rank{}.{}", label.job_rank, stream);
-    let path = LogPath::OfRun(style.log_dir.as_ref()?.join(name));
+    let path = LogPath::Run(style.log_dir.as_ref()?.join(name));
     Some(RankLog::new(path, style.retention))
 }
 
@@ -467,7 +467,7 @@ fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<LogWriter> {
             }
         }
         if let Some(files) = &style.rank_files {
-            let log = RankLog::new(LogPath::OfRank(files.path(label.job_rank)), LogRetention::All);
+            let log = RankLog::new(LogPath::Rank(files.path(label.job_rank)), LogRetention::All);
             logs.insert((label.rank, None), log);
         }
     }

@@ -160,6 +160,7 @@ pub struct StreamArgs {
 /// The program.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "What")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 pub struct TorchrunProgramArgs {
     /// Run SCRIPT as a module: `python -m SCRIPT`
     #[arg(short, long)]

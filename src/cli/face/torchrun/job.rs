@@ -74,7 +74,7 @@ pub(in crate::cli) fn start(
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
     let job = JobArgs { watch: &watch, workers: &worker_args, terminal };
-    start_as(Face::Torchrun(face), cluster, job, &program)
+    start_as(Face::Torchrun(Box::new(face)), cluster, job, &program)
 }
 
 /// Refuses options that are known and have no equivalent.
@@ -377,10 +377,10 @@ fn conventions(
 
 /// The name of the job is part of the name of a directory.
 fn run_id(text: &str) -> Result<String, BadValue> {
-    match text.contains(['/', '\0']) || text.is_empty() || text == ".." {
-        true => Err(BadValue::new("expected a name without `/`")),
-        false => Ok(text.to_owned()),
+    if text.contains(['/', '\0']) || text.is_empty() || text == ".." {
+        return Err(BadValue::new("expected a name without `/`"));
     }
+    Ok(text.to_owned())
 }
 
 fn signal_names(text: &str) -> Result<String, BadValue> {

@@ -37,10 +37,10 @@ impl<F: Fn(OperationEvent) + Send> PendingDevice<F> {
         }
         let deadline = DeviceDeadline::new(&self.connection.group, &self.connection.stream);
         deadline.check()?;
-        match self.until <= clock::now() {
-            true => Err(OperationFailure::Cause(Cause::Backend(nccl_timeout_message()))),
-            false => Ok(false),
+        if self.until <= clock::now() {
+            return Err(OperationFailure::Cause(Cause::Backend(nccl_timeout_message())));
         }
+        Ok(false)
     }
 
     /// The outcome, if the operation has ended.

@@ -105,9 +105,10 @@ impl Engine {
         range: &Range<usize>,
         staging: &Window<T>,
     ) -> BufferLocation {
-        match root == self.roster.rank {
-            true => memory.stage_in(range, staging),
-            false => BufferLocation::Staged(staging.offset()),
+        if root == self.roster.rank {
+            memory.stage_in(range, staging)
+        } else {
+            BufferLocation::Staged(staging.offset())
         }
     }
 

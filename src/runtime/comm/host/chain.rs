@@ -84,12 +84,10 @@ impl InterNode {
         bytes: Arc<PooledBuffer<u8>>,
         node: &LocalNode,
     ) -> Result<(), Cause> {
-        match place.to {
-            Some(to) => self.post_send(round, to, SharedBytes(bytes), node),
-            None => {
-                self.recycle(bytes);
-                Ok(())
-            }
+        if let Some(to) = place.to {
+            return self.post_send(round, to, SharedBytes(bytes), node);
         }
+        self.recycle(bytes);
+        Ok(())
     }
 }

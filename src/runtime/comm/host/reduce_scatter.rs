@@ -57,15 +57,15 @@ impl Engine {
     fn reduce_scatter_rounds<T: Element>(
         &mut self,
         call: OperationCall,
-        parts: Parts<'_, T>,
+        Parts { all, ours }: Parts<'_, T>,
         post_op: PostOp,
         staging: &Window<T>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        for range in rounds(parts.ours.len(), part_len_max(staging, self.world())?) {
-            let window = self.stage_parts(parts.all, parts.ours.len(), &range, staging);
+        for range in rounds(ours.len(), part_len_max(staging, self.world())?) {
+            let window = self.stage_parts(all, ours.len(), &range, staging);
             let round = self.begin_round(call, &window, deadline)?;
-            self.reduce_part(call.reduce, post_op, &round, &mut parts.ours[range])?;
+            self.reduce_part(call.reduce, post_op, &round, &mut ours[range])?;
             self.local_barrier(deadline)?;
         }
         Ok(())
@@ -75,24 +75,24 @@ impl Engine {
     fn reduce_scatter_overlapping<T: Element>(
         &mut self,
         call: OperationCall,
-        parts: Parts<'_, T>,
+        Parts { all, ours }: Parts<'_, T>,
         post_op: PostOp,
         shares: &[Window<T>],
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let mut sent = None;
         let part_len = part_len_max(&shares[0], self.world())?;
-        for (number, range) in rounds(parts.ours.len(), part_len).enumerate() {
+        for (number, range) in rounds(ours.len(), part_len).enumerate() {
             let share = &shares[number % shares.len()];
-            let window = self.stage_parts(parts.all, parts.ours.len(), &range, share);
+            let window = self.stage_parts(all, ours.len(), &range, share);
             let round = self.begin_round(call, &window, deadline)?;
             let next = self.send_parts(call.reduce, round, range)?;
             if let Some(sent) = sent.replace(next) {
-                self.receive_part(call.reduce, post_op, sent, parts.ours)?;
+                self.receive_part(call.reduce, post_op, sent, ours)?;
             }
         }
         if let Some(sent) = sent {
-            self.receive_part(call.reduce, post_op, sent, parts.ours)?;
+            self.receive_part(call.reduce, post_op, sent, ours)?;
         }
         self.flush_sent(deadline)?;
         // Other ranks may still read this rank's windows.
