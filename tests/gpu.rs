@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "cli", feature = "nccl", feature = "train"))]
 
+mod devices;
 mod kernels;
 mod nccl;
 #[expect(dead_code, reason = "tests of the program use the rest")]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaEvent, CudaSlice, CudaStream, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop,
+    CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop,
 };
 
 use crate::runtime::comm::collectives::Lend;
@@ -44,14 +44,57 @@ impl<T: DeviceElement> DeviceBuffer<T> {
         self.memory.stream()
     }
 
-    /// Returns the elements of a range, for work of the owner's stream.
+    /// Returns the elements of a range, for work in the owner's stream.
     ///
     /// # Panics
     /// If a part of it is lent, or it is outside the memory.
-    pub fn view_mut(&mut self, range: &Range<usize>) -> CudaViewMut<'_, T> {
+    pub fn view_mut(&mut self, range: &Range<usize>) -> DeviceRange<'_, T> {
         self.lent.assert_free(range);
-        let lent = "an operation that has failed still holds a range";
-        Arc::get_mut(&mut self.memory).expect(lent).slice_mut(range.clone())
+        DeviceRange { address: self.address_of(range), len: range.len(), memory: &self.memory }
+    }
+
+    /// Address of the first element of a range.
+    fn address_of(&self, range: &Range<usize>) -> CUdeviceptr {
+        self.address + (range.start * size_of::<T>()) as CUdeviceptr
+    }
+}
+
+/// Range of a [`DeviceBuffer`] that its owner uses, in the owner's stream.
+pub struct DeviceRange<'a, T> {
+    memory: &'a CudaSlice<T>,
+    len: usize,
+    /// Address of its first element.
+    address: CUdeviceptr,
+}
+
+impl<T> DeviceRange<'_, T> {
+    fn assert_own_stream(&self, stream: &CudaStream) {
+        let is_own = self.memory.stream().cu_stream() == stream.cu_stream();
+        assert!(is_own, "the owner of lent memory uses it in its own stream");
+    }
+}
+
+impl<T> DeviceSlice<T> for DeviceRange<'_, T> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        self.memory.stream()
+    }
+}
+
+impl<T> DevicePtr<T> for DeviceRange<'_, T> {
+    fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.assert_own_stream(stream);
+        (self.address, SyncOnDrop::Record(None))
+    }
+}
+
+impl<T> DevicePtrMut<T> for DeviceRange<'_, T> {
+    fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        self.assert_own_stream(stream);
+        (self.address, SyncOnDrop::Record(None))
     }
 }
 
@@ -97,7 +140,7 @@ impl<T: DeviceElement> Lend for DeviceBuffer<T> {
         LentDevice {
             memory: self.memory.clone(),
             range: range.clone(),
-            address: self.address + (range.start * size_of::<T>()) as CUdeviceptr,
+            address: self.address_of(range),
             ready,
         }
     }

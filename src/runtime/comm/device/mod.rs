@@ -59,7 +59,7 @@ pub use element::DeviceElement;
 pub use ffi_pinned::{device_count, open_device};
 pub use fold_kernel::FoldKernel;
 pub use group::DeviceGroup;
-pub use memory::{DeviceBuffer, LentDevice};
+pub use memory::{DeviceBuffer, DeviceRange, LentDevice};
 pub use nccl_id::share_id;
 pub use registered::RegisteredSlice;
 pub use select::DeviceBackend;
