@@ -20,7 +20,7 @@ use remuda::plan::{
     self, Accelerator, Conventions, JobSpec, LaunchPlan, MasterAddr, Program, RendezvousPort,
 };
 use remuda::secure::{JobKey, derive_job_id};
-use remuda::transport::dial::{AttachedMember, Dialer, MemberEvent};
+use remuda::transport::dial::{AttachedMember, Dialer, KeyOrigin, MemberEvent};
 use remuda::transport::{LinkReader, LinkWriter};
 use remuda::wire::{self, AgentHello, Decoder, FromAgent, PreparedNode, ToAgent};
 use tokio::task::JoinSet;
@@ -38,10 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         address: "127.0.0.1".to_owned(),
         port: port + 1,
         local_addr: None,
-        node: NodeRank(0),
+        node: None,
         job: derive_job_id(&key, port),
         key,
-        key_file: key_file.clone(),
+        key_origin: KeyOrigin::File(key_file.clone()),
         lease: LIMIT,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(&plan),
@@ -75,7 +75,7 @@ async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
     let start = clock::now();
     let mut joining = JoinSet::new();
     for node in (1..nodes).map(NodeRank) {
-        let dialer = Dialer { node, ..first.clone() };
+        let dialer = Dialer { node: Some(node), ..first.clone() };
         joining.spawn(async move { dialer.join(LIMIT, |_, _| {}).await });
     }
     let mut agents = JoinSet::new();
@@ -85,7 +85,7 @@ async fn crowd(first: &Dialer, nodes: u32) -> Result<(), Box<dyn Error>> {
         let launcher_end =
             (LinkReader::new(launcher_end.try_clone()?)?, LinkWriter::new(launcher_end)?);
         let agent_end = (LinkReader::new(agent_end.try_clone()?)?, LinkWriter::new(agent_end)?);
-        let attached = joined??.attach(launcher_end, &mut tasks);
+        let attached = joined??.attach(launcher_end, None, &mut tasks);
         agents.spawn(simulate_agent(agent_end, attached, tasks));
     }
     print_elapsed("joined", start);

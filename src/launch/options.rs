@@ -12,7 +12,7 @@ use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
-use crate::transport::dial::BindError;
+use crate::transport::dial::{BindError, BoundListener, KeyOrigin};
 use crate::transport::ssh::SshOptions;
 use crate::wire::RequiredFile;
 
@@ -196,13 +196,15 @@ pub struct DialOptions {
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
-    /// The file from which the key was read, for messages.
-    pub key_file: String,
+    /// Where the key is from.
+    pub key_origin: KeyOrigin,
     /// Name or address of node 0.
     pub address: String,
     /// The port at which node 0 accepts agents.
     pub port: u16,
-    /// The port of its store.
+    /// The socket of node 0 at this address, if it is open already.
+    pub listener: Option<BoundListener>,
+    /// The port of its store; 0: the kernel chooses one.
     pub store_port: u16,
     /// The address at which other nodes reach the workers of this node; `None`: the one that its
     /// routes determine.

@@ -256,7 +256,7 @@ fn frame(message: &FromAgent) -> Vec<u8> {
     wire::encode(Epoch(0), message)
 }
 
-fn plan_of(nodes: u32) -> LaunchPlan {
+pub(in crate::launch) fn plan_of(nodes: u32) -> LaunchPlan {
     let host = |node| HostName::parse(&format!("node-{node:05}")).expect("a host name");
     let slots: Vec<_> = (0..WORKERS).map(Slot).collect();
     let spec = JobSpec {
@@ -274,7 +274,7 @@ fn plan_of(nodes: u32) -> LaunchPlan {
     plan::plan(&spec).expect("a good plan")
 }
 
-fn options() -> Options {
+pub(in crate::launch) fn options() -> Options {
     Options {
         job: JobId("scale".to_owned()),
         key: JobKey::from_random([7; 32]),

@@ -28,6 +28,8 @@ pub enum Role {
         /// Index of the connection among those between the two.
         stream: u8,
     },
+    /// The agent of a node without a number; node 0 gives it one.
+    Newcomer,
 }
 
 /// Purpose of a worker's connection to the store; a worker has one connection of each.

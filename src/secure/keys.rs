@@ -62,6 +62,11 @@ impl JobKey {
         }
     }
 
+    /// A key that is no secret: everybody who knows the name can derive it.
+    pub fn of_public_name(name: &str) -> Self {
+        Self(hmac(b"remuda public name 1", &[name.as_bytes()]))
+    }
+
     /// A short mark by which people compare keys. It tells nothing else about the key.
     pub fn fingerprint(&self) -> String {
         let mark = hmac(self.bytes(), &[b"remuda key fingerprint 1"]);
@@ -103,6 +108,11 @@ pub fn derive_rank_key(job: &JobKey, epoch: Epoch, rank: Rank) -> RankKey {
 /// every epoch, because links outlive restarts.
 pub fn derive_agent_key(job: &JobKey, node: NodeRank) -> RankKey {
     RankKey(hmac(job.bytes(), &[b"remuda agent 1", &node.0.to_le_bytes()]))
+}
+
+/// Derives the key with which the agent of a node without a number authenticates itself to node 0.
+pub fn derive_newcomer_key(job: &JobKey) -> RankKey {
+    RankKey(hmac(job.bytes(), &[b"remuda newcomer 1"]))
 }
 
 /// Derives the name of a job that the user has not named from its key and its port, so that all

@@ -35,7 +35,7 @@ pub use handshake::dial_peer;
 pub use handshake::parse_reply;
 pub use keys::{
     JobKey, KEY_FILE_BYTES_MAX, KEY_FILE_BYTES_MIN, KeyError, RankKey, derive_agent_key,
-    derive_job_id, derive_rank_key,
+    derive_job_id, derive_newcomer_key, derive_rank_key,
 };
 pub use peer_key::PeerKey;
 pub use peer_key::PeerPublicKey;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use crate::support::launch::{Launch, Outcome, REMUDA, command, face};
+use crate::support::launch::{Launch, Outcome, REMUDA, Running, command, face};
 
 /// A line of torchrun whose workers run a line of `sh`.
 fn torchrun(options: &[&str], script: &str) -> Launch {
@@ -210,35 +210,106 @@ fn given_port_and_address_are_those_of_the_workers() {
     assert_eq!(values(&outcome), [format!("localhost {port}")]);
 }
 
-#[test]
-fn nodes_without_a_key_start_their_own_workers() {
-    let names = "RANK WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT";
-    let options = ["--nnodes=2", "--node-rank=1", "--master-addr=n1", "--nproc-per-node=2"];
-    let outcome = torchrun(&options, &print(names)).end().code(0);
-    assert_eq!(values(&outcome), ["2 4 1 n1 29500", "3 4 1 n1 29500"]);
-    outcome.says("Node  1 of 2, ranks 2-3 of 4; not connected to the other nodes");
+/// A line of one of two nodes, with this address of the first.
+fn of_two(launch: Launch, options: &[&str], place: &Path) -> Launch {
+    let script = format!("echo $RANK of $WORLD_SIZE; {} [ $RANK = 0 ] || exit 5", meet(place));
+    launch.options(["--nnodes", "2"]).options(options).option("--no-python").sh(&script)
 }
 
-#[test]
-fn nodes_with_a_key_are_one_job() {
-    let first = face("torchrun");
-    let place = first.dir().to_owned();
-    let key = place.join("key");
-    fs::write(&key, "a secret of more than 16 bytes").expect("a file");
-    let port = free_port().to_string();
-    let line = |launch: Launch, node: &str| {
-        launch
-            .options(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port])
-            .options(["--node-rank", node, "--no-python", "--key-file"])
-            .option(key.clone())
-            .sh(&format!("echo $RANK of $WORLD_SIZE; {} [ $RANK = 0 ] || exit 5", meet(&place)))
-    };
-    let second = line(face("torchrun"), "1").start();
-    let first = line(first, "0").end().code(5);
+/// The first node shows the output of both workers; both end with the status of the one that failed.
+#[track_caller]
+fn check_one_job(first: Running, second: Running) {
+    let first = first.end().code(5);
     second.end().code(5);
     let mut shown = values(&first);
     shown.dedup();
     assert_eq!(shown, ["0 of 2", "1 of 2"], "node 0 shows all output");
+}
+
+#[test]
+fn nodes_with_a_key_are_one_job() {
+    let launch = face("torchrun");
+    let place = launch.dir().to_owned();
+    let key = place.join("key");
+    fs::write(&key, "a secret of more than 16 bytes").expect("a file");
+    let port = free_port().to_string();
+    let line = |launch: Launch, node: &str| {
+        let options = ["--master-addr", "127.0.0.1", "--master-port", &port, "--node-rank", node];
+        of_two(launch.option("--key-file").option(key.clone()), &options, &place).start()
+    };
+    let second = line(face("torchrun"), "1");
+    check_one_job(line(launch, "0"), second);
+}
+
+#[test]
+fn nodes_without_a_key_are_one_job() {
+    let launch = face("torchrun");
+    let place = launch.dir().to_owned();
+    let port = free_port().to_string();
+    let line = |launch: Launch, node: &str| {
+        let options = ["--master-addr", "127.0.0.1", "--master-port", &port, "--node-rank", node];
+        of_two(launch, &options, &place).start()
+    };
+    let second = line(face("torchrun"), "1");
+    check_one_job(line(launch, "0"), second);
+}
+
+#[test]
+fn nodes_of_a_rendezvous_get_their_numbers_there() {
+    let launch = face("torchrun");
+    let place = launch.dir().to_owned();
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let options = ["--rdzv-backend", "c10d", "--rdzv-id", "job7", "--rdzv-endpoint", &endpoint];
+    let first = of_two(launch, &options, &place).start();
+    let second = of_two(face("torchrun"), &options, &place).start();
+    // Either process may be the first node.
+    let (first, second) = (first.end().code(5), second.end().code(5));
+    let screens = [&first, &second].map(|outcome| outcome.stderr.clone());
+    for screen in &screens {
+        assert!(screen.contains("note: the nodes have no key in common (--key_file)"), "{screen}");
+    }
+    let joined = screens.iter().filter(|screen| screen.contains(" as node 1, which shows"));
+    assert_eq!(joined.count(), 1, "{screens:?}");
+    let mut shown = [values(&first), values(&second)].concat();
+    shown.sort();
+    shown.dedup();
+    assert_eq!(shown, ["0 of 2", "1 of 2"]);
+}
+
+#[test]
+fn rendezvous_restarts_all_nodes_with_the_same_numbers() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let line = || {
+        let options = ["--nnodes=3", "--max-restarts=1", "--rdzv-backend=c10d", "--rdzv-id=again"];
+        let names = "GROUP_RANK RANK WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT";
+        let script = format!("{}; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3", print(names));
+        torchrun(&options, &script).options(["--rdzv-endpoint", &endpoint]).start()
+    };
+    let nodes = [line(), line(), line()];
+    let mut lines: Vec<_> =
+        nodes.into_iter().flat_map(|node| values(&node.end().code(0))).collect();
+    lines.retain(|line| line.ends_with('1'));
+    lines.sort();
+    let port = lines[0].split(' ').nth(4).expect("a port").to_owned();
+    let line = |node| format!("{node} {node} 3 127.0.0.1 {port} 1");
+    assert_eq!(lines, [line(0), line(1), line(2)], "all have the port that node 0 chose");
+}
+
+#[test]
+fn node_of_another_rendezvous_is_not_let_in() {
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let line = |id: &str| {
+        let options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint", &endpoint];
+        torchrun(&options, "true").options(["--rdzv-id", id]).start()
+    };
+    let first = line("a");
+    first.wait_for_error("have no key in common");
+    let outcome = line("b").end().code(77);
+    outcome
+        .says("it has a different run id")
+        .says("give every node the same `--rdzv-id`, here `b`");
+    first.signal(Signal::TERM);
+    first.end().code(143);
 }
 
 /// A port with two free ports after it.
@@ -361,14 +432,6 @@ fn nodes_that_cannot_meet_are_refused() {
         "error[C010]: the address of the first node is not given\n --> command line:1:26\n  |\n\
          1 | remuda torchrun --nnodes 2 -- x.py\n  |                          ^ several nodes\n  |\n\
          help: give `--master-addr HOST --node-rank N` on every node, or `-H n1,n2` on one\n",
-    );
-    check_refused(
-        &["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1"],
-        "error[C006]: `--rdzv-endpoint` cannot be `n1`\n --> command line:1:64\n  |\n\
-         1 | remuda torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1 -- x.py\n  |                 \
-         \u{20}                                              ^^ the nodes would not know their numbers\n  |\n\
-         help: give each node its number, `--rdzv-backend static --nnodes 2 --node-rank N --master-addr \
-         n1`, or start all nodes from one with `-H`\n",
     );
 }
 

@@ -5,7 +5,7 @@ use crate::cli::args::ClusterArgs;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::devices::{JobDevices, check_devices};
-use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
+use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
 use crate::cli::resolve::pool::FoundPool;
 use crate::cli::resolve::selection::with_line_spans;
@@ -55,8 +55,8 @@ pub(in crate::cli) enum StartedNodes {
     All,
     /// One node, which is not connected to the other nodes (`--no_ssh`).
     Separate(NodeRank),
-    /// One node, which dials in to node 0 (`--no_ssh` with a key).
-    Dialing(NodeRank),
+    /// One node, which dials in to node 0 (`--no_ssh` with a key); `None`: node 0 gives it a number.
+    Dialing(Option<NodeRank>),
 }
 
 impl StartedNodes {
@@ -64,7 +64,7 @@ impl StartedNodes {
     pub(super) fn of(node: Option<NodeRank>, transport: &Transport) -> Self {
         match (node, transport) {
             (None, _) => Self::All,
-            (Some(node), Transport::Dial(_)) => Self::Dialing(node),
+            (Some(node), Transport::Dial(_)) => Self::Dialing(Some(node)),
             (Some(node), Transport::Local | Transport::Ssh(_)) => Self::Separate(node),
         }
     }
@@ -73,7 +73,8 @@ impl StartedNodes {
     pub(in crate::cli) fn node(self) -> Option<NodeRank> {
         match self {
             Self::All => None,
-            Self::Separate(node) | Self::Dialing(node) => Some(node),
+            Self::Separate(node) => Some(node),
+            Self::Dialing(node) => node,
         }
     }
 }
@@ -187,14 +188,13 @@ fn connection(
     };
     let (address, master_port) = no_ssh::rendezvous(args, nodes);
     let options = DialArgs {
-        key_file,
+        key: KeySource::File(key_file),
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
         local_addr: args.local_addr.as_deref(),
         address,
-        master_port,
+        ports: NodePorts::From(master_port),
         peer_exit: None,
-        key_location: KeyLocation::File,
     };
     let (dial, warning) = dial::dial(&options, typed)?;
     Ok((Transport::Dial(dial), warning))

@@ -17,6 +17,7 @@ use crate::os::files::input_file::{InputReader, open};
 use crate::os::net::interfaces;
 use crate::report::text::show_io_error;
 use crate::secure::{JobKey, KEY_FILE_BYTES_MAX, derive_job_id};
+use crate::transport::dial::KeyOrigin;
 
 /// Default time limit for all nodes to join: some nodes may still be pulling an image, be
 /// unscheduled, or be booting.
@@ -28,26 +29,45 @@ const STORE_PORT_OFFSET: u16 = 2;
 
 /// Options about the connection of the nodes.
 pub(super) struct DialArgs<'a> {
-    pub(in crate::cli) key_file: &'a Path,
+    pub(in crate::cli) key: KeySource<'a>,
     pub(in crate::cli) job_id: Option<&'a str>,
     pub(in crate::cli) join_timeout: Option<Duration>,
     /// An address of this node, or an interface with an address.
     pub(in crate::cli) local_addr: Option<&'a str>,
     /// Address of node 0.
     pub(in crate::cli) address: &'a str,
-    /// Port of rank 0.
-    pub(in crate::cli) master_port: u16,
+    pub(in crate::cli) ports: NodePorts,
     pub(in crate::cli) peer_exit: Option<u8>,
-    pub(in crate::cli) key_location: KeyLocation,
 }
 
-/// Location of a key file.
+/// Where the key of a job comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyLocation {
+pub(super) enum KeySource<'a> {
     /// A file on a machine that may have other users.
-    File,
+    File(&'a Path),
     /// A Secret that is mounted in a pod: it belongs to root, and all users in the pod can read it.
-    Mounted,
+    Mounted(&'a Path),
+    /// The nodes have no secret in common: the key follows from the public name of the job.
+    RunId(&'a str),
+}
+
+/// Ports of node 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum NodePorts {
+    /// The port of rank 0; the one after it is for agents, the next one for the store.
+    From(u16),
+    /// A port for agents; the kernel chooses the others.
+    Agents(u16),
+}
+
+impl NodePorts {
+    /// Returns the port of rank 0, if it is fixed.
+    pub(in crate::cli) fn master(self) -> Option<u16> {
+        match self {
+            Self::From(port) => Some(port),
+            Self::Agents(_) => None,
+        }
+    }
 }
 
 /// Returns the options of the transport, and warnings.
@@ -55,34 +75,50 @@ pub(super) fn dial(
     args: &DialArgs<'_>,
     typed: &CommandLine,
 ) -> Result<(DialOptions, String), CliError> {
-    let master_port = args.master_port;
-    let Some(store_port) = master_port.checked_add(STORE_PORT_OFFSET) else {
-        let place = typed.value_or_end("master_port");
-        let refused = typed.refuse(&[place], |spans| {
-            let message = format!("there are no two ports after {master_port}");
-            Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
-                .label(format!(
-                    "expected at most {} with `--key_file`",
-                    u16::MAX - STORE_PORT_OFFSET
-                ))
-                .help("remuda uses the next port for agents and the one after it for the store")
-        });
-        return Err(refused.into());
+    let (port, store_port) = match args.ports {
+        NodePorts::Agents(port) => (port, 0),
+        NodePorts::From(master_port) => {
+            (master_port.saturating_add(AGENT_PORT_OFFSET), store_port(master_port, typed)?)
+        }
     };
-    let (key, warning) = read_key(args.key_file, args.key_location)?;
+    let (key, key_origin, warning) = match args.key {
+        KeySource::File(path) | KeySource::Mounted(path) => {
+            let (key, warning) = read_key(path, args.key)?;
+            (key, KeyOrigin::File(path.display().to_string()), warning)
+        }
+        KeySource::RunId(name) => {
+            (JobKey::of_public_name(name), KeyOrigin::RunId(name.to_owned()), String::new())
+        }
+    };
     let job = args.job_id.map(|name| JobId(name.to_owned()));
     let options = DialOptions {
-        job: job.unwrap_or_else(|| derive_job_id(&key, master_port)),
+        job: job.unwrap_or_else(|| derive_job_id(&key, args.ports.master().unwrap_or(port))),
         key,
-        key_file: args.key_file.display().to_string(),
+        key_origin,
         address: args.address.to_owned(),
-        port: master_port + AGENT_PORT_OFFSET,
+        port,
+        listener: None,
         store_port,
         local_addr: args.local_addr.map(own_address).transpose()?,
         join_limit: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
         peer_exit: args.peer_exit,
     };
     Ok((options, warning))
+}
+
+/// Returns the port of the store after that of rank 0.
+fn store_port(master_port: u16, typed: &CommandLine) -> Result<u16, CliError> {
+    if let Some(port) = master_port.checked_add(STORE_PORT_OFFSET) {
+        return Ok(port);
+    }
+    let place = typed.value_or_end("master_port");
+    let refused = typed.refuse(&[place], |spans| {
+        let message = format!("there are no two ports after {master_port}");
+        Diagnostic::error(line::codes::BAD_VALUE, spans[0], message)
+            .label(format!("expected at most {} with several nodes", u16::MAX - STORE_PORT_OFFSET))
+            .help("remuda uses the next port for agents and the one after it for the store")
+    });
+    Err(refused.into())
 }
 
 /// Parses an address of this machine, or the name of an interface.
@@ -116,11 +152,12 @@ fn find_address(text: &str, all: &[(String, IpAddr)]) -> Option<IpAddr> {
 /// Returns the key, and a warning if other users can read it. If others can write the file, it is
 /// refused. Others can read a mounted Secret, too, but it is mounted for one pod only, so there is
 /// no warning.
-fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliError> {
+fn read_key(path: &Path, source: KeySource<'_>) -> Result<(JobKey, String), CliError> {
     let shown = path.display();
+    let is_mounted = matches!(source, KeySource::Mounted(_));
     let unreadable = |error: &std::io::Error| {
         let message = format!("cannot read the key file `{shown}`: {}", show_io_error(error));
-        let help = unreadable_help(error, key_is);
+        let help = unreadable_help(error, is_mounted);
         CliError::new(Status::NoInput, codes::KEY_UNREADABLE, message).help(help)
     };
     let file = match descriptor_of_path(path) {
@@ -139,12 +176,11 @@ fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliErr
         return refused(
             codes::KEY_WRITABLE,
             "is writable by other users".to_owned(),
-            match key_is {
-                KeyLocation::File => "`chmod go-w` it, or create a new one",
-                KeyLocation::Mounted => {
-                    "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
-                     than root"
-                }
+            if is_mounted {
+                "`chmod go-w` it; a Secret's volume has `defaultMode: 0400`, or 0444 for users other \
+                 than root"
+            } else {
+                "`chmod go-w` it, or create a new one"
             },
         );
     }
@@ -164,7 +200,7 @@ fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliErr
         let message = format!("the key file `{shown}`: {error}");
         CliError::new(Status::BadInput, codes::NO_KEY, message).help(MAKE_KEY_HELP)
     })?;
-    let is_secret = key_is == KeyLocation::Mounted && found.uid() == 0;
+    let is_secret = is_mounted && found.uid() == 0;
     let warning = if !is_secret && found.file_type().is_file() && found.mode() & 0o044 != 0 {
         let code = codes::KEY_READABLE;
         format!("warning[{code}]: other users can read the key file `{shown}`; `chmod 600` it\n")
@@ -176,15 +212,13 @@ fn read_key(path: &Path, key_is: KeyLocation) -> Result<(JobKey, String), CliErr
 
 /// Returns help for a key file that cannot be read. In a pod the file belongs to root, and the user
 /// of the pod may be another.
-fn unreadable_help(error: &std::io::Error, key_is: KeyLocation) -> &'static str {
+fn unreadable_help(error: &std::io::Error, is_mounted: bool) -> &'static str {
     let is_refused = error.kind() == std::io::ErrorKind::PermissionDenied;
-    match (key_is, is_refused) {
-        (KeyLocation::File, false) => MAKE_KEY_HELP,
-        (KeyLocation::File, true) => "it must belong to you: `chown` it, and `chmod 600` it",
-        (KeyLocation::Mounted, false) => {
-            "mount the same Secret in every pod, and give the path of its entry"
-        }
-        (KeyLocation::Mounted, true) => {
+    match (is_mounted, is_refused) {
+        (false, false) => MAKE_KEY_HELP,
+        (false, true) => "it must belong to you: `chown` it, and `chmod 600` it",
+        (true, false) => "mount the same Secret in every pod, and give the path of its entry",
+        (true, true) => {
             "a Secret's volume with `defaultMode: 0400` is readable by root only: for another user \
              set `defaultMode: 0444`, or 0440 and an `fsGroup`"
         }

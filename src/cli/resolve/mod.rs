@@ -21,8 +21,9 @@ mod world_info;
 
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_cluster};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
+pub(super) use dial::NodePorts;
 pub(super) use master::LOOPBACK;
-pub(super) use one_by_one::{OneByOne, one_by_one};
+pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{
     interpreter, missing_requirements, program, program_and_script, script_problem, search_path,

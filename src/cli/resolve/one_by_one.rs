@@ -1,6 +1,7 @@
 //! Nodes that are started one by one, each with its number and the address of the first, without a
 //! hostfile.
 
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,27 +10,42 @@ use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes};
 use crate::cli::resolve::devices::JobDevices;
-use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
+use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::trust::Trust;
-use crate::launch::{ContinueWith, SupervisorOptions, Transport};
+use crate::launch::{ContinueWith, DialOptions, LaunchError, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
 use crate::report::text::show_count;
+use crate::transport::dial::BoundListener;
 
 /// A node that is started alone.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct OneByOne {
-    pub(in crate::cli) node: NodeRank,
+    pub(in crate::cli) place: NodePlace,
     /// Number of nodes.
     pub(in crate::cli) count: usize,
     /// Address of the first node.
     pub(in crate::cli) address: String,
-    /// Port of rank 0; with a key, the two ports after it are used too.
-    pub(in crate::cli) master_port: u16,
-    /// With a key the nodes are connected; without one, each is on its own.
+    pub(in crate::cli) ports: NodePorts,
+    /// Without a file the key follows from the run id.
     pub(in crate::cli) key_file: Option<PathBuf>,
+    /// Public name of the job.
+    pub(in crate::cli) run_id: String,
     pub(in crate::cli) local_addr: Option<String>,
     pub(in crate::cli) join_limit: Option<Duration>,
+}
+
+/// Which of the nodes this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum NodePlace {
+    /// The node with this number.
+    Number(NodeRank),
+    /// Node 0, which accepts the others.
+    First,
+    /// A node that gets its number from node 0.
+    Joins,
+    /// The first process at the address of node 0 is node 0, the others join it.
+    ByAddress,
 }
 
 /// Resolves the nodes, which have the same slots, and the connection to them.
@@ -38,33 +54,42 @@ pub(in crate::cli) fn one_by_one(
     slots: &[Slot],
     typed: &CommandLine,
 ) -> Result<ResolvedCluster, CliError> {
-    let (transport, warnings) = match &one.key_file {
-        None => (Transport::Local, String::new()),
-        Some(key_file) => {
-            let options = DialArgs {
-                key_file,
-                job_id: None,
-                join_timeout: one.join_limit,
-                local_addr: one.local_addr.as_deref(),
-                address: &one.address,
-                master_port: one.master_port,
-                peer_exit: None,
-                key_location: KeyLocation::File,
-            };
-            let (dial, warning) = dial::dial(&options, typed)?;
-            (Transport::Dial(dial), warning)
+    let key = match &one.key_file {
+        Some(path) => KeySource::File(path),
+        None => KeySource::RunId(&one.run_id),
+    };
+    let options = DialArgs {
+        key,
+        job_id: None,
+        join_timeout: one.join_limit,
+        local_addr: one.local_addr.as_deref(),
+        address: &one.address,
+        ports: one.ports,
+        peer_exit: None,
+    };
+    let (mut dial, mut warnings) = dial::dial(&options, typed)?;
+    let node = match one.place {
+        NodePlace::Number(node) => Some(node),
+        NodePlace::First => Some(NodeRank(0)),
+        NodePlace::Joins => None,
+        NodePlace::ByAddress => {
+            dial.listener = listen_if_first(&one.address, dial.port)?;
+            dial.listener.as_ref().map(|_| NodeRank(0))
         }
     };
+    if !dial.key_origin.is_secret() {
+        warnings += &unprotected(&dial);
+    }
     let name = |node: usize| HostName::parse(&format!("node-{node}")).expect("a valid name");
     Ok(ResolvedCluster {
         nodes: (0..one.count).map(|node| (name(node), slots.to_vec())).collect(),
-        started: StartedNodes::of(Some(one.node), &transport),
+        started: StartedNodes::Dialing(node),
         devices: JobDevices::of_environment(),
         master: MasterOptions {
             addr: MasterAddr::Given(one.address.clone()),
-            port: Some(one.master_port),
+            port: one.ports.master(),
         },
-        transport,
+        transport: Transport::Dial(dial),
         supervisor: SupervisorOptions::default(),
         origin: ClusterOrigin {
             text: show_count(one.count, "node"),
@@ -74,4 +99,26 @@ pub(in crate::cli) fn one_by_one(
         continue_with: ContinueWith::Nothing,
         warnings,
     })
+}
+
+/// Listens at the address of node 0 if that is this machine and no other process listens there.
+fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, CliError> {
+    let bare = address.trim_start_matches('[').trim_end_matches(']');
+    // A name that does not exist yet is the name of another machine.
+    let found: Vec<_> = (bare, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    let is_loopback = !found.is_empty() && found.iter().all(|found| found.ip().is_loopback());
+    let is_machine_name = is_loopback && bare != "localhost" && bare.parse::<IpAddr>().is_err();
+    // Debian's /etc/hosts gives the machine's name a loopback address that other nodes cannot reach.
+    let addresses =
+        if is_machine_name { vec![(Ipv4Addr::UNSPECIFIED, port).into()] } else { found };
+    BoundListener::try_first(address, addresses).map_err(|error| LaunchError::Bind(error).into())
+}
+
+/// What the nodes are not protected from.
+fn unprotected(dial: &DialOptions) -> String {
+    format!(
+        "note: the nodes have no key in common (--key_file): anyone who reaches port {} of {} can join the \
+         job, read its output and stop it; every node executes its own command line only\n",
+        dial.port, dial.address
+    )
 }

@@ -14,7 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes, resolve_cluster};
 use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices, visible};
-use crate::cli::resolve::dial::{self, DialArgs, KeyLocation};
+use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::no_ssh;
 use crate::cli::resolve::trust::Trust;
@@ -217,14 +217,13 @@ fn transport(
         ));
     };
     let options = DialArgs {
-        key_file,
+        key: KeySource::Mounted(key_file),
         job_id: args.job_id.as_deref(),
         join_timeout: args.join_timeout,
         local_addr: args.local_addr.as_deref(),
         address,
-        master_port: port.unwrap_or(MASTER_PORT),
+        ports: NodePorts::From(port.unwrap_or(MASTER_PORT)),
         peer_exit: args.peer_exit,
-        key_location: KeyLocation::Mounted,
     };
     let (dial, warning) = dial::dial(&options, typed)?;
     Ok((Transport::Dial(dial), warning))

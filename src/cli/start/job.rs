@@ -13,7 +13,7 @@ use crate::cli::start::exports::exports;
 use crate::cli::start::face::Face;
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::PidFile;
-use crate::cli::start::options::{PrintedRanks, options};
+use crate::cli::start::options::{PrintedRanks, options, options_without_files};
 use crate::cli::start::preflight::preflight;
 use crate::cli::start::program::WorkerProgram;
 use crate::cli::start::size::check_size;
@@ -86,9 +86,16 @@ pub(in crate::cli) fn start(
     check_size(&plan)?;
     if let (StartedNodes::Dialing(node), Transport::Dial(dial)) =
         (cluster.started, &cluster.transport)
-        && node != NodeRank(0)
+        && node != Some(NodeRank(0))
     {
-        let member = member_options(node, dial, cluster.supervisor, &spec.program, args)?;
+        let mut member = member_options(node, dial, cluster.supervisor, &spec.program, args)?;
+        if !dial.key_origin.is_secret() {
+            let (transport, ranks) = (cluster.transport.clone(), worker_program.printed_ranks);
+            let mut options = options_without_files(args, &spec, transport, ranks)?;
+            options.command.files = worker_program.files;
+            options.devices.gpu_sharing = cluster.devices.sharing;
+            member.own_line = Some(options);
+        }
         return Ok(launch::join(&plan, &member)?);
     }
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
@@ -143,7 +150,7 @@ fn check_hosts(
 
 /// Returns the options of a node that joins the job of node 0.
 fn member_options(
-    node: NodeRank,
+    node: Option<NodeRank>,
     dial: &DialOptions,
     supervisor: SupervisorOptions,
     program: &Program,
@@ -153,6 +160,7 @@ fn member_options(
     Ok(MemberOptions {
         dial: dial.clone(),
         node,
+        own_line: None,
         grace: watch.grace,
         lease: watch.lease,
         restarts_max: watch.max_restarts,

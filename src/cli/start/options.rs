@@ -55,16 +55,30 @@ pub(in crate::cli) fn options(
     class: RunClass,
 ) -> Result<(Options, String), CliError> {
     let JobArgs { watch, workers, .. } = args;
-    let cores = cores(workers, &spec.exports)?;
     let rank_files = rank_files(workers.rank_log_dir())?;
+    let mut options = options_without_files(args, spec, transport, printed_ranks)?;
+    let (run_dir, note) = create_run_dir(watch, &options.job, class)?;
+    let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &options.job)).transpose()?;
+    let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
+    options.output.style.log_dir = logs.map(ToOwned::to_owned);
+    options.output.style.rank_files = rank_files;
+    (options.output.run_dir, options.output.log_dir) = (run_dir, log_dir);
+    Ok((options, note))
+}
+
+/// Returns the options of a job that keeps nothing.
+pub(super) fn options_without_files(
+    args: JobArgs<'_>,
+    spec: &JobSpec,
+    transport: Transport,
+    printed_ranks: PrintedRanks,
+) -> Result<Options, CliError> {
+    let JobArgs { watch, workers, .. } = args;
+    let cores = cores(workers, &spec.exports)?;
     let (job, key) = job_and_key(&transport)?;
     let worker_count = spec.nodes.iter().map(|(_, slots)| slots.len()).sum::<usize>();
-    let (run_dir, note) = create_run_dir(watch, &job, class)?;
-    let log_dir = watch.log_dir.as_deref().map(|dir| log_dir(dir, &job)).transpose()?;
-    let logs = log_dir.as_ref().map(LogDir::path).or(run_dir.as_ref().map(RunDir::path));
-    let logs = logs.map(ToOwned::to_owned);
     let prints_all = printed_ranks == PrintedRanks::All;
-    let options = Options {
+    Ok(Options {
         job,
         key,
         command: command_options(&spec.program, workers)?,
@@ -77,20 +91,19 @@ pub(in crate::cli) fn options(
             continue_with: ContinueWith::Nothing,
         },
         output: OutputOptions {
-            style: Style { log_dir: logs, rank_files, ..style(args, printed_ranks, worker_count) },
+            style: style(args, printed_ranks, worker_count),
             // Workers of bundled programs meet at the store, so messages about it are left out.
             shows_progress: prints_all && watch.prints_progress(),
             announcement: String::new(),
             framing: framing(watch, printed_ranks),
-            run_dir,
-            log_dir,
+            run_dir: None,
+            log_dir: None,
         },
         devices: DeviceOptions { cores, gpu_sharing: GpuSharing::None },
         stdin: stdin(watch.stdin, worker_count),
         supervisor: SupervisorOptions::default(),
         transport,
-    };
-    Ok((options, note))
+    })
 }
 
 fn command_options(program: &Program, workers: &WorkerArgs) -> Result<CommandOptions, CliError> {

@@ -36,12 +36,9 @@ pub(in crate::launch) async fn supervise_as_leader(
     let file = options.supervisor.termination_log.as_ref();
     let mut signals = Signals::listen()?;
     drop(blocked_signals);
-    let deadline = clock::now() + dial.join_limit;
-    let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
-    // The name of node 0 may not exist yet. Process 1 is not ended by a signal that it does not
-    // handle.
+    // Process 1 is not ended by a signal that it does not handle.
     let listener = tokio::select! {
-        listener = BoundListener::open(&dial.address, dial.port, deadline, report_wait) => listener?,
+        listener = open_listener(dial) => listener?,
         signal = signals.wait_for_stop() => {
             let text = format!("received {} before the address of node 0 resolved", signal_name(signal));
             let status = Status::Interrupted(signal);
@@ -57,7 +54,8 @@ pub(in crate::launch) async fn supervise_as_leader(
         Some(screen) => screen.print_message(line),
         None => print_error(&line),
     };
-    let acceptor = Arc::new(Acceptor::open(listener, rules(plan, options, dial), say, &mut tasks)?);
+    let acceptor =
+        Arc::new(Acceptor::open(&listener, rules(plan, options, dial), say, &mut tasks)?);
     let connector = Connector::Dial(Arc::clone(&acceptor), dial.join_limit, dial.local_addr);
     let job = dispatch(plan, options, (&connector, health), |sender| {
         // The handlers of the dispatcher now receive signals that arrived before they were
@@ -83,6 +81,16 @@ pub(in crate::launch) async fn supervise_as_leader(
     Ok(own)
 }
 
+/// Listens for the other nodes. The name of node 0 may not exist yet.
+async fn open_listener(dial: &DialOptions) -> Result<BoundListener, BindError> {
+    if let Some(listener) = &dial.listener {
+        return Ok(listener.clone());
+    }
+    let deadline = clock::now() + dial.join_limit;
+    let report_wait = |why: &BindError, waited| print_wait(why, waited, dial.join_limit);
+    BoundListener::open(&dial.address, dial.port, deadline, report_wait).await
+}
+
 fn print_wait(why: &BindError, waited: Duration, limit: Duration) {
     let text = format!(
         "for the name of this node to resolve, {} so far, {} at most (--join_timeout): {why}",
@@ -96,7 +104,7 @@ fn rules(plan: &LaunchPlan, options: &Options, dial: &DialOptions) -> Rules {
     Rules {
         job: dial.job.clone(),
         key: dial.key.clone(),
-        key_file: dial.key_file.clone(),
+        key_origin: dial.key_origin.clone(),
         lease: options.limits.lease,
         build: env!("CARGO_PKG_VERSION"),
         digest: plan::digest(plan),

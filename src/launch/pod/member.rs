@@ -12,7 +12,8 @@ use crate::job::{OnTerm, Requests};
 use crate::launch::codes;
 use crate::launch::node::nodes::LocalAgents;
 use crate::launch::node::orphan_reaper::{self, OrphanReaper};
-use crate::launch::options::{DialOptions, LaunchError, SupervisorOptions};
+use crate::launch::options::{DialOptions, LaunchError, Options, SupervisorOptions};
+use crate::launch::pod::own_line::OwnLine;
 use crate::launch::pod::probes::{HealthState, start_probe_server};
 use crate::launch::pod::termination_log::write_termination_message;
 use crate::launch::screen::job_report::show_refusal;
@@ -25,7 +26,7 @@ use crate::plan::{self, LaunchPlan};
 use crate::report::diagnostic::Paint;
 use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
 use crate::report::{escape_control, print_message};
-use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, MemberEvent};
+use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, LinkFilter, MemberEvent};
 use crate::transport::{AgentHandle, Link, connect_local};
 use crate::wire::Problem;
 
@@ -41,8 +42,10 @@ const REAP_INTERVAL: Duration = Duration::from_secs(3);
 pub struct MemberOptions {
     /// How nodes connect to each other.
     pub dial: DialOptions,
-    /// Which node this is.
-    pub node: NodeRank,
+    /// Which node this is; `None`: node 0 gives it a number.
+    pub node: Option<NodeRank>,
+    /// What this node executes if the nodes have no secret in common; `None`: what node 0 sends.
+    pub own_line: Option<Options>,
     /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
     /// Time without a heartbeat after which a link counts as lost.
@@ -60,21 +63,27 @@ pub struct MemberOptions {
 }
 
 impl MemberOptions {
-    fn leave_message(&self, status: Status, text: &str, cause: Option<NodeRank>) {
+    fn leave_message(
+        &self,
+        node: Option<NodeRank>,
+        status: Status,
+        (text, cause): (&str, Option<NodeRank>),
+    ) {
+        let Some(node) = node else { return };
         let file = self.supervisor.termination_log.as_ref();
-        write_termination_message(file, (&self.dial.job, self.node), status, (text, cause));
+        write_termination_message(file, (&self.dial.job, node), status, (text, cause));
     }
 }
 
 /// Takes part in the job of node 0. Returns the exit status of the job.
 pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchError> {
     if let Some(first) = member.problems.first() {
-        let host = plan.nodes[member.node.index()].host.as_str();
+        let host = member.node.map_or("this node", |node| plan.nodes[node.index()].host.as_str());
         let what = "this node cannot take part; nothing was started here";
         let problems = member.problems.iter().map(|problem| (host, problem));
         let (screen, status) = (show_refusal(what, problems), Status::Worker(first.status));
         print_message(&screen, member.paint);
-        member.leave_message(status, &screen, None);
+        member.leave_message(member.node, status, (&screen, None));
         return Ok(status);
     }
     malloc::use_one_arena();
@@ -88,6 +97,7 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
         let mut member_loop = MemberLoop {
             plan,
             member,
+            node: member.node,
             reaper,
             signals: Signals::listen()?,
             stop_signals: Vec::new(),
@@ -109,6 +119,8 @@ pub fn join(plan: &LaunchPlan, member: &MemberOptions) -> Result<Status, LaunchE
 struct MemberLoop<'a> {
     plan: &'a LaunchPlan,
     member: &'a MemberOptions,
+    /// Which node this is, as soon as it is known.
+    node: Option<NodeRank>,
     reaper: OrphanReaper,
     signals: Signals,
     /// Signals received so far that request the end.
@@ -183,13 +195,20 @@ impl MemberLoop<'_> {
             Ok(Err(fault)) => return Ok(Some(self.report_not_joined(&fault))),
             Err(signal) => return Ok(Some(self.report_left(signal))),
         };
-        let text = format!("node 0 ({leader_address}), which shows the output of the workers");
+        let node = connection.node;
+        let own = if self.node.is_none() { format!(" as node {node}") } else { String::new() };
+        let text = format!("node 0 ({leader_address}){own}, which shows the output of the workers");
         self.say(&show_step("Joined", &text));
+        self.node = Some(node);
         self.health.set_ready(true);
         let Link { reader, writer, agent, .. } =
-            connect_local(&self.agent_args(), self.member.dial.local_addr)?;
+            connect_local(&self.agent_args(node), self.member.dial.local_addr)?;
         let mut agent = Some(agent);
-        let mut attached = connection.attach((reader, writer), &mut self.tasks);
+        let filter = self.member.own_line.as_ref().map(|options| {
+            let own = OwnLine::new(self.plan.clone(), options.clone(), node);
+            Box::new(own) as Box<dyn LinkFilter>
+        });
+        let mut attached = connection.attach((reader, writer), filter, &mut self.tasks);
         let part = self.run_attached(&mut attached, &mut agent).await;
         // With the connection the agent's link ends, and with the link the agent.
         drop(attached);
@@ -229,9 +248,9 @@ impl MemberLoop<'_> {
             address: dial.address.clone(),
             port: dial.port,
             local_addr: dial.local_addr,
-            node: self.member.node,
+            node: self.node,
             key: dial.key.clone(),
-            key_file: dial.key_file.clone(),
+            key_origin: dial.key_origin.clone(),
             lease: self.member.lease,
             job: dial.job.clone(),
             build: env!("CARGO_PKG_VERSION"),
@@ -243,19 +262,21 @@ impl MemberLoop<'_> {
     }
 
     fn describe_join(&self, dialer: &Dialer) -> String {
-        let MemberOptions { dial, node, .. } = self.member;
-        let host = &self.plan.nodes[node.index()].host;
+        let dial = &self.member.dial;
         let nodes = self.plan.nodes.len();
         let (leader_address, limit) = (dialer.endpoint(), show_duration(dial.join_limit));
-        format!(
-            "job {} at {leader_address} as node {node} of {nodes} ({host}), within {limit}",
-            dial.job
-        )
+        let own = match self.node {
+            Some(node) => {
+                format!("node {node} of {nodes} ({})", self.plan.nodes[node.index()].host)
+            }
+            None => format!("one of {nodes} nodes"),
+        };
+        format!("job {} at {leader_address} as {own}, within {limit}", dial.job)
     }
 
-    fn agent_args(&self) -> [OsString; 3] {
-        let MemberOptions { dial, node, .. } = self.member;
-        ["agent".to_owned(), format!("job={}", dial.job), format!("node={node}")].map(Into::into)
+    fn agent_args(&self, node: NodeRank) -> [OsString; 3] {
+        let job = &self.member.dial.job;
+        ["agent".to_owned(), format!("job={job}"), format!("node={node}")].map(Into::into)
     }
 
     fn say(&self, text: &str) {
@@ -287,7 +308,7 @@ impl MemberLoop<'_> {
         };
         let screen = format!("{screen}help: {help}\n");
         print_message(&screen, self.member.paint);
-        self.member.leave_message(status, &screen, None);
+        self.member.leave_message(self.node, status, (&screen, None));
         status
     }
 
@@ -385,9 +406,9 @@ impl MemberLoop<'_> {
             }
             UserRequest::Forward(signal) => attached.forward_signal(signal),
             UserRequest::ShowState => {
-                let workers = self.plan.nodes[self.member.node.index()].workers.len();
-                let text =
-                    format!("{} of node {}", show_count(workers, "worker"), self.member.node);
+                let node = self.node.unwrap_or_default();
+                let workers = self.plan.nodes[node.index()].workers.len();
+                let text = format!("{} of node {node}", show_count(workers, "worker"));
                 self.say(&show_step(
                     "State",
                     &format!("{text}; SIGQUIT on node 0 shows the state of each"),
@@ -455,9 +476,9 @@ impl MemberLoop<'_> {
                 } else {
                     print_message(&text, self.member.paint);
                 }
-                let own = self.member.node;
+                let own = self.node.unwrap_or_default();
                 let own_status = self.member.dial.status_of(own, Status::Worker(status), cause);
-                self.member.leave_message(own_status, &text, cause);
+                self.member.leave_message(self.node, own_status, (&text, cause));
                 own_status
             }
             MemberEnd::LeaderLost | MemberEnd::Rejoin | MemberEnd::Replaced => {
@@ -466,7 +487,7 @@ impl MemberLoop<'_> {
                 }
                 let text = show_failure(&self.leader_lost());
                 print_message(&text, self.member.paint);
-                self.member.leave_message(Status::LeaseLost, &text, Some(NodeRank(0)));
+                self.member.leave_message(self.node, Status::LeaseLost, (&text, Some(NodeRank(0))));
                 Status::LeaseLost
             }
             MemberEnd::StoppedWaiting => {
@@ -479,7 +500,7 @@ impl MemberLoop<'_> {
     fn report_left(&self, signal: i32) -> Status {
         let status = Status::Interrupted(signal);
         let text = format!("left the job: {} received\n", signal_name(signal));
-        self.member.leave_message(status, &text, Some(self.member.node));
+        self.member.leave_message(self.node, status, (&text, self.node));
         status
     }
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use crate::base::{Epoch, HostName, NodeRank, Rank};
+use crate::base::{Epoch, HostName, NodeRank, Rank, env_vars};
+use crate::inventory;
 use crate::launch::node::table::NodeTable;
 use crate::launch::options::{Cores, FileOf, GpuSharing, Options, Transport, WorkersFile};
 use crate::plan::{
@@ -153,6 +154,43 @@ pub(in crate::launch) fn start_requests<'a>(
         })
     };
     table.all().zip(&plan.nodes).map(start)
+}
+
+/// The start message of a node that executes its own line only: of the message of node 0 it takes the
+/// address of rank 0, the address of the store and limits.
+pub(in crate::launch) fn own_start_request(
+    plan: &LaunchPlan,
+    options: &Options,
+    node: NodeRank,
+    theirs: &Start,
+    epoch: Epoch,
+) -> Option<Start> {
+    let (master_addr, master_port) = master_of(theirs).unwrap_or_else(|| remote_master(plan));
+    let bindings = Bindings { master_addr, master_port, job: options.job.clone() };
+    let own = nodes_to_connect(plan).find(|other| other.node == node)?;
+    let found = PreparedNode {
+        master: None,
+        store: None,
+        cpus: inventory::usable_cpus() as u32,
+        notes: Vec::new(),
+    };
+    let ranks = own.ranks.map(Rank).collect();
+    let node = &plan.nodes[node.index()];
+    let workers = worker_starts(plan, options, (node, &found), (&bindings, epoch), ranks);
+    Some(Start { workers, ..theirs.clone() })
+}
+
+/// Address and port of rank 0 in a message, if they are an address and a port.
+fn master_of(start: &Start) -> Option<(String, u16)> {
+    let env = &start.workers.first()?.env;
+    let value = |name: &str| {
+        let (_, value) = env.iter().find(|(found, _)| found == name.as_bytes())?;
+        std::str::from_utf8(value).ok()
+    };
+    let address = value(env_vars::MASTER_ADDR)?;
+    let is_address = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    let port = value(env_vars::MASTER_PORT)?.parse().ok()?;
+    address.chars().all(is_address).then(|| (address.to_owned(), port))
 }
 
 /// The list of all nodes as a frame for every node; encoded once, because one encoding per node

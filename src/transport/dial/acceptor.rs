@@ -70,16 +70,16 @@ impl Acceptor {
     /// Starts the task; `print` receives lines for the user. Must be called inside a runtime, whose
     /// `tasks` end some time after [`Acceptor::close`].
     pub fn open(
-        bound: BoundListener,
+        bound: &BoundListener,
         rules: Rules,
         print: impl Fn(String) + Send + Sync + 'static,
         tasks: &mut Tasks,
     ) -> io::Result<Self> {
         let (sender, requests) = mpsc::unbounded_channel();
         let (ended_sender, ended) = mpsc::unbounded_channel();
-        let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_file);
+        let key_label = format!("fingerprint {} ({})", rules.key.fingerprint(), rules.key_origin);
         let service = Service {
-            listener: TcpListener::from_std(bound.listener)?,
+            listener: TcpListener::from_std(bound.listener.try_clone()?)?,
             nodes: rules.hosts.iter().map(|_| ExpectedNode::default()).collect(),
             rules: Arc::new(rules),
             handshakes: JoinSet::new(),
@@ -280,12 +280,12 @@ impl Service {
     /// because a wait for a replacement would not help.
     fn on_unfit_node(&mut self, unfit: UnfitNode) {
         let UnfitNode { node, why, fault } = unfit;
-        let slot = &mut self.nodes[node.index()];
-        let Some(fault) = fault.filter(|_| slot.waiter.is_some()) else {
-            return (self.print)(format!("warning: {why}"));
-        };
-        if let Some(waiter) = slot.waiter.take() {
-            let _ = waiter.send(Err(fault));
+        let node = node.or_else(|| self.first_free());
+        let waiter =
+            node.and_then(|node| self.nodes[node.index()].waiter.take_if(|_| fault.is_some()));
+        match (waiter, fault) {
+            (Some(waiter), Some(fault)) => drop(waiter.send(Err(fault))),
+            _ => (self.print)(format!("warning: {why}")),
         }
     }
 
@@ -308,19 +308,22 @@ impl Service {
 
     /// Gives a node with the key and the plan its slot, if the slot is free and requested.
     fn admit(&mut self, joiner: Joiner) {
-        let node = joiner.node;
+        let Some(node) = joiner.node.or_else(|| self.first_free()) else {
+            let text = format!("all {} nodes have joined\n", self.nodes.len());
+            return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
+        };
         let slot = &mut self.nodes[node.index()];
-        let host = &self.rules.hosts[node.index()];
+        let name = self.rules.name_of(node);
         if let Some((_, peer)) = &slot.connection {
             let peer = peer.ip().to_canonical();
-            let text = format!("node {node} ({host}) has already joined, from {peer}\n");
+            let text = format!("{name} has already joined, from {peer}\n");
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         }
         let Some(waiter) = slot.waiter.take().filter(|waiter| !waiter.is_closed()) else {
-            let text = format!("node {node} ({host}) is no longer expected\n");
+            let text = format!("{name} is no longer expected\n");
             return self.refuse(joiner, JoinRefusal { is_transient: true, ..refusal(text) });
         };
-        if let Err(error) = self.connect(joiner, waiter) {
+        if let Err(error) = self.connect(node, joiner, waiter) {
             (self.print)(format!("warning: cannot set up the link to node {node}: {error}\n"));
         }
     }
@@ -336,11 +339,28 @@ impl Service {
         });
     }
 
-    fn connect(&mut self, joiner: Joiner, waiter: oneshot::Sender<JoinResult>) -> io::Result<()> {
-        let Joiner { node, peer, next_epoch, free_restarts, mut writer, reader } = joiner;
+    /// The first node that is expected and has not joined.
+    fn first_free(&self) -> Option<NodeRank> {
+        let is_free = |slot: &ExpectedNode| {
+            let waits = slot.waiter.as_ref().is_some_and(|waiter| !waiter.is_closed());
+            waits && slot.connection.is_none()
+        };
+        (0..).map(NodeRank).zip(&self.nodes).find(|(_, slot)| is_free(slot)).map(|(node, _)| node)
+    }
+
+    fn connect(
+        &mut self,
+        node: NodeRank,
+        joiner: Joiner,
+        waiter: oneshot::Sender<JoinResult>,
+    ) -> io::Result<()> {
+        let Joiner { peer, next_epoch, free_restarts, mut writer, reader, .. } = joiner;
         let (near, far) = fds::stream_pair()?;
-        let local =
-            LocalLink { reader: LinkReader::new(far.try_clone()?)?, writer: LinkWriter::new(far)? };
+        let local = LocalLink {
+            reader: LinkReader::new(far.try_clone()?)?,
+            writer: LinkWriter::new(far)?,
+            filter: None,
+        };
         let (exit_sender, exit) = oneshot::channel();
         let (signal_sender, signals) = mpsc::unbounded_channel();
         let link = Link {
@@ -361,7 +381,7 @@ impl Service {
             exit: Mutex::new(Some(exit_sender)),
         };
         self.relays.spawn(async move {
-            if writer.send_control(&Control::Joined).await.is_ok() {
+            if writer.send_control(&Control::Joined(node)).await.is_ok() {
                 serve(local, (writer, reader), controls, handlers).await;
             }
             let _ = ended.send((node, times));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::notices::WaitNotices;
@@ -48,12 +49,20 @@ pub enum BindError {
 }
 
 /// A socket that listens at exactly one address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BoundListener {
-    pub(super) listener: TcpListener,
+    pub(super) listener: Arc<TcpListener>,
     /// The address at which it listens.
     pub address: SocketAddr,
 }
+
+impl PartialEq for BoundListener {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.listener, &other.listener)
+    }
+}
+
+impl Eq for BoundListener {}
 
 impl BoundListener {
     /// Waits until the name resolves to an address of this machine, at most until `deadline`, and
@@ -85,6 +94,17 @@ impl BoundListener {
                 PAUSE_MAX,
             ))
             .await;
+        }
+    }
+
+    /// Listens at the first of these addresses that is one of this machine; `None` if none is, or if
+    /// another process listens there.
+    pub fn try_first(name: &str, addresses: Vec<SocketAddr>) -> Result<Option<Self>, BindError> {
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        match bind(name, port, addresses) {
+            Ok(listener) => Ok(Some(listener)),
+            Err(BindError::NotLocal(_) | BindError::Taken { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
@@ -138,7 +158,7 @@ fn listen(address: SocketAddr) -> io::Result<BoundListener> {
     rustix::net::listen(&listener, BACKLOG_MAX)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    Ok(BoundListener { listener, address })
+    Ok(BoundListener { listener: Arc::new(listener), address })
 }
 
 #[cfg(test)]

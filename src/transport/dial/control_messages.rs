@@ -16,8 +16,8 @@ pub(super) enum Control {
     ShowPlan,
     /// The plan in lines.
     Outline(Vec<String>),
-    /// The node has joined.
-    Joined,
+    /// The node has joined, with this number.
+    Joined(NodeRank),
     /// The node is refused.
     Refused(JoinRefusal),
     /// The node's launcher process received a signal, which is meant for the whole job.

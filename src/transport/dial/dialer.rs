@@ -10,6 +10,7 @@ use super::control_messages::{Join, JoinRefusal};
 use super::handshake::{Introduction, JoinOutcome, request_join};
 use super::member::MemberConnection;
 use super::notices::WaitNotices;
+use super::rules::KeyOrigin;
 use crate::base::{Epoch, JobId, NodeRank, Status, clock};
 use crate::os::net::connect_from::is_on_route;
 use crate::secure::JobKey;
@@ -42,12 +43,12 @@ pub struct Dialer {
     pub port: u16,
     /// Local address of the connection, if that is on the path to node 0.
     pub local_addr: Option<IpAddr>,
-    /// Number of this node.
-    pub node: NodeRank,
+    /// Number of this node; `None`: node 0 gives it one.
+    pub node: Option<NodeRank>,
     /// Key of the job.
     pub key: JobKey,
-    /// File from which the key was read.
-    pub key_file: String,
+    /// Where the key is from.
+    pub key_origin: KeyOrigin,
     /// Id of the job.
     pub job: JobId,
     /// Time without data after which a link counts as lost.
@@ -72,15 +73,18 @@ pub enum JoinFault {
     NoAnswer(String, String),
     /// Node 0 closed this many consecutive connections, as it does if the key differs.
     #[error(
-        "node 0 ({called}) closed {closed} connections without a reply: it has a different key"
+        "node 0 ({called}) closed {closed} connections without a reply: it has a different {}",
+        .own.kind()
     )]
     OtherKey {
         /// Address and port of node 0.
         called: String,
         /// Number of closed connections.
         closed: u32,
-        /// Fingerprint of this node's key, and the file from which the key was read.
-        own: String,
+        /// Where this node's key is from.
+        own: KeyOrigin,
+        /// Fingerprint of this node's key.
+        fingerprint: String,
     },
     /// Node 0 refused this node for the given reason.
     #[error("{}", .0.text.trim_end())]
@@ -105,9 +109,13 @@ impl JoinFault {
                  lists the nodes that it waits for"
                     .to_owned()
             }
-            Self::OtherKey { own, .. } => format!(
+            Self::OtherKey { own: KeyOrigin::File(file), fingerprint, .. } => format!(
                 "give every node the same key file (in pods: the same Secret); this node's key has the \
-                 {own}; node 0 prints the fingerprint of its own key"
+                 fingerprint {fingerprint} ({file}); node 0 prints the fingerprint of its own key"
+            ),
+            Self::OtherKey { own: KeyOrigin::RunId(run_id), .. } => format!(
+                "give every node the same `--rdzv-id`, here `{run_id}`, and all or none of them a \
+                 `--key_file`"
             ),
             Self::Refused(_) => {
                 "start every node with the same command line, hosts and remuda; only `--node_rank` \
@@ -223,13 +231,14 @@ impl Dialer {
     }
 
     fn other_key(&self, closed: u32) -> JoinFault {
-        let own = format!("fingerprint {} ({})", self.key.fingerprint(), self.key_file);
-        JoinFault::OtherKey { called: self.endpoint(), closed, own }
+        let (own, fingerprint) = (self.key_origin.clone(), self.key.fingerprint());
+        JoinFault::OtherKey { called: self.endpoint(), closed, own, fingerprint }
     }
 
     /// A slightly different pause for every node, so that a thousand nodes do not connect at once.
     fn with_jitter(&self, pause: Duration) -> Duration {
-        let share = self.node.0.wrapping_mul(2_654_435_769) >> 24;
+        let number = self.node.map_or_else(std::process::id, |node| node.0);
+        let share = number.wrapping_mul(2_654_435_769) >> 24;
         pause * (192 + share / 4) / 256
     }
 
@@ -274,7 +283,9 @@ impl Dialer {
         let Self { node, ref key, ref outline, next_epoch: fresh, lease, .. } = *self;
         let introduction = Introduction { node, key, join, outline, next_epoch: fresh, lease };
         match request_join(stream, &introduction).await? {
-            JoinOutcome::Joined(writer, reader) => Ok(MemberConnection::new(writer, reader)),
+            JoinOutcome::Joined(node, writer, reader) => {
+                Ok(MemberConnection::new(node, writer, reader))
+            }
             JoinOutcome::Refused(refusal) => Err(AttemptError::Refused(refusal)),
             JoinOutcome::Closed => Err(AttemptError::Closed),
         }
@@ -290,9 +301,9 @@ mod tests {
             address: "127.0.0.1".to_owned(),
             port,
             local_addr: None,
-            node: NodeRank(1),
+            node: Some(NodeRank(1)),
             key: JobKey::from_random([7; 32]),
-            key_file: "key".to_owned(),
+            key_origin: KeyOrigin::File("key".to_owned()),
             job: JobId("a".to_owned()),
             lease: Duration::from_secs(60),
             build: "1",

@@ -15,13 +15,14 @@ use crate::base::{Epoch, NodeRank, Status};
 use crate::plan;
 use crate::secure::{
     FIRST_FLIGHT_BYTES_MAX, Flight, FlightError, HandshakeError, HandshakeReply, JobKey, Preamble,
-    Role, accept, derive_agent_key, dial, parse_flight, parse_reply,
+    RankKey, Role, accept, derive_agent_key, derive_newcomer_key, dial, parse_flight, parse_reply,
 };
 use crate::transport::{Fault, FaultKind};
 
 /// A node that has proved its key and has the same plan.
 pub(super) struct Joiner {
-    pub(super) node: NodeRank,
+    /// `None`: node 0 gives it a number.
+    pub(super) node: Option<NodeRank>,
     pub(super) peer: SocketAddr,
     /// First epoch of the job in which the node has not taken part.
     pub(super) next_epoch: Epoch,
@@ -58,7 +59,8 @@ pub(super) enum Rejection {
 /// A node that has the job's key and cannot take part in the job.
 #[derive(Debug)]
 pub(super) struct UnfitNode {
-    pub(super) node: NodeRank,
+    /// `None`: it has no number.
+    pub(super) node: Option<NodeRank>,
     /// The reason that the node received.
     pub(super) why: String,
     /// `None`: the node belongs to another job, and this job continues without it.
@@ -74,12 +76,19 @@ pub(super) async fn receive(
 ) -> Result<Joiner, Rejection> {
     secure_channel::set_socket_options(&stream, rules.lease)?;
     let (flight, left) = read_first_flight(&mut stream).await?;
-    let Role::Agent(node) = flight.preamble.role else { return Err(Rejection::NotAgent) };
-    if node == NodeRank(0) || rules.hosts.len() <= node.index() {
-        return Err(Rejection::NoSuchNode(node));
-    }
-    let accepted = accept(&flight, &derive_agent_key(&rules.key, node));
-    let accepted = accepted.map_err(|error| Rejection::OtherKey(node, error))?;
+    let node = match flight.preamble.role {
+        Role::Agent(node) if node == NodeRank(0) || rules.hosts.len() <= node.index() => {
+            return Err(Rejection::NoSuchNode(node));
+        }
+        Role::Agent(node) => Some(node),
+        Role::Newcomer => None,
+        Role::Rank(..) | Role::Peer { .. } => return Err(Rejection::NotAgent),
+    };
+    let accepted = accept(&flight, &agent_key(&rules.key, node));
+    let accepted = accepted.map_err(|error| match node {
+        Some(node) => Rejection::OtherKey(node, error),
+        None => Rejection::Handshake(error),
+    })?;
     let fresh = accepted.epoch;
     let (reply, channel) = accepted.reply(&HandshakeReply::Welcome)?;
     let channel = channel.expect("an accepted caller has a channel");
@@ -89,7 +98,7 @@ pub(super) async fn receive(
         return Err(Rejection::UnexpectedMessage);
     };
     if let Some((refusal, fault)) =
-        check_join(&join, node, rules, (&mut writer, &mut reader)).await?
+        check_join(&join, (node, peer), rules, (&mut writer, &mut reader)).await?
     {
         let why = refusal.text.clone();
         // The refusal holds even if the node closes the connection before it has received the
@@ -99,6 +108,11 @@ pub(super) async fn receive(
         return Err(Rejection::Unfit(UnfitNode { node, why, fault }));
     }
     Ok(Joiner { node, peer, next_epoch: fresh, free_restarts: join.free_restarts, writer, reader })
+}
+
+/// The key of a node, or of one without a number.
+fn agent_key(key: &JobKey, node: Option<NodeRank>) -> RankKey {
+    node.map_or_else(|| derive_newcomer_key(key), |node| derive_agent_key(key, node))
 }
 
 async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), Rejection> {
@@ -118,27 +132,28 @@ async fn read_first_flight(stream: &mut TcpStream) -> Result<(Flight, Vec<u8>), 
 /// Whether a node that has the key also has the same job and plan.
 async fn check_join(
     join: &Join,
-    node: NodeRank,
+    (node, peer): (Option<NodeRank>, SocketAddr),
     rules: &Rules,
     (writer, reader): (&mut SecureWriter, &mut SecureReader),
 ) -> Result<Option<(JoinRefusal, Option<Fault>)>, Rejection> {
     let never = |status: Status, text, fault| {
         Ok(Some((JoinRefusal { status: status.code(), text, is_transient: false }, fault)))
     };
-    let host = &rules.hosts[node.index()];
+    let (name, whole_name) = match node {
+        Some(node) => (format!("node {node}"), rules.name_of(node)),
+        None => ("the node".to_owned(), format!("the node at {}", peer.ip().to_canonical())),
+    };
     if join.build != rules.build {
         let text = format!(
-            "node {node} ({host}) is build {} of remuda, node 0 is build {}\n",
+            "{whole_name} is build {} of remuda, node 0 is build {}\n",
             join.build, rules.build
         );
         let fault = Fault::new(FaultKind::OtherBuild, text.trim_end());
         return never(Status::Protocol, text, Some(fault));
     }
     if join.job != rules.job {
-        let text = format!(
-            "node {node} ({host}) belongs to job `{}`, node 0 to job `{}`\n",
-            join.job, rules.job
-        );
+        let text =
+            format!("{whole_name} belongs to job `{}`, node 0 to job `{}`\n", join.job, rules.job);
         return never(Status::Config, text, None);
     }
     if join.digest == rules.digest {
@@ -148,9 +163,8 @@ async fn check_join(
     let Some(Received::Control(Control::Outline(theirs))) = reader.next().await? else {
         return Err(Rejection::UnexpectedMessage);
     };
-    let name = format!("node {node}");
     let difference = plan::show_difference(("node 0", &rules.outline), (&name, &theirs));
-    let text = format!("node {node} ({host}) has a different plan than node 0\n{difference}");
+    let text = format!("{whole_name} has a different plan than node 0\n{difference}");
     let lines: Vec<_> = difference.lines().map(str::trim_start).collect();
     let words = format!("the plan differs from the plan of node 0\n{}", lines.join("\n"));
     never(Status::Config, text, Some(Fault::new(FaultKind::OtherPlan, words)))
@@ -158,7 +172,8 @@ async fn check_join(
 
 /// What a joining node sends about itself.
 pub(super) struct Introduction<'a> {
-    pub(super) node: NodeRank,
+    /// `None`: node 0 gives it a number.
+    pub(super) node: Option<NodeRank>,
     pub(super) key: &'a JobKey,
     pub(super) join: Join,
     pub(super) outline: &'a [String],
@@ -170,7 +185,7 @@ pub(super) struct Introduction<'a> {
 
 /// The result of an attempt to join.
 pub(super) enum JoinOutcome {
-    Joined(SecureWriter, SecureReader),
+    Joined(NodeRank, SecureWriter, SecureReader),
     Refused(JoinRefusal),
     /// Node 0 closed the connection without a reply.
     Closed,
@@ -182,8 +197,9 @@ pub(super) async fn request_join(
     node: &Introduction<'_>,
 ) -> io::Result<JoinOutcome> {
     secure_channel::set_socket_options(&stream, node.lease)?;
-    let preamble = Preamble { job: node.join.job.clone(), role: Role::Agent(node.node) };
-    let key = derive_agent_key(node.key, node.node);
+    let role = node.node.map_or(Role::Newcomer, Role::Agent);
+    let preamble = Preamble { job: node.join.job.clone(), role };
+    let key = agent_key(node.key, node.node);
     // The connection is used in all later epochs; the frames carry the epoch number.
     let (dialed, flight) = dial(&preamble, &key, node.next_epoch).map_err(io::Error::other)?;
     stream.write_all(&flight).await?;
@@ -206,8 +222,8 @@ pub(super) async fn request_join(
     writer.send_control(&Control::Join(node.join.clone())).await?;
     loop {
         match reader.next().await? {
-            Some(Received::Control(Control::Joined)) => {
-                return Ok(JoinOutcome::Joined(writer, reader));
+            Some(Received::Control(Control::Joined(number))) => {
+                return Ok(JoinOutcome::Joined(number, writer, reader));
             }
             Some(Received::Control(Control::Refused(refusal))) => {
                 return Ok(JoinOutcome::Refused(refusal));

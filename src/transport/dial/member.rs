@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::control_messages::{Control, JobOver};
-use super::relay::{LocalLink, RelayEvent, relay};
+use super::relay::{LinkFilter, LocalLink, RelayEvent, relay};
 use super::secure_channel::{SecureReader, SecureWriter};
-use crate::base::{Epoch, WorkerExit};
+use crate::base::{Epoch, NodeRank, WorkerExit};
 use crate::os::tasks::Tasks;
 use crate::transport::{LinkReader, LinkWriter};
 
@@ -30,6 +30,8 @@ pub enum MemberEvent {
 
 /// A connection to node 0 that has no agent yet.
 pub struct MemberConnection {
+    /// Number of this node.
+    pub node: NodeRank,
     writer: SecureWriter,
     reader: SecureReader,
 }
@@ -42,8 +44,8 @@ pub struct AttachedMember {
 }
 
 impl MemberConnection {
-    pub(super) fn new(writer: SecureWriter, reader: SecureReader) -> Self {
-        Self { writer, reader }
+    pub(super) fn new(node: NodeRank, writer: SecureWriter, reader: SecureReader) -> Self {
+        Self { node, writer, reader }
     }
 
     /// Address of node 0.
@@ -51,10 +53,12 @@ impl MemberConnection {
         self.reader.peer().ok()
     }
 
-    /// Connects the agent at the other end of this link. One of `tasks` relays its bytes.
+    /// Connects the agent at the other end of this link. One of `tasks` relays its bytes; if there is a
+    /// filter, the agent receives what that makes of them.
     pub fn attach(
         self,
         (reader, writer): (LinkReader, LinkWriter),
+        filter: Option<Box<dyn LinkFilter>>,
         tasks: &mut Tasks,
     ) -> AttachedMember {
         let (words, controls) = mpsc::unbounded_channel();
@@ -75,7 +79,7 @@ impl MemberConnection {
                 RelayEvent::Control(_) => Ok(()),
             };
         };
-        let local = LocalLink { reader, writer };
+        let local = LocalLink { reader, writer, filter };
         let task = tasks.spawn(relay(local, connection, controls, on_event));
         AttachedMember { control_sender: words, events: news, task }
     }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Everything on the connection is encrypted with a key that all nodes have. A connection without
-//! the key gets no reply and is closed. The bytes of a link pass through unchanged; a few control
+//! the key gets no reply and is closed. The key may be public ([`KeyOrigin::RunId`]): then a node
+//! executes nothing that it received ([`LinkFilter`]). The bytes of a link pass through unchanged; a few control
 //! messages of remuda travel beside them (`control_messages`): which node joins, with which plan,
 //! and how the job ended.
 
@@ -30,4 +31,5 @@ pub use bind::{BindError, BoundListener};
 pub use control_messages::{JobOver, JoinRefusal};
 pub use dialer::{Dialer, JoinFault};
 pub use member::{AttachedMember, MemberConnection, MemberEvent};
-pub use rules::Rules;
+pub use relay::LinkFilter;
+pub use rules::{KeyOrigin, Rules};

@@ -1,9 +1,43 @@
 //! What node 0 knows about the job when a node joins it.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::base::JobId;
+use crate::base::{JobId, NodeRank};
 use crate::secure::JobKey;
+
+/// Where the key of a job is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyOrigin {
+    /// A file with a secret.
+    File(String),
+    /// The public name of a job whose nodes have no secret in common.
+    RunId(String),
+}
+
+impl KeyOrigin {
+    /// What nodes must have in common.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::File(_) => "key",
+            Self::RunId(_) => "run id",
+        }
+    }
+
+    /// Whether only nodes of the job know the key.
+    pub fn is_secret(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+}
+
+impl fmt::Display for KeyOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.write_str(path),
+            Self::RunId(run_id) => write!(f, "of --rdzv-id {run_id}"),
+        }
+    }
+}
 
 /// Conditions that a joining node must meet.
 #[derive(Clone, Debug)]
@@ -12,8 +46,8 @@ pub struct Rules {
     pub job: JobId,
     /// Key of the job.
     pub key: JobKey,
-    /// File from which the key was read.
-    pub key_file: String,
+    /// Where the key is from.
+    pub key_origin: KeyOrigin,
     /// Time without data after which a link counts as lost.
     pub lease: Duration,
     /// Build of this binary.
@@ -24,4 +58,11 @@ pub struct Rules {
     pub outline: Vec<String>,
     /// Names of all nodes, for messages.
     pub hosts: Vec<String>,
+}
+
+impl Rules {
+    /// Number and name of a node, for messages.
+    pub(super) fn name_of(&self, node: NodeRank) -> String {
+        format!("node {node} ({})", self.hosts[node.index()])
+    }
 }

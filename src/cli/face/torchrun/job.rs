@@ -4,16 +4,18 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::args::TorchrunArgs;
-use super::rendezvous::{Endpoint, RendezvousBackend, parse_backend, parse_conf, parse_endpoint};
+use super::rendezvous::{
+    Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
+};
 use super::size::{OwnDevices, parse_nnodes, parse_nproc};
 use super::streams::{parse_local_ranks, parse_streams, prefix};
-use super::values::{OptionText, Values};
+use super::values::Values;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
 use crate::cli::command::run::{self, ParsedRun};
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine, codes, parse_whole};
-use crate::cli::resolve::{self, OneByOne, ResolvedCluster};
+use crate::cli::resolve::{self, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
 use crate::plan::{RendezvousPort, TorchrunConventions};
@@ -128,35 +130,33 @@ fn workers(args: &TorchrunArgs, values: Values<'_>) -> Result<Option<usize>, Cli
 }
 
 /// What the line says about the rendezvous.
-struct Rendezvous<'a> {
+struct Rendezvous {
     backend: RendezvousBackend,
     endpoint: Option<Endpoint>,
-    endpoint_value: Option<OptionText<'a>>,
     master_addr: Option<String>,
     master_port: Option<u16>,
     is_standalone: bool,
-    join_limit: Option<f64>,
+    conf: RendezvousConf,
 }
 
-impl<'a> Rendezvous<'a> {
-    fn read(args: &TorchrunArgs, values: Values<'a>) -> Result<Self, CliError> {
+impl Rendezvous {
+    fn read(args: &TorchrunArgs, values: Values<'_>) -> Result<Self, CliError> {
         let args = &args.rendezvous;
         let backend = values.text("rdzv-backend", args.rdzv_backend.as_deref(), "static");
-        let endpoint_value = values.optional("rdzv-endpoint", args.rdzv_endpoint.as_deref());
-        let endpoint = endpoint_value.as_ref().map(|value| value.parse(parse_endpoint));
+        let endpoint = values.optional("rdzv-endpoint", args.rdzv_endpoint.as_deref());
+        let endpoint = endpoint.map(|value| value.parse(parse_endpoint));
         let port = values.optional("master-port", args.master_port.as_deref());
         let port = port.map(|port| port.parse(|text| parse_whole(text, 0..=65535)));
         let conf = values.text("rdzv-conf", args.rdzv_conf.as_deref(), "");
         Ok(Self {
             backend: backend.parse(parse_backend)?,
             endpoint: endpoint.transpose()?,
-            endpoint_value,
             master_addr: values
                 .optional("master-addr", args.master_addr.as_deref())
                 .map(|address| address.text),
             master_port: port.transpose()?.map(|port| port as u16),
             is_standalone: values.switch("standalone", args.standalone)?,
-            join_limit: conf.parse(parse_conf)?,
+            conf: conf.parse(parse_conf)?,
         })
     }
 
@@ -179,7 +179,9 @@ impl<'a> Rendezvous<'a> {
         let given = endpoint.or(self.master_port).filter(|port| *port != 0);
         match (nodes, self.backend) {
             _ if self.is_standalone => RendezvousPort::Free,
-            (Nodes::OneByOne(one), _) => RendezvousPort::Given(one.master_port),
+            (Nodes::OneByOne(one), _) => {
+                one.ports.master().map_or(RendezvousPort::Free, RendezvousPort::Given)
+            }
             (Nodes::Here | Nodes::Hosts { .. }, RendezvousBackend::C10d) => RendezvousPort::Free,
             (Nodes::Here, RendezvousBackend::Static) => {
                 given.map_or(RendezvousPort::Free, RendezvousPort::Given)
@@ -193,7 +195,7 @@ impl<'a> Rendezvous<'a> {
 fn nodes(
     args: &TorchrunArgs,
     values: Values<'_>,
-    rendezvous: &Rendezvous<'_>,
+    rendezvous: &Rendezvous,
 ) -> Result<Nodes, CliError> {
     let value = values.text("nnodes", args.size.nnodes.as_deref(), "1");
     let count = value.parse(parse_nnodes)?;
@@ -222,19 +224,27 @@ fn nodes(
     }
     let key_file = args.rendezvous.key_file.clone();
     let key_file = key_file.or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from));
-    let node = match node_rank {
-        Some(rank) => rank.parse(|text| parse_whole(text, 0..=count as i64 - 1))? as u32,
-        None if rendezvous.backend == RendezvousBackend::Static => 0,
-        None => return Err(no_node_rank(values.typed, rendezvous, (count, &address))),
+    let number = node_rank.map(|rank| rank.parse(|text| parse_whole(text, 0..=count as i64 - 1)));
+    let number = number.transpose()?.map(|number| NodeRank(number as u32));
+    let (place, ports) = match rendezvous.backend {
+        RendezvousBackend::Static => {
+            (NodePlace::Number(number.unwrap_or_default()), NodePorts::From(port))
+        }
+        RendezvousBackend::C10d => {
+            let place = number.map_or(rendezvous.conf.place(), NodePlace::Number);
+            (place, NodePorts::Agents(port))
+        }
     };
+    let run_id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
     Ok(Nodes::OneByOne(OneByOne {
-        node: NodeRank(node),
+        place,
         count,
         address,
-        master_port: port,
+        ports,
         key_file,
+        run_id: run_id.parse(self::run_id)?,
         local_addr: args.rendezvous.local_addr.clone(),
-        join_limit: rendezvous.join_limit.map(std::time::Duration::from_secs_f64),
+        join_limit: rendezvous.conf.join_limit.map(std::time::Duration::from_secs_f64),
     }))
 }
 
@@ -253,22 +263,6 @@ fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
         )
     });
     refused.into()
-}
-
-/// Nodes that get their numbers at the rendezvous are not supported.
-fn no_node_rank(
-    typed: &CommandLine,
-    rendezvous: &Rendezvous<'_>,
-    (count, address): (usize, &str),
-) -> CliError {
-    let bad = BadValue::new("the nodes would not know their numbers").help(format!(
-        "give each node its number, `--rdzv-backend static --nnodes {count} --node-rank N \
-         --master-addr {address}`, or start all nodes from one with `-H`"
-    ));
-    match &rendezvous.endpoint_value {
-        Some(endpoint) => endpoint.refuse(&bad),
-        None => no_address(typed, rendezvous.backend),
-    }
 }
 
 /// The words of `remuda run` for the same job.

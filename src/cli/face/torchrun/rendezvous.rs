@@ -1,6 +1,7 @@
 //! How the nodes of a job meet.
 
 use crate::cli::line::{BadValue, parse_whole};
+use crate::cli::resolve::NodePlace;
 use crate::plan::MASTER_PORT;
 
 /// Usual port of a c10d rendezvous.
@@ -65,23 +66,53 @@ pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, BadValue> {
     Ok(Endpoint { host: host.to_owned(), port: port.map(|port| port as u16) })
 }
 
-/// Parses `--rdzv-conf`; returns the time limit of joining in seconds, the only key with an effect.
-pub(super) fn parse_conf(text: &str) -> Result<Option<f64>, BadValue> {
-    let mut limit = None;
+/// Settings of `--rdzv-conf` with an effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct RendezvousConf {
+    /// Time limit of joining, in seconds.
+    pub(super) join_limit: Option<f64>,
+    /// Whether this process is the first node; `None`: its address decides.
+    pub(super) is_host: Option<bool>,
+}
+
+impl RendezvousConf {
+    /// Which node this is, if the line gives no number.
+    pub(super) fn place(self) -> NodePlace {
+        match self.is_host {
+            None => NodePlace::ByAddress,
+            Some(true) => NodePlace::First,
+            Some(false) => NodePlace::Joins,
+        }
+    }
+}
+
+/// Parses `--rdzv-conf`.
+pub(super) fn parse_conf(text: &str) -> Result<RendezvousConf, BadValue> {
+    let mut conf = RendezvousConf::default();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let bad = || BadValue::new("expected KEY=VALUE pairs").help("write `join_timeout=60`");
         let (key, value) = pair.split_once('=').ok_or_else(bad)?;
-        if value.trim().is_empty() {
-            return Err(bad());
-        }
-        if matches!(key.trim(), "timeout" | "join_timeout") {
-            let seconds = value.trim().parse::<f64>().ok().filter(|seconds| 0.0 < *seconds);
-            limit = Some(seconds.ok_or_else(|| {
-                BadValue::new(format!("`{}` is a number of seconds", key.trim()))
-            })?);
+        match (key.trim(), value.trim()) {
+            (_, "") => return Err(bad()),
+            (name @ ("timeout" | "join_timeout"), value) => {
+                let seconds = value.parse::<f64>().ok().filter(|seconds| 0.0 < *seconds);
+                let bad = || BadValue::new(format!("`{name}` is a number of seconds"));
+                conf.join_limit = Some(seconds.ok_or_else(bad)?);
+            }
+            ("is_host", value) => conf.is_host = Some(parse_flag(value)?),
+            _ => {}
         }
     }
-    Ok(limit)
+    Ok(conf)
+}
+
+/// Parses a truth value as torch's rendezvous does.
+fn parse_flag(text: &str) -> Result<bool, BadValue> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "t" | "yes" | "y" => Ok(true),
+        "0" | "false" | "f" | "no" | "n" => Ok(false),
+        _ => Err(BadValue::new("`is_host` is `true` or `false`")),
+    }
 }
 
 #[cfg(test)]
@@ -102,9 +133,10 @@ mod tests {
 
     #[test]
     fn settings_are_pairs() {
-        assert_eq!(parse_conf(""), Ok(None));
-        assert_eq!(parse_conf("is_host=1, join_timeout=2.5"), Ok(Some(2.5)));
-        for bad in ["a", "a=", "timeout=x", "timeout=0"] {
+        assert_eq!(parse_conf(""), Ok(RendezvousConf::default()));
+        let conf = RendezvousConf { join_limit: Some(2.5), is_host: Some(true) };
+        assert_eq!(parse_conf("is_host=1, join_timeout=2.5,read_timeout=9"), Ok(conf));
+        for bad in ["a", "a=", "timeout=x", "timeout=0", "is_host=maybe"] {
             assert!(parse_conf(bad).is_err(), "{bad}");
         }
     }
