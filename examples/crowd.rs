@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fds::raise_limit();
     let plan = plan_of(nodes, port)?;
     let first = Dialer {
-        address: "127.0.0.1".to_owned(),
+        addresses: vec!["127.0.0.1".to_owned()],
         port: port + 1,
         local_addr: None,
         node: None,

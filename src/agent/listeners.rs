@@ -65,7 +65,8 @@ pub(super) fn listen_address(
     if let Some(address) = given {
         return Ok((address.to_owned(), own_address(address)?));
     }
-    let connection = env_vars::get_text(env_vars::SSH_CONNECTION);
+    let connection = env_vars::get_text(env_vars::REMUDA_CONNECTION)
+        .or_else(|| env_vars::get_text(env_vars::SSH_CONNECTION));
     let ip = find_address(connection.as_deref(), others)?;
     Ok((ip.to_string(), ip))
 }

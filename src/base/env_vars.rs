@@ -118,6 +118,14 @@ pub const SLURM_STEP_NODELIST: &str = "SLURM_STEP_NODELIST";
 pub const SLURM_JOB_NODELIST: &str = "SLURM_JOB_NODELIST";
 /// Slurm: GPUs requested on every node.
 pub const SLURM_GPUS_PER_NODE: &str = "SLURM_GPUS_PER_NODE";
+/// Slurm: name of the node on which a process runs.
+pub const SLURMD_NODENAME: &str = "SLURMD_NODENAME";
+/// Slurm: number of a process in its step.
+pub const SLURM_PROCID: &str = "SLURM_PROCID";
+/// Open MPI: number of a process in its command.
+pub const OMPI_COMM_WORLD_RANK: &str = "OMPI_COMM_WORLD_RANK";
+/// MPICH and its relatives: number of a process in its command.
+pub const PMI_RANK: &str = "PMI_RANK";
 /// Slurm: GPUs of this node.
 pub const SLURM_GPUS_ON_NODE: &str = "SLURM_GPUS_ON_NODE";
 /// Slurm: tasks of each node of the step.
@@ -220,6 +228,9 @@ pub const REMUDA_MASTER_PORT: &str = "REMUDA_MASTER_PORT";
 /// `--local_addr` of `remuda pod`. For a worker: the address on which other ranks connect to it;
 /// when unset, the local address of its connection to the store.
 pub const REMUDA_LOCAL_ADDR: &str = "REMUDA_LOCAL_ADDR";
+/// Set for the agent of a node that connected to the launcher: both ends of the connection, in the format of
+/// SSH_CONNECTION.
+pub const REMUDA_CONNECTION: &str = "REMUDA_CONNECTION";
 /// `--job_id` of `remuda pod`.
 pub const REMUDA_JOB_ID: &str = "REMUDA_JOB_ID";
 /// `--join_timeout` of `remuda pod`.

@@ -3,7 +3,8 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, pod, run, ssh, torchrun,
+    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod, run, ssh,
+    torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
@@ -123,6 +124,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
         main: man::main,
     },
     CommandEntry { name: "agent", help: None, main: |words, _| agent::main(&words) },
+    CommandEntry { name: "node", help: None, main: |words, _| node::main(&words) },
     #[cfg(feature = "train")]
     CommandEntry {
         name: train::WORKER_COMMAND,

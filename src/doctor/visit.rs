@@ -19,8 +19,11 @@ use crate::os::tasks::{Tasks, sleep_until};
 use crate::pool::nodeset::fold_set;
 use crate::report::escape_control;
 use crate::report::text::{show_count, show_duration, show_step};
-use crate::transport::ssh::{self, Ssh, SshOptions};
-use crate::transport::{AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, connect_local};
+use crate::transport::ssh::{Ssh, SshOptions};
+use crate::transport::{
+    AgentEnvironment, AgentHandle, Link, LinkReader, LinkWriter, SessionInfo, connect_local,
+    end_processes,
+};
 use crate::wire::{
     self, ClockOffset, Decoder, Depth, Examination, Examine, FromAgent, LauncherHello,
     ListenerOwner, PortRequest, ProbeListener, ProbeResult, ToAgent, Token,
@@ -121,7 +124,7 @@ pub fn examine_nodes(request: &ExamRequest, print: &dyn Fn(&str)) -> Result<Exam
         Ok(ExamResult { nodes: round.finish().await, interrupted })
     });
     drop(runtime);
-    ssh::end_processes();
+    end_processes();
     result
 }
 
@@ -354,7 +357,7 @@ async fn examine(
     let link = match starter {
         AgentStarter::Local => {
             let words = ["agent".into(), format!("job={job}"), format!("node={node}")];
-            match connect_local(&words.map(Into::into), None) {
+            match connect_local(&words.map(Into::into), AgentEnvironment::default()) {
                 Ok(link) => link,
                 Err(error) => {
                     return (

@@ -6,6 +6,7 @@
 pub mod codes;
 mod dispatcher;
 mod history;
+mod manager;
 pub(crate) mod node;
 mod options;
 mod outcome;
@@ -19,6 +20,7 @@ mod startup;
 mod supervise;
 pub(crate) mod user;
 
+pub use manager::node::serve_node;
 pub use options::{
     CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,
     FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions, StdinTo,

@@ -13,6 +13,7 @@ use crate::launch::screen::argument_hints::LauncherFlag;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::{BindError, BoundListener, KeyOrigin};
+use crate::transport::manager::ManagerOptions;
 use crate::transport::ssh::SshOptions;
 use crate::wire::RequiredFile;
 
@@ -187,6 +188,8 @@ pub enum Transport {
     Ssh(SshOptions),
     /// This is node 0, and the agents of the other nodes connect to it.
     Dial(DialOptions),
+    /// A process manager starts the agents, which connect to this machine.
+    Managed(ManagerOptions),
 }
 
 /// Options for nodes that are started one by one and connect to node 0.

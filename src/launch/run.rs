@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::options::{Framing, LaunchError, Options, Transport};
 use crate::base::{NodeRank, Status};
+use crate::launch::manager::leader::supervise_managed;
 use crate::launch::node::handle::Connector;
 use crate::launch::outcome::LaunchEnd;
 use crate::launch::pod::leader;
@@ -16,7 +17,8 @@ use crate::os::process::{process_tree, signals};
 use crate::os::tasks::Tasks;
 use crate::plan::LaunchPlan;
 use crate::transport::dial::HANDSHAKES_MAX;
-use crate::transport::ssh::{Ssh, end_processes};
+use crate::transport::end_processes;
+use crate::transport::ssh::Ssh;
 
 /// Starts the workers of a plan, supervises them, and reports the result. Returns the exit status.
 pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> {
@@ -39,6 +41,7 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
             ReachBy::Connector(Connector::Ssh(Arc::new(ssh)))
         }
         Transport::Dial(dial) => ReachBy::Accepting(dial),
+        Transport::Managed(manager) => ReachBy::Manager(manager),
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
@@ -46,22 +49,26 @@ pub fn run(plan: &LaunchPlan, options: &Options) -> Result<Status, LaunchError> 
         let mut tasks = Tasks::default();
         let health = Arc::new(HealthState::default());
         start_probe_server(options.supervisor.status_addr, &health, &mut tasks).await?;
-        match target {
+        let ended = match target {
+            ReachBy::Accepting(dial) => {
+                let dial = (dial, health);
+                return leader::supervise_as_leader(plan, options, dial, blocked_signals).await;
+            }
+            ReachBy::Manager(manager) => {
+                let manager = (manager, health);
+                supervise_managed(plan, options, manager, blocked_signals).await?
+            }
             ReachBy::Connector(connector) => {
                 health.set_ready(true);
-                let ended =
-                    supervise(plan, options, (&connector, health), |_| drop(blocked_signals))
-                        .await?;
-                let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
-                let LaunchEnd { status, text, cause, .. } = ended;
-                let file = options.supervisor.termination_log.as_ref();
-                write_termination_message(file, (&options.job, own), status, (&text, cause));
-                Ok(status)
+                let unblock = |_| drop(blocked_signals);
+                supervise(plan, options, (&connector, health), unblock).await?
             }
-            ReachBy::Accepting(dial) => {
-                leader::supervise_as_leader(plan, options, (dial, health), blocked_signals).await
-            }
-        }
+        };
+        let own = plan.nodes.first().map_or(NodeRank(0), |node| node.node_rank);
+        let LaunchEnd { status, text, cause, .. } = ended;
+        let file = options.supervisor.termination_log.as_ref();
+        write_termination_message(file, (&options.job, own), status, (&text, cause));
+        Ok(status)
     });
     // The process does not wait for a name server that does not answer.
     runtime.shutdown_background();
@@ -81,11 +88,11 @@ pub(super) fn check_open_files(
         // Three pipes, the channel, the messages of ssh, and its exit.
         Transport::Ssh(_) => 6,
         // The connection, and both ends of the link, each of them twice.
-        Transport::Dial(_) => 5,
+        Transport::Dial(_) | Transport::Managed(_) => 5,
     };
     let handshakes = match transport {
         Transport::Local | Transport::Ssh(_) => 0,
-        Transport::Dial(_) => HANDSHAKES_MAX as u64,
+        Transport::Dial(_) | Transport::Managed(_) => HANDSHAKES_MAX as u64,
     };
     let (links, ranks) = (of_link * plan.nodes.len() as u64, 2 * u64::from(plan.world_size));
     let (needed, limit) = (links + ranks + handshakes + OWN_FDS, fds::raise_limit());

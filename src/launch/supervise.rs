@@ -10,11 +10,13 @@ use crate::launch::pod::probes::HealthState;
 use crate::os::files::fds;
 use crate::plan::LaunchPlan;
 use crate::report::OutputSender;
+use crate::transport::manager::ManagerOptions;
 
 /// How nodes will be reached.
 pub(super) enum ReachBy<'a> {
     Connector(Connector),
     Accepting(&'a DialOptions),
+    Manager(&'a ManagerOptions),
 }
 
 /// Supervises the job from the first link to the final report. `on_output_sender` receives the

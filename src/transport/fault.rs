@@ -31,8 +31,8 @@ impl Default for ManualCommands {
 /// The reasons, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// There is no ssh on this machine, or it could not be started.
-    NoSsh,
+    /// There is no ssh on this machine, or no program of a process manager, or it could not be started.
+    NoProgram,
     /// The host's name does not resolve.
     NoSuchName,
     /// The connection was refused.
@@ -65,6 +65,8 @@ pub enum FaultKind {
     NoDirectory,
     /// The binary arrived damaged.
     Damaged,
+    /// The process manager did not start the agent, or ended.
+    Manager,
     /// The node should have joined by itself, and did not.
     NotJoined,
     /// The node tried to join with a key that differs from this node's.
@@ -89,7 +91,10 @@ impl Fault {
     /// Advice that is the same for every host.
     fn advice(&self) -> Option<&'static str> {
         Some(match self.kind {
-            FaultKind::NoSsh => "install the OpenSSH client",
+            FaultKind::NoProgram if self.detail.contains("`ssh`") => "install the OpenSSH client",
+            FaultKind::NoProgram => {
+                "start remuda where that program is, or give another `--launcher`"
+            }
             FaultKind::NoSuchName => {
                 "correct the name, or add a HostName for it to your ssh configuration"
             }
@@ -161,7 +166,7 @@ impl FaultKind {
     /// The heading over the hosts with this fault.
     pub fn title(self) -> &'static str {
         match self {
-            Self::NoSsh => "ssh cannot be started on this machine",
+            Self::NoProgram => "a program that remuda needs cannot be started on this machine",
             Self::NoSuchName => "the name does not resolve",
             Self::Refused => "connection refused",
             Self::NoAnswer => "no answer",
@@ -178,6 +183,7 @@ impl FaultKind {
             Self::OldLibc => "the C library is too old for the agent",
             Self::NoDirectory => "no usable directory for the agent",
             Self::Damaged => "the agent cannot run on the host",
+            Self::Manager => "the agent was not started",
             Self::NotJoined => "did not join",
             Self::OtherKey => "has a different key",
             Self::OtherPlan => "has a different plan",
@@ -189,6 +195,7 @@ impl FaultKind {
     pub fn status(self) -> Status {
         match self {
             Self::NoSuchName
+            | Self::Manager
             | Self::Refused
             | Self::NoAnswer
             | Self::Penalty
@@ -199,7 +206,7 @@ impl FaultKind {
             Self::HostKeyChanged | Self::HostKeyUnknown | Self::Denied | Self::OtherKey => {
                 Status::Permission
             }
-            Self::NoSsh => Status::NotFound,
+            Self::NoProgram => Status::NotFound,
             Self::NotInstalled | Self::NoAgent | Self::OtherBuild => Status::Protocol,
             Self::OtherArch | Self::OtherPlan => Status::Config,
             Self::NoDirectory => Status::CantCreate,

@@ -7,9 +7,13 @@ pub mod dial;
 mod fault;
 mod link;
 mod local;
+pub mod manager;
+mod process;
 pub mod ssh;
+mod stderr;
 
 pub use agent::{AgentEnd, AgentHandle, Link, SessionInfo, WaitForEnd};
 pub use fault::{Fault, FaultKind, ManualCommands};
 pub use link::{LinkReader, LinkWriter};
-pub use local::{adopt_stdio, connect_local};
+pub use local::{AgentEnvironment, adopt_stdio, connect_local};
+pub use process::end_processes;

@@ -54,19 +54,10 @@ pub(in crate::cli) fn cluster(args: &ClusterArgs, typed: &CommandLine) -> Result
         }
     }
     match transport.launcher {
-        Some(LauncherArg::Unsupported(name)) => {
-            Err(typed.refuse(&[typed.value_or_end("launcher")], |spans| {
-                let message = format!("`--launcher {name}` is not supported yet");
-                Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
-                    .label("not supported yet")
-                    .help(
-                        "`--launcher pdsh` connects to every host over ssh and does not need pdsh",
-                    )
-            }))
-        }
-        Some(LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
-            launcher_args(args, typed)
-        }
+        // Its words are those of the process manager.
+        Some(LauncherArg::Manager(_)) => Ok(()),
+        Some(LauncherArg::Auto | LauncherArg::Local | LauncherArg::Ssh | LauncherArg::Pdsh)
+        | None => launcher_args(args, typed),
     }
 }
 

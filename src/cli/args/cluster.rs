@@ -77,11 +77,13 @@ pub struct DeviceArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Between nodes", rename_all = "snake_case")]
 pub struct TransportArgs {
-    /// How to connect to nodes: `ssh` (or `pdsh`, the same), or `local`, which simulates every host of
-    /// the hostfile on this machine
+    /// How agents are started: `ssh` (or `pdsh`, the same), by a process manager: `slurm`, `openmpi`,
+    /// `mpich`, `impi`, `mvapich`, `pbs`, `lsf`, `flux`, or `local`, which simulates every host on this
+    /// machine [default: `slurm` inside an allocation of Slurm, else `ssh`]
     #[arg(long, value_name = "HOW", value_parser = parse_launcher)]
     pub launcher: Option<LauncherArg>,
-    /// Options for pdsh in one argument, of which `-f N` (fan-out) and `-l USER` have an effect
+    /// Options for the process manager in one argument; for pdsh `-f N` (fan-out) and `-l USER` have an
+    /// effect
     #[arg(long, value_name = "WORDS", value_parser = parse_words)]
     pub launcher_args: Option<Words>,
     /// Address of rank 0 (MASTER_ADDR) [default: that of the first node]

@@ -11,6 +11,7 @@ use crate::base::{HostName, show_typed};
 use crate::cli::line::{self, BadValue, parse_whole, python_int};
 use crate::plan::Accelerator;
 use crate::pool::{SLOTS_MAX, SlotCount, nearest};
+use crate::transport::manager::ProcessManager;
 
 /// Maximum duration; in milliseconds it fits into 32 bits.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -75,15 +76,17 @@ pub enum LauncherArg {
     /// The default of DeepSpeed, which behaves as if the option was not given: a job on this
     /// machine alone uses no ssh.
     Pdsh,
-    /// A launcher of DeepSpeed that remuda does not support.
-    Unsupported(&'static str),
+    /// What the surroundings offer: Slurm inside an allocation, else as [`Self::Pdsh`].
+    Auto,
+    /// A process manager starts the agents.
+    Manager(ProcessManager),
 }
 
-/// Names of the supported launchers.
-pub(in crate::cli) const LAUNCHERS: [&str; 3] = ["local", "ssh", "pdsh"];
-
-/// Launchers of DeepSpeed that remuda does not support.
-const UNSUPPORTED_LAUNCHERS: [&str; 5] = ["openmpi", "mpich", "impi", "mvapich", "slurm"];
+/// Names of the launchers.
+pub(in crate::cli) const LAUNCHERS: [&str; 12] = [
+    "auto", "local", "ssh", "pdsh", "slurm", "openmpi", "mpich", "impi", "mvapich", "pbs", "lsf",
+    "flux",
+];
 
 /// Least severe messages that are printed (`--log_level`); later levels print fewer messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -134,13 +137,14 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         "local" => return Ok(LauncherArg::Local),
         "ssh" => return Ok(LauncherArg::Ssh),
         "pdsh" => return Ok(LauncherArg::Pdsh),
+        "auto" => return Ok(LauncherArg::Auto),
         _ => {}
     }
-    if let Some(known) = UNSUPPORTED_LAUNCHERS.iter().find(|known| **known == name) {
-        return Ok(LauncherArg::Unsupported(known));
+    if let Some(manager) = ProcessManager::ALL.into_iter().find(|known| known.option() == name) {
+        return Ok(LauncherArg::Manager(manager));
     }
-    let bad = BadValue::new("expected one of local, ssh, pdsh");
-    Err(match nearest(&name, LAUNCHERS.into_iter().chain(UNSUPPORTED_LAUNCHERS)) {
+    let bad = BadValue::new(format!("expected one of {}", LAUNCHERS.join(", ")));
+    Err(match nearest(&name, LAUNCHERS.into_iter()) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })

@@ -10,6 +10,7 @@ pub mod hostfile;
 pub(super) mod k8s;
 pub mod launch;
 pub(super) mod man;
+pub(super) mod node;
 pub(super) mod parse;
 pub mod pod;
 pub mod run;

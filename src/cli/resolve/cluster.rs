@@ -1,7 +1,8 @@
 //! Hosts, slots, devices and the transport of a job, from the options of `remuda run`.
 
-use crate::base::{HostName, NodeRank, Slot, Status};
+use crate::base::{HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::ClusterArgs;
+use crate::cli::args::values::LauncherArg;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
 use crate::cli::resolve::devices::{JobDevices, check_devices};
@@ -13,9 +14,10 @@ use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
 use crate::launch::{ContinueWith, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
-use crate::pool::{Pool, Reading, Selected, SelectorArgs, Users, select};
+use crate::pool::{Dialect, HostSource, Pool, Reading, Selected, SelectorArgs, Users, select};
 use crate::report::Terminal;
 use crate::report::diagnostic::show_all;
+use crate::transport::manager::ProcessManager;
 
 /// Hosts, devices and the transport of a job.
 pub(in crate::cli) struct ResolvedCluster {
@@ -65,7 +67,9 @@ impl StartedNodes {
         match (node, transport) {
             (None, _) => Self::All,
             (Some(node), Transport::Dial(_)) => Self::Dialing(Some(node)),
-            (Some(node), Transport::Local | Transport::Ssh(_)) => Self::Separate(node),
+            (Some(node), Transport::Local | Transport::Ssh(_) | Transport::Managed(_)) => {
+                Self::Separate(node)
+            }
         }
     }
 
@@ -117,8 +121,12 @@ pub(in crate::cli) fn resolve_cluster(
     let selected = select_slots(args, &pool, &found, typed)?;
     let (nodes, users) = selected.pool.into_parts();
     let node = no_ssh::started_node(&args.transport, typed, nodes.len())?;
-    let (transport, key_warning) = connection(args, &nodes, users, node, typed)?;
-    let is_here = !matches!(transport, Transport::Ssh(_));
+    let (transport, key_warning) =
+        match slurm_step(args, &nodes, &found)?.filter(|_| node.is_none()) {
+            Some(step) => (step, String::new()),
+            None => connection(args, &nodes, users, node, typed)?,
+        };
+    let is_here = matches!(transport, Transport::Local | Transport::Dial(_));
     if is_here && found.device_names.is_empty() {
         let here = node.map_or(&nodes[..], |node| &nodes[node.index()..=node.index()]);
         check_devices(&args.devices, here, found.accelerator)?;
@@ -167,6 +175,30 @@ fn select_slots(
         status: Status::Usage,
         findings: findings.into_iter().map(|found| with_line_spans(found, typed)).collect(),
     })
+}
+
+/// Returns a step of Slurm as the transport, if the nodes are those of an allocation and the line names no
+/// other.
+fn slurm_step(
+    args: &ClusterArgs,
+    nodes: &[(HostName, Vec<Slot>)],
+    found: &FoundPool,
+) -> Result<Option<Transport>, CliError> {
+    let is_open = matches!(args.transport.launcher, None | Some(LauncherArg::Auto));
+    let is_allocation = matches!(found.source, HostSource::Named(_))
+        && found.hostfile.as_ref().is_some_and(|found| found.dialect == Dialect::Slurm);
+    let is_inside = env_vars::get(env_vars::SLURM_JOB_ID).is_some();
+    let is_here = nodes.len() == 1 && no_ssh::node_named(&no_ssh::machine_name(), nodes).is_some();
+    let manager = ProcessManager::Slurm;
+    if !(is_open && is_allocation && is_inside) || is_here || !is_in_path(manager.programs()[0]) {
+        return Ok(None);
+    }
+    Ok(Some(Transport::Managed(transport::manager_options(manager, &args.transport)?)))
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = env_vars::get(env_vars::PATH).unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Returns the transport to the nodes, and a warning about the key.

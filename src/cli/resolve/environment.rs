@@ -45,7 +45,9 @@ impl JobScope {
     pub(in crate::cli) fn of(nodes: usize, transport: &Transport) -> Self {
         match transport {
             Transport::Local if nodes <= 1 => Self::Here,
-            Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => Self::Nodes,
+            Transport::Local | Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
+                Self::Nodes
+            }
         }
     }
 }

@@ -21,7 +21,9 @@ impl MasterOptions {
         let addr = match (args.master_addr(), transport) {
             (Some(address), _) => MasterAddr::Given(address.to_owned()),
             (None, Transport::Local) => MasterAddr::Given(LOOPBACK.to_owned()),
-            (None, Transport::Ssh(_) | Transport::Dial(_)) => MasterAddr::AskNode0,
+            (None, Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_)) => {
+                MasterAddr::AskNode0
+            }
         };
         Self { addr, port: args.master_port }
     }

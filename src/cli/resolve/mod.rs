@@ -23,6 +23,7 @@ pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_cluster};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
 pub(super) use master::LOOPBACK;
+pub(super) use no_ssh::machine_name;
 pub(super) use one_by_one::{NodePlace, OneByOne, one_by_one};
 pub(super) use pod::{Pod, mpi_hosts, pod, surroundings};
 pub(super) use program::{

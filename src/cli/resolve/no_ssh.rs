@@ -76,7 +76,7 @@ pub(super) fn name_warning(node: NodeRank, nodes: &[(HostName, Vec<Slot>)]) -> S
 }
 
 /// Returns the host name of this machine.
-pub(super) fn machine_name() -> String {
+pub(in crate::cli) fn machine_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
 }

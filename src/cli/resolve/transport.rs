@@ -14,6 +14,7 @@ use crate::cli::resolve::no_ssh;
 use crate::launch::Transport;
 use crate::os::files::input_file::{is_pipe, not_regular, open};
 use crate::pool::Users;
+use crate::transport::manager::{ManagerOptions, ProcessManager};
 use crate::transport::ssh::{Kex, Mux, SshConfig, SshOptions, can_send_path};
 
 /// Returns the transport: ssh to every host including this machine, so that all nodes get the same
@@ -24,6 +25,9 @@ pub(super) fn transport<'a>(
     mut users: Users,
     machine: &str,
 ) -> Result<Transport, CliError> {
+    if let Some(LauncherArg::Manager(manager)) = args.launcher {
+        return Ok(Transport::Managed(manager_options(manager, args)?));
+    }
     let words = args.launcher_args.as_ref().map(pdsh::parse);
     let pdsh = words
         .map_or_else(PdshArgs::default, |read| read.expect("the check of the line has parsed it"));
@@ -42,16 +46,30 @@ pub(super) fn transport<'a>(
     }
     match args.launcher {
         Some(LauncherArg::Local) => Ok(Transport::Local),
-        Some(LauncherArg::Pdsh) | None if is_alone_here && !args.force_multi => {
+        Some(LauncherArg::Auto | LauncherArg::Pdsh) | None
+            if is_alone_here && !args.force_multi =>
+        {
             Ok(Transport::Local)
         }
-        Some(LauncherArg::Ssh | LauncherArg::Pdsh) | None => {
+        _ => {
             let mut options = options(args.ssh_port, &args.ssh)?;
             options.fanout = options.fanout.or(pdsh.fanout.map(|fanout| fanout as usize));
             Ok(Transport::Ssh(SshOptions { users, ..options }))
         }
-        Some(LauncherArg::Unsupported(_)) => unreachable!("the check of the line refuses it"),
     }
+}
+
+/// Returns how a process manager starts agents.
+pub(super) fn manager_options(
+    manager: ProcessManager,
+    args: &TransportArgs,
+) -> Result<ManagerOptions, CliError> {
+    Ok(ManagerOptions {
+        manager,
+        words: args.launcher_args.as_ref().map_or_else(Vec::new, |words| words.0.clone()),
+        agent_path: args.ssh.agent_path.as_deref().map(agent_path).transpose()?,
+        join_limit: args.ssh.agent_timeout,
+    })
 }
 
 fn options(port: Option<u16>, args: &SshArgs) -> Result<SshOptions, CliError> {

@@ -34,7 +34,9 @@ pub(super) fn show_single_node(plan: &LaunchPlan, nodes: usize) -> String {
 /// so for them it is printed immediately, with the time limit.
 pub(super) fn announce(options: &mut Options, lines: String, terminal: Terminal) {
     match &options.transport {
-        Transport::Local | Transport::Ssh(_) => options.output.announcement = lines,
+        Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => {
+            options.output.announcement = lines;
+        }
         Transport::Dial(dial) => {
             let limit = show_duration(dial.join_limit);
             let at = format!("{}:{}", dial.address, dial.port);

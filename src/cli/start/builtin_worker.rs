@@ -37,7 +37,9 @@ pub(in crate::cli) fn this_executable(transport: &Transport) -> Result<Program, 
                 format!("cannot find the executable of remuda: {error}"),
             )
         })?,
-        Transport::Ssh(_) | Transport::Dial(_) => agent::OWN_EXECUTABLE.into(),
+        Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
+            agent::OWN_EXECUTABLE.into()
+        }
     };
     Ok(Program::Exec { program: program.into(), local_rank: false })
 }

@@ -6,12 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use crate::base::Status;
 use crate::cli::codes::machine::SYSTEM;
 use crate::cli::error::CliError;
+use crate::cli::line::codes::NOT_SUPPORTED;
 use crate::cli::random;
 use crate::cli::resolve::{self, LOOPBACK, ResolvedCluster};
 use crate::doctor::{self, ClusterFacts, ExamRequest, ExamResult, MasterPort, NodeAccess};
 use crate::launch::Transport;
 use crate::plan::{MASTER_PORT, MasterAddr, Program};
 use crate::report::{Terminal, print_message};
+use crate::transport::manager::ProcessManager;
 use crate::wire::{Depth, Examine, PortRequest, Token};
 
 /// Program that the workers of a job would run.
@@ -48,6 +50,7 @@ pub(in crate::cli) fn collect_facts(
             // If nodes dial in, only this node is checked.
             Transport::Local | Transport::Dial(_) => NodeAccess::Local,
             Transport::Ssh(options) => NodeAccess::Ssh(options.clone()),
+            Transport::Managed(options) => return Err(not_examined(options.manager)),
         },
         nodes: nodes.iter().map(|(host, slots)| (host.clone(), slots.len() as u32)).collect(),
         node_request: Examine {
@@ -72,6 +75,12 @@ pub(in crate::cli) fn collect_facts(
         doctor::examine_nodes(&request, &|line| print_message(line, terminal.paint))
             .map_err(|error| CliError::new(Status::OsLimit, SYSTEM, error.to_string()))?;
     Ok((ClusterFacts { nodes, slot_device: cluster.devices.slots_are, port }, interrupted))
+}
+
+fn not_examined(manager: ProcessManager) -> CliError {
+    let message = format!("nodes that {manager} starts cannot be checked before a job");
+    CliError::usage(NOT_SUPPORTED, message)
+        .help("`--launcher ssh` checks them over ssh, if they accept logins")
 }
 
 pub(super) fn given(address: &MasterAddr) -> Option<&str> {

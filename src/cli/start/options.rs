@@ -142,7 +142,7 @@ fn group_limit(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Duration {
 fn job_and_key(transport: &Transport) -> Result<(JobId, JobKey), CliError> {
     match transport {
         Transport::Dial(dial) => Ok((dial.job.clone(), dial.key.clone())),
-        Transport::Local | Transport::Ssh(_) => {
+        Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => {
             Ok((job_id()?, JobKey::from_random(random::random_bytes()?)))
         }
     }
@@ -151,6 +151,7 @@ fn job_and_key(transport: &Transport) -> Result<(JobId, JobKey), CliError> {
 fn preflight_limit(transport: &Transport) -> Duration {
     match transport {
         Transport::Ssh(ssh) => ssh.agent_limit,
+        Transport::Managed(manager) => manager.join_limit,
         Transport::Local | Transport::Dial(_) => AGENT_LIMIT,
     }
 }

@@ -94,7 +94,7 @@ fn policy(options: &Options, connector: &Connector) -> Policy {
         on_term: options.supervisor.on_term,
         early_loss: match connector {
             Connector::Dial(..) => OnEarlyLoss::AwaitReplacement,
-            Connector::Local | Connector::Ssh(_) => OnEarlyLoss::EndJob,
+            Connector::Local | Connector::Ssh(_) | Connector::Managed(..) => OnEarlyLoss::EndJob,
             #[cfg(test)]
             Connector::Simulated(_) => OnEarlyLoss::EndJob,
         },

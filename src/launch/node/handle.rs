@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::base::{Epoch, HostName, JobId, NodeRank, Note, clock};
+use crate::launch::manager::agents::{CommandFault, ManagedAgents, fault_of};
 use crate::launch::node::protocol::foreign_rank_error;
 use crate::launch::pod::metrics::LinkTraffic;
 use crate::launch::startup::requests::NodeToConnect;
@@ -20,7 +21,9 @@ use crate::report::text::show_duration;
 use crate::report::{OutputSender, WorkerStep, escape_control};
 use crate::transport::dial::{Acceptor, Joined};
 use crate::transport::ssh::Ssh;
-use crate::transport::{AgentEnd, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local};
+use crate::transport::{
+    AgentEnd, AgentEnvironment, Fault, FaultKind, Link, LinkReader, LinkWriter, connect_local,
+};
 use crate::wire::{self, ClockOffset, Decoder, FromAgent, LauncherHello, ToAgent};
 
 /// Buffer for one read from a link; it holds several pieces of output.
@@ -70,6 +73,8 @@ pub(in crate::launch) enum Connector {
     /// The first node is this machine, with the address of its workers if one was chosen; the
     /// others connect by themselves, within this time.
     Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
+    /// A process manager starts the agents, which connect by themselves within this time.
+    Managed(Arc<Acceptor>, Duration, Arc<ManagedAgents>),
     /// Links that a test has made.
     #[cfg(test)]
     Simulated(std::sync::Mutex<Vec<Option<Link>>>),
@@ -130,7 +135,7 @@ impl<'a> ConnectContext<'a> {
     fn local_addr(&self) -> Option<IpAddr> {
         match self.connector {
             Connector::Dial(_, _, at) => *at,
-            Connector::Local | Connector::Ssh(_) => None,
+            Connector::Local | Connector::Ssh(_) | Connector::Managed(..) => None,
             #[cfg(test)]
             Connector::Simulated(_) => None,
         }
@@ -139,7 +144,7 @@ impl<'a> ConnectContext<'a> {
     /// How long the launcher waits for a node that connects by itself.
     pub(in crate::launch) fn join_limit(&self) -> Duration {
         match self.connector {
-            Connector::Dial(_, limit, _) => *limit,
+            Connector::Dial(_, limit, _) | Connector::Managed(_, limit, _) => *limit,
             Connector::Local | Connector::Ssh(_) => Duration::ZERO,
             #[cfg(test)]
             Connector::Simulated(_) => Duration::ZERO,
@@ -190,9 +195,19 @@ impl NodeHandle {
                 let until = (join_from + *limit, *limit);
                 (None, tasks.spawn(serve_joined(Arc::clone(acceptor), until, ends, queue)))
             }
+            Connector::Managed(acceptor, limit, agents) => {
+                let command = agents.command_of(node, 0 < link);
+                let joins = (Arc::clone(acceptor), command);
+                let until = (join_from + *limit, *limit);
+                (None, tasks.spawn(serve_managed(joins, until, ends, queue)))
+            }
             Connector::Local | Connector::Dial(..) => {
                 let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
-                let link = connect_local(&args.map(Into::into), caller.local_addr())?;
+                let network = AgentEnvironment {
+                    local_addr: caller.local_addr(),
+                    ..AgentEnvironment::default()
+                };
+                let link = connect_local(&args.map(Into::into), network)?;
                 (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
             }
             Connector::Ssh(ssh) => {
@@ -325,23 +340,51 @@ async fn serve_remote(
     }
 }
 
+/// Waits for a node that a process manager starts, and serves it. The end of the manager before that is
+/// the reason why there is no link.
+async fn serve_managed(
+    (acceptor, command): (Arc<Acceptor>, CommandFault),
+    until: (Instant, Duration),
+    ends: LinkContext,
+    queue: FrameQueue,
+) {
+    let joined = tokio::select! {
+        biased;
+        joined = wait_for_node(&acceptor, until, &ends) => joined,
+        fault = fault_of(command) => Err(fault),
+    };
+    serve_if_joined(joined, ends, queue).await;
+}
+
 /// Waits for a node that another system starts until an instant, which lies the given limit after
 /// the nodes were asked, and serves it.
 async fn serve_joined(
     acceptor: Arc<Acceptor>,
-    (until, limit): (Instant, Duration),
+    until: (Instant, Duration),
     ends: LinkContext,
     queue: FrameQueue,
 ) {
-    let joined = match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
-        Ok(Some(Ok(joined))) => joined,
-        Ok(Some(Err(fault))) => return ends.send_event(NodeMessage::Unreachable(fault)).await,
-        Ok(None) | Err(_) => {
-            let fault = absent_fault(&acceptor, &ends, limit).await;
-            return ends.send_event(NodeMessage::Unreachable(fault)).await;
-        }
+    let joined = wait_for_node(&acceptor, until, &ends).await;
+    serve_if_joined(joined, ends, queue).await;
+}
+
+async fn wait_for_node(
+    acceptor: &Acceptor,
+    (until, limit): (Instant, Duration),
+    ends: &LinkContext,
+) -> Result<Joined, Fault> {
+    match tokio::time::timeout_at(until.into(), acceptor.wait_for(ends.node)).await {
+        Ok(Some(joined)) => joined,
+        Ok(None) | Err(_) => Err(absent_fault(acceptor, ends, limit).await),
+    }
+}
+
+async fn serve_if_joined(joined: Result<Joined, Fault>, ends: LinkContext, queue: FrameQueue) {
+    let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = match joined
+    {
+        Ok(joined) => joined,
+        Err(fault) => return ends.send_event(NodeMessage::Unreachable(fault)).await,
     };
-    let Joined { link, mut signals, next_epoch: epoch, free_restarts: uncharged, .. } = joined;
     if Epoch(0) < epoch {
         ends.send_event(NodeMessage::EarlierEpochs { epoch, uncharged }).await;
     }

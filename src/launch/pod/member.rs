@@ -27,7 +27,7 @@ use crate::report::diagnostic::Paint;
 use crate::report::text::{Failure, show_count, show_duration, show_failure, show_step};
 use crate::report::{escape_control, print_message};
 use crate::transport::dial::{AttachedMember, Dialer, JobOver, JoinFault, LinkFilter, MemberEvent};
-use crate::transport::{AgentHandle, Link, connect_local};
+use crate::transport::{AgentEnvironment, AgentHandle, Link, connect_local};
 use crate::wire::Problem;
 
 /// An agent that does not exit this long after its link has ended is no longer waited for.
@@ -202,7 +202,7 @@ impl MemberLoop<'_> {
         self.node = Some(node);
         self.health.set_ready(true);
         let Link { reader, writer, agent, .. } =
-            connect_local(&self.agent_args(node), self.member.dial.local_addr)?;
+            connect_local(&self.agent_args(node), self.network())?;
         let mut agent = Some(agent);
         let filter = self.member.own_line.as_ref().map(|options| {
             let own = OwnLine::new(self.plan.clone(), options.clone(), node);
@@ -245,7 +245,7 @@ impl MemberLoop<'_> {
     fn dialer(&self) -> Dialer {
         let dial = &self.member.dial;
         Dialer {
-            address: dial.address.clone(),
+            addresses: vec![dial.address.clone()],
             port: dial.port,
             local_addr: dial.local_addr,
             node: self.node,
@@ -272,6 +272,10 @@ impl MemberLoop<'_> {
             None => format!("one of {nodes} nodes"),
         };
         format!("job {} at {leader_address} as {own}, within {limit}", dial.job)
+    }
+
+    fn network(&self) -> AgentEnvironment {
+        AgentEnvironment { local_addr: self.member.dial.local_addr, ..AgentEnvironment::default() }
     }
 
     fn agent_args(&self, node: NodeRank) -> [OsString; 3] {

@@ -58,8 +58,8 @@ pub(in crate::launch) fn prepare_request(
 
 /// Whether any other machine has a part in the job; a node that is started alone is one of several.
 fn uses_other_machines(plan: &LaunchPlan, transport: &Transport) -> bool {
-    let by_ssh = matches!(transport, Transport::Ssh(_));
-    by_ssh || 1 < plan.nodes.len() || (plan.local_worker_count() as u32) < plan.world_size
+    let by_other_program = matches!(transport, Transport::Ssh(_) | Transport::Managed(_));
+    by_other_program || 1 < plan.nodes.len() || (plan.local_worker_count() as u32) < plan.world_size
 }
 
 /// Files that a node must check. Files that the job itself has written exist when it is restarted,
@@ -106,7 +106,7 @@ pub(in crate::launch) fn listen_request(
         store: 1 < plan.nodes.len(),
         store_port: match transport {
             Transport::Dial(dial) => dial.store_port,
-            Transport::Local | Transport::Ssh(_) => 0,
+            Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => 0,
         },
     })
 }
@@ -250,7 +250,7 @@ fn worker_starts(
     let sharing = match options.transport {
         // Every node of a local job is this machine: all workers share its CPUs.
         Transport::Local => plan.local_worker_count(),
-        Transport::Ssh(_) | Transport::Dial(_) => node.workers.len(),
+        Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => node.workers.len(),
     };
     let threads = ThreadShare::share(found.cpus as usize, sharing);
     let worker = |(worker, rank): (&WorkerPlan, Rank)| WorkerStart {

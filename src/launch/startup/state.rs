@@ -33,10 +33,9 @@ impl Startup {
     /// the first report about them comes later.
     pub(in crate::launch) fn new(options: &Options, now: Instant) -> Self {
         let first_report = match options.transport {
-            Transport::Local | Transport::Ssh(_) if options.output.shows_progress => {
-                FIRST_WAITING_REPORT
-            }
-            Transport::Local | Transport::Ssh(_) | Transport::Dial(_) => NO_MESSAGE_WARNING,
+            Transport::Dial(_) => NO_MESSAGE_WARNING,
+            _ if !options.output.shows_progress => NO_MESSAGE_WARNING,
+            Transport::Local | Transport::Ssh(_) | Transport::Managed(_) => FIRST_WAITING_REPORT,
         };
         Self {
             problems: Vec::new(),

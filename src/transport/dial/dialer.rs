@@ -37,8 +37,8 @@ const CLOSED_EVIDENCE_MIN: u32 = 3;
 /// The address of node 0, and the identity of this node.
 #[derive(Clone, Debug)]
 pub struct Dialer {
-    /// Name or address of node 0.
-    pub address: String,
+    /// Names or addresses of node 0, in the order in which they are tried.
+    pub addresses: Vec<String>,
     /// Port at which node 0 accepts agents.
     pub port: u16,
     /// Local address of the connection, if that is on the path to node 0.
@@ -185,7 +185,7 @@ fn pause_after(why: &AttemptError, waited: Duration, answered: u32) -> Duration 
 impl Dialer {
     /// Address and port of node 0.
     pub fn endpoint(&self) -> String {
-        format!("{}:{}", self.address, self.port)
+        format!("{}:{}", self.addresses.first().map_or("", String::as_str), self.port)
     }
 
     /// Attempts to join until node 0 accepts or refuses this node, or `limit` has passed. At
@@ -252,18 +252,38 @@ impl Dialer {
     /// Resolves the name for each attempt: it may not exist yet, or may resolve to another address
     /// by now.
     async fn try_addresses(&self) -> Result<MemberConnection, AttemptError> {
-        let bare = self.address.trim_start_matches('[').trim_end_matches(']');
-        let found = tokio::net::lookup_host((bare, self.port)).await;
-        let found = found.map_err(|error| AttemptError::Unresolved(describe_io_error(&error)))?;
-        let addresses: Vec<SocketAddr> = found.collect();
         let mut why = AttemptError::Unresolved("the name has no address".to_owned());
-        for address in addresses {
-            match self.try_address(address).await {
-                Err(AttemptError::Unreachable(because)) => why = AttemptError::Unreachable(because),
-                answered => return answered,
+        for name in &self.addresses {
+            let bare = name.trim_start_matches('[').trim_end_matches(']');
+            let found: Vec<SocketAddr> = match tokio::net::lookup_host((bare, self.port)).await {
+                Ok(found) => found.collect(),
+                Err(error) => {
+                    why = AttemptError::Unresolved(describe_io_error(&error));
+                    continue;
+                }
+            };
+            for address in found {
+                match self.try_in_time(address).await {
+                    Err(AttemptError::Unreachable(because)) => {
+                        why = AttemptError::Unreachable(because);
+                    }
+                    answered => return answered,
+                }
             }
         }
         Err(why)
+    }
+
+    /// One of several addresses must not use up the time of the others.
+    async fn try_in_time(&self, address: SocketAddr) -> Result<MemberConnection, AttemptError> {
+        if self.addresses.len() < 2 {
+            return self.try_address(address).await;
+        }
+        let limit = ATTEMPT_MAX / self.addresses.len() as u32;
+        match tokio::time::timeout(limit, self.try_address(address)).await {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        }
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -298,7 +318,7 @@ mod tests {
 
     fn dialer(port: u16) -> Dialer {
         Dialer {
-            address: "127.0.0.1".to_owned(),
+            addresses: vec!["127.0.0.1".to_owned()],
             port,
             local_addr: None,
             node: Some(NodeRank(1)),

@@ -77,9 +77,7 @@ pub(super) async fn receive(
     secure_channel::set_socket_options(&stream, rules.lease)?;
     let (flight, left) = read_first_flight(&mut stream).await?;
     let node = match flight.preamble.role {
-        Role::Agent(node) if node == NodeRank(0) || rules.hosts.len() <= node.index() => {
-            return Err(Rejection::NoSuchNode(node));
-        }
+        Role::Agent(node) if !rules.expects(node) => return Err(Rejection::NoSuchNode(node)),
         Role::Agent(node) => Some(node),
         Role::Newcomer => None,
         Role::Rank(..) | Role::Peer { .. } => return Err(Rejection::NotAgent),

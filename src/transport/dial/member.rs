@@ -48,9 +48,9 @@ impl MemberConnection {
         Self { node, writer, reader }
     }
 
-    /// Address of node 0.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.reader.peer().ok()
+    /// Addresses of node 0 and of this node.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.reader.ends().ok()
     }
 
     /// Connects the agent at the other end of this link. One of `tasks` relays its bytes; if there is a

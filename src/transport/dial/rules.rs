@@ -56,11 +56,19 @@ pub struct Rules {
     pub digest: [u8; 32],
     /// The plan in lines.
     pub outline: Vec<String>,
+    /// Whether node 0 is on this machine; else it joins as the others do.
+    pub has_first: bool,
     /// Names of all nodes, for messages.
     pub hosts: Vec<String>,
 }
 
 impl Rules {
+    /// Whether a node has to join.
+    pub(super) fn expects(&self, node: NodeRank) -> bool {
+        let is_first_here = self.has_first && node == NodeRank(0);
+        !is_first_here && node.index() < self.hosts.len()
+    }
+
     /// Number and name of a node, for messages.
     pub(super) fn name_of(&self, node: NodeRank) -> String {
         format!("node {node} ({})", self.hosts[node.index()])

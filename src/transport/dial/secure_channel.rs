@@ -114,9 +114,9 @@ impl SecureReader {
         }
     }
 
-    /// Address of the peer.
-    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+    /// Address of the peer, and of this machine.
+    pub(super) fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.peer_addr()?, self.stream.local_addr()?))
     }
 }
 

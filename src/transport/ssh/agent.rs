@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::channel::{CommandChannel, CommandEnd};
 use super::master::SshMaster;
-use super::stderr::StderrCapture;
+use crate::transport::stderr::StderrCapture;
 use crate::transport::{AgentEnd, AgentHandle, WaitForEnd};
 
 /// An agent at the far end of an ssh connection.

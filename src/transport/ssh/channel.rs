@@ -15,9 +15,9 @@ use super::bootstrap;
 use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
-use super::process::SshProcess;
 use crate::base::WorkerExit;
 use crate::os::files::fds;
+use crate::transport::process::HelperProcess;
 use crate::transport::{LinkReader, LinkWriter};
 
 /// Exit status of OpenSSH when the connection or a signal ended the command. The agent never exits
@@ -40,7 +40,7 @@ pub(super) enum CommandEnd {
 /// does.
 pub(super) enum CommandChannel {
     Native(Child<Arc<Session>>),
-    Process(SshProcess),
+    Process(HelperProcess),
 }
 
 /// The launcher's ends of a command's pipes.
@@ -76,7 +76,7 @@ impl CommandChannel {
             Mux::Process => {
                 let mut command = client_command(config, master);
                 command.stdin(stdin).stdout(stdout).stderr(stderr);
-                Self::Process(SshProcess::start(&mut command)?)
+                Self::Process(HelperProcess::start(&mut command)?)
             }
         };
         let pipes = Pipes {

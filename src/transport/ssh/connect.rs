@@ -15,9 +15,9 @@ use super::fault::{Fault, FaultKind};
 use super::master::{Destination, SshMaster};
 use super::options::{SshConfig, SshOptions, without_brackets};
 use super::session::{BootstrapSession, NoReply};
-use super::stderr::LineCallback;
 use super::{config, known_key, settings, sockets};
 use crate::base::{HostName, JobId, NodeRank, clock};
+use crate::transport::stderr::LineCallback;
 use crate::transport::{Link, SessionInfo};
 
 /// If a launch has more hosts than this, remuda prints a hint about faster connections.
@@ -247,7 +247,7 @@ impl Ssh {
         let watching = self.sockets.get_or_try_init(|| async { sockets::watch(self.dir.path()) });
         watching.await.cloned().map_err(|error: io::Error| {
             Fault::new(
-                FaultKind::NoSsh,
+                FaultKind::NoProgram,
                 format!("cannot watch {}: {error}", self.dir.path().display()),
             )
         })

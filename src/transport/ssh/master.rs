@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, FaultKind};
-use super::process::SshProcess;
 use crate::base::{UserName, WorkerExit};
 use crate::os::files::fds;
 use crate::transport::LinkReader;
+use crate::transport::process::HelperProcess;
 
 /// Most bytes of ssh's output that are kept; the rest is dropped.
 const WORDS_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +30,7 @@ const READ_BYTES: usize = 4096;
 
 /// A running ssh master. Dropping it ends the process without waiting.
 pub(super) struct SshMaster {
-    process: SshProcess,
+    process: HelperProcess,
     socket: PathBuf,
     host: String,
     words: OutputCapture,
@@ -53,12 +53,12 @@ impl SshMaster {
     /// launcher.
     pub(super) fn start(to: Destination<'_>) -> Result<Self, Fault> {
         let cannot = |error: io::Error| {
-            Fault::new(FaultKind::NoSsh, format!("cannot read the output of `ssh`: {error}"))
+            Fault::new(FaultKind::NoProgram, format!("cannot read the output of `ssh`: {error}"))
         };
         let (read_end, write_end) = fds::pipe().map_err(cannot)?;
         let mut command = command(&to);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(write_end));
-        let process = SshProcess::start(&mut command)?;
+        let process = HelperProcess::start(&mut command)?;
         // The command holds the launcher's copy of the other end.
         drop(command);
         let words = OutputCapture::collect(read_end).map_err(cannot)?;

@@ -22,15 +22,12 @@ mod fault;
 mod known_key;
 mod master;
 mod options;
-mod process;
 mod session;
 mod settings;
 mod sockets;
-mod stderr;
 
+pub use crate::transport::stderr::LineCallback;
 pub use agent::AGENT_KILLED;
 pub use binary::{has_digest, prune_cache};
 pub use connect::{Ssh, announce_ready, can_send_path};
 pub use options::{AGENT_LIMIT, Kex, Mux, SshConfig, SshOptions};
-pub use process::end_processes;
-pub use stderr::LineCallback;

@@ -12,8 +12,8 @@ use super::digest::CHUNK_BYTES;
 use super::fault::{Fault, FaultKind};
 use super::master::SshMaster;
 use super::options::Mux;
-use super::stderr::{LineCallback, StderrCapture};
 use crate::base::clock;
+use crate::transport::stderr::{LineCallback, StderrCapture};
 use crate::transport::{Link, LinkReader, LinkWriter, SessionInfo};
 
 const READ_BYTES: usize = 4096;

@@ -304,7 +304,8 @@ fn same_args(ours: RunArgs, theirs: &Value) -> Read {
         None | Some(LauncherArg::Pdsh) => "pdsh",
         Some(LauncherArg::Ssh) => "ssh",
         Some(LauncherArg::Local) => "local",
-        Some(LauncherArg::Unsupported(name)) => name,
+        Some(LauncherArg::Auto) => "auto",
+        Some(LauncherArg::Manager(manager)) => manager.option(),
     };
     found.compare("launcher", &launcher.to_owned(), &lossy("launcher").to_lowercase());
     let workers = &ours.workers;

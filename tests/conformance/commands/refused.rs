@@ -4,7 +4,6 @@
 use std::process::Output;
 
 use remuda::cli::run::RunArgs;
-use remuda::cli::values::LauncherArg;
 use serde_json::json;
 
 use super::devices::{self, number};
@@ -49,11 +48,6 @@ impl OurRefusal<'_> {
             |what: fn(&std::path::Path) -> bool| place.hostfile.as_deref().is_some_and(what);
         match reason {
             "C009" if self.args.workers.autotuning.is_some() => Some(rules::AUTOTUNING),
-            "C009" => {
-                let is_later =
-                    matches!(place.transport.launcher, Some(LauncherArg::Unsupported(_)));
-                is_later.then_some(rules::NOT_YET)
-            }
             "C006" if first_line(self.output).contains("`--launcher_args`") => {
                 (!self.has_supported_words()).then_some(rules::LAUNCHER_WORDS)
             }

@@ -57,7 +57,9 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     // Errors are reported once here, and not by every worker.
     let workers = match cluster.transport {
         Transport::Local => Workers::Local(cluster.workers()),
-        Transport::Ssh(_) | Transport::Dial(_) => Workers::Remote(cluster.workers()),
+        Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
+            Workers::Remote(cluster.workers())
+        }
     };
     if let Some(saved) = check::run(&mut cli.train, &typed, workers)?
         && cli.train.steps <= saved.step

@@ -1,5 +1,5 @@
-//! A process of OpenSSH: a child of the launcher that the kernel ends when the launcher exits, in a
-//! session of its own.
+//! A program that a transport uses, such as `ssh`: a child of the launcher that the kernel ends when the
+//! launcher exits, in a session of its own.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,23 +20,24 @@ use crate::os::process::{fork, process_tree, signals};
 /// Time after which a process that was sent SIGTERM is killed.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// A running OpenSSH process. Dropping it sends SIGTERM without waiting; [`end_processes`] waits.
-pub(super) struct SshProcess {
+/// A running process of a transport. Dropping it sends SIGTERM without waiting; [`end_processes`] waits.
+pub(in crate::transport) struct HelperProcess {
     pid: Pid,
     /// Pidfd that is readable when the process has ended.
     pidfd: AsyncFd<OwnedFd>,
 }
 
-impl SshProcess {
+impl HelperProcess {
     /// Starts the process. Must be called inside a runtime, from a thread that lives as long as the
     /// launcher.
-    pub(super) fn start(command: &mut Command) -> Result<Self, Fault> {
+    pub(in crate::transport) fn start(command: &mut Command) -> Result<Self, Fault> {
+        let program = command.get_program().to_string_lossy().into_owned();
         let mut child = fork::terminate_with_parent(command).spawn().map_err(|error| {
             let words = match error.kind() {
-                io::ErrorKind::NotFound => "there is no `ssh` in PATH".to_owned(),
-                _ => format!("cannot start `ssh`: {error}"),
+                io::ErrorKind::NotFound => format!("there is no `{program}` in PATH"),
+                _ => format!("cannot start `{program}`: {error}"),
             };
-            Fault::new(FaultKind::NoSsh, words)
+            Fault::new(FaultKind::NoProgram, words)
         })?;
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
@@ -46,29 +47,29 @@ impl SshProcess {
             Ok(pidfd) => Ok(Self { pid, pidfd }),
             Err(error) => {
                 let _ = child.kill();
-                Err(Fault::new(FaultKind::NoSsh, format!("cannot watch `ssh`: {error}")))
+                Err(Fault::new(FaultKind::NoProgram, format!("cannot watch `{program}`: {error}")))
             }
         }
     }
 
     /// Returns when the process has ended.
-    pub(super) async fn wait_for_exit(&self) {
+    pub(in crate::transport) async fn wait_for_exit(&self) {
         let _ = self.pidfd.readable().await;
     }
 
     /// Waits until the process has ended and reaps it; `None` if it was reaped elsewhere.
-    pub(super) async fn wait(&self) -> Option<WorkerExit> {
+    pub(in crate::transport) async fn wait(&self) -> Option<WorkerExit> {
         self.wait_for_exit().await;
         process_tree::reap_one(self.pid)
     }
 
     /// Signals the process, unless it has been reaped.
-    pub(super) fn signal(&self, signal: i32) {
+    pub(in crate::transport) fn signal(&self, signal: i32) {
         signals::send_to_pidfd(self.pidfd.get_ref(), signal);
     }
 }
 
-impl Drop for SshProcess {
+impl Drop for HelperProcess {
     fn drop(&mut self) {
         self.signal(libc::SIGTERM);
         // A stopped process acts on the signal once it is continued.

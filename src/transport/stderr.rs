@@ -15,7 +15,7 @@ const WORDS_BYTES_MAX: usize = 16 * 1024;
 pub type LineCallback = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Standard error of a node: kept while the agent is starting, then passed on line by line.
-pub(super) struct StderrCapture {
+pub(in crate::transport) struct StderrCapture {
     state: Arc<Mutex<StderrState>>,
     reader: tokio::task::JoinHandle<()>,
 }
@@ -28,7 +28,7 @@ struct StderrState {
 }
 
 impl StderrCapture {
-    pub(super) fn collect(pipe: LinkReader, on_line: LineCallback) -> Self {
+    pub(in crate::transport) fn collect(pipe: LinkReader, on_line: LineCallback) -> Self {
         let state =
             StderrState { bytes: Vec::new(), on_line: None, pending_callback: Some(on_line) };
         let state = Arc::new(Mutex::new(state));
@@ -44,13 +44,13 @@ impl StderrCapture {
     }
 
     /// Waits at most `limit` until all output has been passed on.
-    pub(super) async fn finish(&mut self, limit: Duration) {
+    pub(in crate::transport) async fn finish(&mut self, limit: Duration) {
         let _ = tokio::time::timeout(limit, &mut self.reader).await;
     }
 
     /// All output so far. Waits for a short time, because a node prints the reason just before it
     /// ends.
-    pub(super) async fn output_so_far(&mut self) -> String {
+    pub(in crate::transport) async fn output_so_far(&mut self) -> String {
         const LIMIT: Duration = Duration::from_millis(500);
         self.finish(LIMIT).await;
         let state = self.state.lock().expect("no thread panics while it holds the lock");
@@ -58,7 +58,7 @@ impl StderrCapture {
     }
 
     /// Discards the output of start-up files; the output that follows is the agent's.
-    pub(super) fn forward_lines(&mut self) {
+    pub(in crate::transport) fn forward_lines(&mut self) {
         let mut state = self.state.lock().expect("no thread panics while it holds the lock");
         state.bytes.clear();
         state.on_line = state.pending_callback.take();

@@ -1,0 +1,159 @@
+//! A running process manager.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::base::env_vars;
+use crate::transport::manager::command::ManagerCommand;
+use crate::transport::manager::kind::ProcessManager;
+use crate::transport::manager::ticket::Ticket;
+use crate::transport::process::HelperProcess;
+use crate::transport::stderr::StderrCapture;
+use crate::transport::{Fault, FaultKind, LinkReader};
+
+/// The command of remuda on a node.
+const NODE_COMMAND: &str = "node";
+
+/// How agents are started through a process manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagerOptions {
+    /// The process manager.
+    pub manager: ProcessManager,
+    /// Further options for it (`--launcher_args`).
+    pub words: Vec<String>,
+    /// Path of remuda on the nodes; `None`: that of this process.
+    pub agent_path: Option<String>,
+    /// How long nodes may take to join.
+    pub join_limit: Duration,
+}
+
+/// A process manager that has started one process on each of some hosts. Dropping it ends it.
+pub struct ManagerProcess {
+    program: &'static str,
+    process: HelperProcess,
+    stderr: StderrCapture,
+    /// The ticket, if processes do not read standard input.
+    _file: Option<PrivateFile>,
+}
+
+impl ManagerProcess {
+    /// Starts the manager. Must be called inside a runtime, from a thread that lives as long as the
+    /// launcher.
+    ///
+    /// # Errors
+    /// [`FaultKind::NoProgram`] if it cannot be started.
+    pub fn start(options: &ManagerOptions, ticket: &Ticket) -> Result<Self, Fault> {
+        let manager = options.manager;
+        let manager_program = find_program(manager);
+        let failed = |error: std::io::Error| {
+            let program = manager_program;
+            Fault::new(FaultKind::NoProgram, format!("cannot start `{program}`: {error}"))
+        };
+        let mut program = vec![agent_path(options).map_err(failed)?, NODE_COMMAND.into()];
+        let line = ticket.to_line();
+        let file = if manager.passes_stdin() {
+            None
+        } else {
+            let file = PrivateFile::create(&ticket.job.to_string(), &line).map_err(failed)?;
+            program.push(file.0.clone().into_os_string());
+            Some(file)
+        };
+        let hosts: Vec<_> = ticket.hosts.iter().map(|host| host.name.as_str()).collect();
+        let argv = ManagerCommand {
+            manager,
+            manager_program,
+            hosts: &hosts,
+            words: &options.words,
+            gpus_per_node: gpus_per_node(manager),
+            is_root: rustix::process::geteuid().is_root(),
+            program: &program,
+        }
+        .argv();
+        // A pipe holds less than the ticket of a large cluster.
+        let input = if file.is_some() {
+            Stdio::null()
+        } else {
+            Stdio::from(unlinked(&line).map_err(failed)?)
+        };
+        let (read, write) = crate::os::files::fds::pipe().map_err(failed)?;
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).stdin(input).stdout(Stdio::null()).stderr(write);
+        if manager == ProcessManager::IntelMpi {
+            command.env("I_MPI_PIN", "0");
+        }
+        let process = HelperProcess::start(&mut command)?;
+        drop(command);
+        let stderr =
+            StderrCapture::collect(LinkReader::new(read).map_err(failed)?, Box::new(|_| {}));
+        Ok(Self { program: manager_program, process, stderr, _file: file })
+    }
+
+    /// Waits until the manager has ended; returns how it did, and what it printed.
+    pub async fn wait(&mut self) -> String {
+        let program = self.program;
+        let end = match self.process.wait().await {
+            Some(exit) => format!("`{program}` {exit}"),
+            None => format!("`{program}` has ended"),
+        };
+        let printed = self.stderr.output_so_far().await;
+        let printed: Vec<_> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
+        [&[end.as_str()], &printed[..]].concat().join("\n")
+    }
+}
+
+/// The first program of a manager that is in PATH, else the usual one.
+fn find_program(manager: ProcessManager) -> &'static str {
+    let path = env_vars::get(env_vars::PATH).unwrap_or_default();
+    let is_in_path = |name: &&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
+    let names = manager.programs();
+    names.iter().copied().find(is_in_path).unwrap_or(names[names.len() - 1])
+}
+
+fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {
+    match &options.agent_path {
+        Some(path) => Ok(path.into()),
+        None => Ok(std::env::current_exe()?.into_os_string()),
+    }
+}
+
+/// GPUs of each node of a Slurm job, if Slurm says one number for all nodes.
+fn gpus_per_node(manager: ProcessManager) -> Option<u32> {
+    let text = env_vars::get_text(env_vars::SLURM_GPUS_PER_NODE)
+        .or_else(|| env_vars::get_text(env_vars::SLURM_GPUS_ON_NODE))?;
+    let count = text.rsplit(':').next()?.parse().ok()?;
+    (manager == ProcessManager::Slurm && 0 < count).then_some(count)
+}
+
+/// A file without a name that contains a text.
+fn unlinked(text: &str) -> std::io::Result<std::os::fd::OwnedFd> {
+    let file = rustix::fs::memfd_create("ticket", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = fs::File::from(file);
+    file.write_all(text.as_bytes())?;
+    std::io::Seek::rewind(&mut file)?;
+    Ok(file.into())
+}
+
+/// A file that only its owner can read, in the home directory, which nodes of a cluster share. Dropping it
+/// removes it.
+struct PrivateFile(PathBuf);
+
+impl PrivateFile {
+    fn create(job: &str, text: &str) -> std::io::Result<Self> {
+        let home = env_vars::get(env_vars::HOME).map_or_else(|| ".".into(), PathBuf::from);
+        let path = home.join(format!(".remuda-ticket-{job}"));
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,130 @@
+//! `remuda run` inside an allocation: one step of Slurm starts the agents.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::slurm::cluster::{NODES, Slurm, can_run};
+use crate::support::launch::{Launch, Outcome};
+use crate::support::wait_for;
+
+/// A job without hosts on its line.
+fn job() -> Launch {
+    Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"])
+}
+
+#[track_caller]
+fn lines(outcome: &Outcome) -> Vec<String> {
+    let strip = |line: &str| line.split_once("│ ").map_or(line, |(_, rest)| rest).to_owned();
+    let mut lines: Vec<_> = outcome.stdout_text().lines().map(strip).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn step_starts_the_agents_of_all_nodes() {
+    if !can_run("step_starts_the_agents_of_all_nodes") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let script =
+        "echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME ${SLURM_PROCID-no} ${SLURM_NTASKS-no}";
+    let launch = slurm.allocate(job().sh(script), &["-N4", "--ntasks-per-node=2"]);
+    let outcome = launch.end().code(0);
+    let line = |rank: usize| format!("{rank} of 8 on node{:02} no no", rank / 2 + 1);
+    assert_eq!(lines(&outcome), (0..2 * NODES).map(line).collect::<Vec<_>>());
+    outcome.says("8 workers on 4 nodes (allocation of Slurm job 1)");
+}
+
+#[test]
+fn failure_ends_the_job_with_the_status_of_the_cause() {
+    if !can_run("failure_ends_the_job_with_the_status_of_the_cause") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let launch = job().sh("[ $RANK = 1 ] && exit 7; sleep 1000");
+    let outcome = slurm.allocate(launch, &["-N2"]).end().code(7);
+    outcome.says("error[R101]: rank 1 (node02) exited with code 7");
+    // A part of the allocation, in another order.
+    let launch = job().options(["--include", "node03@node02"]).sh("echo $RANK $SLURMD_NODENAME");
+    let outcome = slurm.allocate(launch, &["-N4"]).end().code(0);
+    let shown = lines(&outcome);
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(
+        shown.iter().all(|line| line.contains("node02") || line.contains("node03")),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn scancel_asks_the_workers_of_all_nodes_to_stop() {
+    if !can_run("scancel_asks_the_workers_of_all_nodes_to_stop") {
+        return;
+    }
+    let slurm = Slurm::start();
+    // Slurm signals every process of the step, also the children of the shell.
+    let script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 1; done";
+    let running = slurm.allocate(job().sh(script), &["-N2", "-J", "asked"]).start();
+    running.wait_for_lines("up", 2);
+    slurm.ask("scancel", &["--name=asked"]);
+    let outcome = running.end();
+    assert_eq!(lines(&outcome), ["asked", "asked", "up", "up"], "{outcome:?}");
+    outcome.says("error[R106]: the job was stopped by SIGTERM");
+}
+
+#[test]
+fn node_that_is_lost_is_started_again() {
+    if !can_run("node_that_is_lost_is_started_again") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let launch = job().options(["--max_restarts", "1"]);
+    let script =
+        "echo up $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || sleep 1000";
+    let running = slurm.allocate(launch.sh(script), &["-N2"]).start();
+    running.wait_for_lines("up 0", 2);
+    let nodes = running.processes();
+    let node = nodes.iter().find(|process| process.command.ends_with("remuda node "));
+    let node = node.or_else(|| nodes.iter().find(|process| process.command.contains(" node")));
+    node.expect("a process on a node").signal(Signal::KILL);
+    let outcome = running.end().code(0);
+    assert_eq!(lines(&outcome), ["up 0", "up 0", "up 1", "up 1"]);
+    outcome.says("restart 1 of 1");
+}
+
+#[test]
+fn step_that_cannot_start_is_explained() {
+    if !can_run("step_that_cannot_start_is_explained") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let launch = job().options(["--launcher", "slurm", "--launcher_args=--qos=x --no-such-option"]);
+    let outcome = slurm.allocate(launch.program(["true"]), &["-N2"]).end().code(69);
+    outcome
+        .says("error[R107]: 2 of 2 hosts cannot be reached; nothing was started")
+        .says("the agent was not started:\n    node[01-02]: `srun` exited with code")
+        .says("unrecognized option '--no-such-option'");
+    let launch = job().options(["--agent_path", "/nowhere/remuda"]).program(["true"]);
+    let outcome = slurm.allocate(launch, &["-N2"]).end().code(69);
+    outcome.says("execve(): /nowhere/remuda: No such file or directory");
+}
+
+#[test]
+fn killed_launcher_leaves_no_worker_on_a_node() {
+    if !can_run("killed_launcher_leaves_no_worker_on_a_node") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let pid_file = slurm.dir().join("pid");
+    let launch = slurm.allocate(job().sh("echo up; sleep 1000"), &["-N2"]);
+    let running = launch.under(&format!("echo $$ > {}", pid_file.display())).start();
+    running.wait_for_lines("up", 2);
+    let pid = fs::read_to_string(&pid_file).expect("the shell wrote it");
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().expect("a pid")).expect("a pid");
+    crate::support::process::signal_to(pid, Signal::KILL);
+    wait_for("the end of all workers", || {
+        let left = running.processes();
+        left.iter().all(|process| !process.command.contains("sleep")).then_some(())
+    });
+    running.end();
+}

@@ -1,0 +1,4 @@
+//! Jobs inside an allocation of a real Slurm, whose daemons the test starts.
+
+mod allocation;
+mod cluster;
