@@ -127,7 +127,7 @@ fn zsh_accepts_the_script() {
     for part in [
         "'--num_gpus=",
         "'--usable=",
-        ":HOW:(local ssh pdsh)'",
+        ":HOW:(auto local ssh pdsh slurm openmpi mpich impi mvapich pbs lsf flux)'",
         ":OP:(sum prod min max avg all)'",
         ":TYPE:(float double half",
         "H003\\:\"host is listed twice\"",

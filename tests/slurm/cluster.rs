@@ -102,11 +102,11 @@ impl Slurm {
              KillWait=5\nTreeWidth=2\nSwitchType=switch/none\n",
             ports[0]
         );
-        for node in 1..=NODES {
+        for (node, port) in (1..).zip(&ports[1..]) {
             let _ = writeln!(
                 text,
-                "NodeName=node{node:02} NodeHostname={host} NodeAddr=127.0.0.1 Port={} CPUs=2 RealMemory=100",
-                ports[node]
+                "NodeName=node{node:02} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 \
+                 RealMemory=100"
             );
         }
         text += "PartitionName=all Nodes=ALL Default=YES State=UP\n";

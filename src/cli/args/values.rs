@@ -144,7 +144,7 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
         return Ok(LauncherArg::Manager(manager));
     }
     let bad = BadValue::new(format!("expected one of {}", LAUNCHERS.join(", ")));
-    Err(match nearest(&name, LAUNCHERS.into_iter()) {
+    Err(match nearest(&name, LAUNCHERS) {
         Some(near) => bad.help(format!("did you mean `{near}`?")),
         None => bad.help("`pdsh` and `ssh` both connect to the hosts over ssh"),
     })

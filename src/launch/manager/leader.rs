@@ -36,7 +36,7 @@ pub(in crate::launch) async fn supervise_managed(
     let listener = everywhere
         .into_iter()
         .find_map(|address| BoundListener::try_first("this machine", vec![address]).ok().flatten());
-    let listener = listener.ok_or_else(|| std::io::Error::last_os_error())?;
+    let listener = listener.ok_or_else(std::io::Error::last_os_error)?;
     let rules = rules(plan, options);
     let ticket = ticket(plan, &rules, (manager, listener.address.port()));
     let mut tasks = Tasks::default();

@@ -92,9 +92,10 @@ async fn take_part(
     loop {
         tokio::select! {
             event = attached.next() => match event {
-                Some(MemberEvent::JobEnded(_) | MemberEvent::Leaving) => return Status::Success,
-                // Another process takes the place of this one.
-                Some(MemberEvent::Rejoin) => return Status::Success,
+                // After `Rejoin` another process takes the place of this one.
+                Some(MemberEvent::JobEnded(_) | MemberEvent::Leaving | MemberEvent::Rejoin) => {
+                    return Status::Success;
+                }
                 Some(MemberEvent::EpochStarted(..)) => {}
                 Some(MemberEvent::AgentEnded) => {
                     if let Some(agent) = agent.take() {

@@ -47,6 +47,7 @@ impl ManagerProcess {
     ///
     /// # Errors
     /// [`FaultKind::NoProgram`] if it cannot be started.
+    #[expect(clippy::disallowed_methods, reason = "a transport is what starts agents")]
     pub fn start(options: &ManagerOptions, ticket: &Ticket) -> Result<Self, Fault> {
         let manager = options.manager;
         let manager_program = find_program(manager);

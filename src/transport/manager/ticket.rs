@@ -40,7 +40,7 @@ pub struct Ticket {
 /// A host on which a command starts a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketHost {
-    /// Its name.
+    /// Its name in the hostfile or the allocation.
     pub name: String,
     /// Which node of the job it is.
     pub node: NodeRank,
