@@ -120,6 +120,8 @@ pub const SLURM_JOB_NODELIST: &str = "SLURM_JOB_NODELIST";
 pub const SLURM_GPUS_PER_NODE: &str = "SLURM_GPUS_PER_NODE";
 /// Slurm: name of the node on which a process runs.
 pub const SLURMD_NODENAME: &str = "SLURMD_NODENAME";
+/// Slurm: number of the step that this process is a task of.
+pub const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
 /// Slurm: number of a process in its step.
 pub const SLURM_PROCID: &str = "SLURM_PROCID";
 /// Open MPI: number of a process in its command.

@@ -121,22 +121,23 @@ fn allocation_is_used_and_named() {
 }
 
 #[test]
-fn task_of_slurm_step_uses_one_machine() {
+fn tasks_of_a_slurm_step_are_nodes() {
     let directory = scratch("step");
     let step = [
         ("SLURM_JOB_NODELIST", "n[1-2]"),
         ("SLURM_TASKS_PER_NODE", "1(x2)"),
         ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_STEP_ID", "3"),
+        ("SLURM_PROCID", "0"),
     ];
     let (shown, notes, status) = dry_run(&directory, &[], &step);
     assert_eq!(status, 0, "{notes}");
+    assert!(shown.contains("node-1"), "{shown}");
+    let note = "note: this process is task 0 of 2 of Slurm step 17.3: each task is a node with 1 worker (-n)";
+    assert!(notes.starts_with(note), "{notes}");
+    let (shown, _, _) = dry_run(&directory, &["--launcher", "local"], &step);
     assert!(shown.contains("localhost"), "{shown}");
-    assert!(
-        notes.starts_with(
-            "note: this process is one of 2 tasks of a Slurm step and uses this machine only"
-        ),
-        "{notes}"
-    );
 }
 
 #[test]

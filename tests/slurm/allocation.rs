@@ -128,3 +128,18 @@ fn killed_launcher_leaves_no_worker_on_a_node() {
     });
     running.end();
 }
+
+#[test]
+fn tasks_of_a_step_are_nodes_of_one_job() {
+    if !can_run("tasks_of_a_step_are_nodes_of_one_job") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let launch = job().options(["-n", "2", "--master_addr", "127.0.0.1"]);
+    let launch = launch.sh("echo $RANK of $WORLD_SIZE in group $GROUP_RANK");
+    let launch = slurm.allocate(launch, &["-N2", "-n3", "srun", "-n3"]);
+    let outcome = launch.end().code(0);
+    let line = |rank: usize| format!("{rank} of 6 in group {}", rank / 2);
+    assert_eq!(lines(&outcome), (0..6).map(line).collect::<Vec<_>>());
+    outcome.says("task 0 of 3 of Slurm step 1.0: each task is a node with 2 workers (-n)");
+}

@@ -107,7 +107,7 @@ fn check_and_print(words: Vec<OsString>) -> Result<Status, CliError> {
     // Too few devices are a finding, not an error.
     let oversubscribed = std::mem::replace(&mut cli.cluster.devices.oversubscribe, true);
     cli.cluster.slots_of_list = SlotCount::new(1);
-    let mut cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    let mut cluster = resolve::resolve_hosts(&cli.cluster, &typed, terminal)?;
     if !oversubscribed {
         cluster.devices.slots_are = resolve::slots_are(&cli.cluster.devices, false)?;
     }

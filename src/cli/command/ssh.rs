@@ -141,7 +141,7 @@ pub(in crate::cli) fn main(words: Vec<OsString>) -> Result<Status, CliError> {
     cli.cluster.slots = cli.cluster.slots.or(one_slot);
     cli.cluster.slots_of_list = one_slot;
     cli.watch.prefix.get_or_insert_with(|| "{host}: ".to_owned());
-    let cluster = resolve::resolve_cluster(&cli.cluster, &typed, terminal)?;
+    let cluster = resolve::resolve_hosts(&cli.cluster, &typed, terminal)?;
     check::stdin(&cli.watch, cluster.nodes.len(), &typed)?;
     if cluster.transport == Transport::Local && !names_hosts {
         refuse_host_as_command(&cli.command, &typed)?;

@@ -21,9 +21,21 @@ pub(super) enum AllocationSource {
     NotFound,
     /// The nodes of the allocation.
     Nodes(Box<SchedulerAllocation>),
-    /// The scheduler starts remuda once on every node, so each process starts a job of its own; the
-    /// text is the note about it.
-    OneTaskOfMany(String),
+    /// The scheduler has started several processes of remuda, of which this is one.
+    OneTaskOfMany(StepTask),
+}
+
+/// One of the tasks of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StepTask {
+    /// Number of the task, from 0.
+    pub(in crate::cli) number: u32,
+    /// Number of tasks.
+    pub(in crate::cli) count: usize,
+    /// Name of the step: `17.0`.
+    pub(in crate::cli) step: String,
+    /// The node of task 0.
+    pub(in crate::cli) first_host: String,
 }
 
 /// Variables of Slurm about nodes and the number of workers on each.
@@ -70,20 +82,36 @@ fn file(name: &str) -> Option<PathBuf> {
 }
 
 fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
-    let tasks = text(env_vars::SLURM_STEP_NUM_TASKS).and_then(|tasks| tasks.parse::<u64>().ok());
-    if let Some(tasks) = tasks.filter(|tasks| 1 < *tasks) {
-        return Ok(AllocationSource::OneTaskOfMany(format!(
-            "this process is one of {tasks} tasks of a Slurm step and uses this machine only; to use \
-             all nodes, start remuda without srun or with `srun -n 1`"
-        )));
-    }
     let mut assignments = String::new();
     for name in SLURM {
         if let Some(value) = text(name) {
             writeln!(assignments, "{name}={value}").expect("writing to a String cannot fail");
         }
     }
-    from_text(&assignments, options)
+    let found = from_text(&assignments, options)?;
+    match (found, tasks()) {
+        (AllocationSource::Nodes(found), Some((number, count))) => {
+            let number_of = |name| text(name).unwrap_or_default();
+            let (job, step) =
+                (number_of(env_vars::SLURM_JOB_ID), number_of(env_vars::SLURM_STEP_ID));
+            let nodes = found.reading.hostfile.pool();
+            let first = nodes.nodes().first().map(|(host, _)| host.to_string());
+            Ok(AllocationSource::OneTaskOfMany(StepTask {
+                number,
+                count,
+                step: format!("{job}.{step}"),
+                first_host: first.unwrap_or_default(),
+            }))
+        }
+        (found, _) => Ok(found),
+    }
+}
+
+/// Number of this task and of all tasks of the step, if there are several.
+fn tasks() -> Option<(u32, usize)> {
+    let count = text(env_vars::SLURM_STEP_NUM_TASKS)?.parse::<usize>().ok()?;
+    let number = text(env_vars::SLURM_PROCID)?.parse::<u32>().ok()?;
+    (1 < count && (number as usize) < count).then_some((number, count))
 }
 
 fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {

@@ -112,7 +112,7 @@ impl ResolvedCluster {
 }
 
 /// Finds the hosts, and applies the selection.
-pub(in crate::cli) fn resolve_cluster(
+pub(in crate::cli) fn resolve_hosts(
     args: &ClusterArgs,
     typed: &CommandLine,
     terminal: Terminal,

@@ -15,11 +15,12 @@ mod pool;
 mod program;
 mod rendezvous;
 mod selection;
+mod start_place;
 mod transport;
 pub(super) mod trust;
 mod world_info;
 
-pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_cluster};
+pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
 pub(super) use master::LOOPBACK;
@@ -31,4 +32,5 @@ pub(super) use program::{
     show_interpreter,
 };
 pub(super) use rendezvous::unused_variables;
+pub(super) use start_place::resolve_cluster;
 pub(super) use world_info::node_of_world;

@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::{HostName, NodeRank, Slot};
+use crate::base::{HostName, NodeRank, Slot, env_vars};
+use crate::cli::args::ClusterArgs;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
+use crate::cli::resolve::allocation::StepTask;
 use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes};
 use crate::cli::resolve::devices::JobDevices;
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
@@ -15,7 +17,8 @@ use crate::cli::resolve::master::MasterOptions;
 use crate::cli::resolve::trust::Trust;
 use crate::launch::{ContinueWith, DialOptions, LaunchError, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
-use crate::report::text::show_count;
+use crate::report::Terminal;
+use crate::report::text::{paint_message, show_count};
 use crate::transport::dial::BoundListener;
 
 /// A node that is started alone.
@@ -99,6 +102,49 @@ pub(in crate::cli) fn one_by_one(
         continue_with: ContinueWith::Nothing,
         warnings,
     })
+}
+
+/// Resolves the tasks of a step of Slurm: each is a node, and task 0 accepts the others.
+pub(super) fn of_step(
+    task: &StepTask,
+    slots: &[Slot],
+    (args, typed): (&ClusterArgs, &CommandLine),
+    terminal: Terminal,
+) -> Result<ResolvedCluster, CliError> {
+    let transport = &args.transport;
+    let one = OneByOne {
+        place: NodePlace::Number(NodeRank(task.number)),
+        count: task.count,
+        address: transport.master_addr().unwrap_or(&task.first_host).to_owned(),
+        ports: NodePorts::Agents(port_of(&task.step)),
+        key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from),
+        run_id: format!("slurm-{}", task.step),
+        local_addr: None,
+        join_limit: None,
+    };
+    let found = one_by_one(&one, slots, typed)?;
+    let (number, count, step) = (task.number, task.count, &task.step);
+    let note = format!(
+        "note: this process is task {number} of {count} of Slurm step {step}: each task is a node with {} (-n); \
+         with `--launcher local` each is a job of its own\n",
+        show_count(slots.len(), "worker")
+    );
+    // The others would print the same.
+    let warnings = if number == 0 { note + &found.warnings } else { String::new() };
+    Ok(ResolvedCluster {
+        warnings: paint_message(&warnings, terminal.paint),
+        origin: ClusterOrigin { text: format!("tasks of Slurm step {step}"), ..found.origin },
+        ..found
+    })
+}
+
+/// A port that all tasks of a step derive from its name, below those that the kernel gives to
+/// connections.
+fn port_of(step: &str) -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 10_000;
+    let mixed = step.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    (FIRST + mixed % COUNT) as u16
 }
 
 /// Listens at the address of node 0 if that is this machine and no other process listens there.

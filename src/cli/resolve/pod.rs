@@ -12,7 +12,7 @@ use crate::cli::args::{ClusterArgs, PodNodeArgs};
 use crate::cli::codes::pod as codes;
 use crate::cli::error::CliError;
 use crate::cli::line::CommandLine;
-use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes, resolve_cluster};
+use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes, resolve_hosts};
 use crate::cli::resolve::devices::{JobDevices, accelerator, check_devices, visible};
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
@@ -98,7 +98,7 @@ pub(in crate::cli) fn mpi_hosts(
     };
     cluster.transport.master_addr.clone_from(&args.master_addr);
     cluster.transport.master_port = args.master_port;
-    let mut cluster = resolve_cluster(&cluster, typed, terminal)?;
+    let mut cluster = resolve_hosts(&cluster, typed, terminal)?;
     if let Transport::Ssh(options) = &mut cluster.transport {
         options.wait_limit = args.join_timeout.unwrap_or(dial::JOIN_TIMEOUT);
     }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use crate::base::{HostName, Slot, Status, env_vars};
 use crate::cli::args::ClusterArgs;
-use crate::cli::args::values::AcceleratorArg;
+use crate::cli::args::values::{AcceleratorArg, LauncherArg};
 use crate::cli::codes::machine::{BAD_VARIABLE, DEVICES_UNKNOWN, NO_DEVICE};
 use crate::cli::error::CliError;
 use crate::cli::line::{CommandLine, needs_other};
-use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocation};
+use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocation, StepTask};
 use crate::cli::resolve::devices::{Visible, accelerator, too_few_devices, visible};
 use crate::cli::resolve::no_ssh::{machine_name, node_named};
 use crate::cli::resolve::trust::Trust;
@@ -72,12 +72,36 @@ pub(super) fn find_pool(
             from_reading(found.reading, (found.origin, source), Some(note), args, terminal)
         }
         AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
-        AllocationSource::OneTaskOfMany(note) => {
+        // The command line does not make the tasks one job.
+        AllocationSource::OneTaskOfMany(task) => {
             let (pool, found) = this_machine(args, typed)?;
-            let warnings = paint_message(&format!("note: {note}\n"), terminal.paint);
-            Ok((pool, FoundPool { warnings, ..found }))
+            let note = format!(
+                "note: this process is task {} of {} of a Slurm step, and starts a job of its own\n",
+                task.number, task.count
+            );
+            Ok((pool, FoundPool { warnings: paint_message(&note, terminal.paint), ..found }))
         }
     }
+}
+
+/// Returns the task that this process is, if the line leaves it to remuda where workers run and the step
+/// has several tasks.
+pub(super) fn step_task(
+    args: &ClusterArgs,
+    typed: &CommandLine,
+) -> Result<Option<(StepTask, Vec<Slot>)>, CliError> {
+    let transport = &args.transport;
+    let is_open = matches!(transport.launcher, None | Some(LauncherArg::Auto));
+    let has_hosts = args.hostfile.is_some() || Path::new(DEFAULT_HOSTFILE).is_file();
+    let is_remuda = typed.program.starts_with("remuda");
+    if !is_open || has_hosts || !is_remuda || transport.no_ssh {
+        return Ok(None);
+    }
+    let Ok(AllocationSource::OneTaskOfMany(task)) = allocation::find(trust(args), None) else {
+        return Ok(None);
+    };
+    let workers = wanted_slots(args, typed)?.unwrap_or(1) as u32;
+    Ok(Some((task, (0..workers).map(Slot).collect())))
 }
 
 fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {

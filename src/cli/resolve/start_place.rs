@@ -1,0 +1,20 @@
+//! Where a command line runs its workers: on hosts that it reaches, or on tasks that Slurm has started.
+
+use crate::cli::args::ClusterArgs;
+use crate::cli::error::CliError;
+use crate::cli::line::CommandLine;
+use crate::cli::resolve::cluster::{ResolvedCluster, resolve_hosts};
+use crate::cli::resolve::{one_by_one, pool};
+use crate::report::Terminal;
+
+/// Resolves the options about where a job runs.
+pub(in crate::cli) fn resolve_cluster(
+    args: &ClusterArgs,
+    typed: &CommandLine,
+    terminal: Terminal,
+) -> Result<ResolvedCluster, CliError> {
+    match pool::step_task(args, typed)? {
+        Some((task, slots)) => one_by_one::of_step(&task, &slots, (args, typed), terminal),
+        None => resolve_hosts(args, typed, terminal),
+    }
+}
