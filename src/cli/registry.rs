@@ -3,8 +3,8 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod, run, ssh,
-    torchrun,
+    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod, run, sbatch,
+    ssh, torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
@@ -36,6 +36,14 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             definition: k8s::definition,
         }),
         main: |words, _| k8s::main(words),
+    },
+    CommandEntry {
+        name: "sbatch",
+        help: Some(CommandHelp {
+            summary: "Submit a line of `remuda run` to Slurm",
+            definition: sbatch::definition,
+        }),
+        main: |words, _| sbatch::main(words),
     },
     CommandEntry {
         name: "torchrun",

@@ -5,6 +5,7 @@
 //! ([`EnvValue`], [`MasterAddr`]) until the agents have answered.
 
 mod accelerator;
+mod batch_script;
 mod digest;
 mod error;
 mod manifest;
@@ -14,6 +15,7 @@ mod spec;
 pub(crate) mod workers;
 
 pub use accelerator::Accelerator;
+pub use batch_script::{BatchScript, UnprintableWord};
 pub use digest::digest;
 pub use error::{PlanError, WORKERS_MAX};
 pub use manifest::{

@@ -289,7 +289,7 @@ fn key_file_that_is_not_secret_is_refused() {
     check(
         nodes.node(0).option("--master_port=65534"),
         2,
-        "expected at most 65533 with `--key_file`",
+        "expected at most 65533 with several nodes",
     );
     check(nodes.node(0).option("--job_id=a/b"), 2, "expected letters, digits");
     let without = nodes.bare(0).options(["--no_python", "--job_id=a"]);

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::slurm::cluster::{NODES, Slurm, can_run};
-use crate::support::launch::{Launch, Outcome};
+use crate::support::launch::{Launch, Outcome, face};
 use crate::support::wait_for;
 
 /// A job without hosts on its line.
@@ -142,4 +142,37 @@ fn tasks_of_a_step_are_nodes_of_one_job() {
     let line = |rank: usize| format!("{rank} of 6 in group {}", rank / 2);
     assert_eq!(lines(&outcome), (0..6).map(line).collect::<Vec<_>>());
     outcome.says("task 0 of 3 of Slurm step 1.0: each task is a node with 2 workers (-n)");
+}
+
+#[test]
+fn sbatch_runs_a_line_as_a_batch_job() {
+    if !can_run("sbatch_runs_a_line_as_a_batch_job") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let script = slurm.dir().join("work.sh");
+    fs::write(&script, "#!/bin/sh\necho $RANK of $WORLD_SIZE on $SLURMD_NODENAME \"$1\"\n")
+        .expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&script, mode).expect("a mode");
+    let line = [
+        "--no_python",
+        "--no_local_rank",
+        "--accelerator",
+        "cpu",
+        "--run_dir",
+        "runs",
+        "./work.sh",
+    ];
+    let launch = face("sbatch").options(["-N", "2", "--time", "1h", "--"]).options(line);
+    let launch =
+        launch.option("it's").cwd(slurm.dir()).env("SLURM_CONF", slurm.dir().join("slurm.conf"));
+    let outcome = launch.end().code(0);
+    assert!(outcome.stdout_text().starts_with("Slurm job 1: work on 2 nodes\n  output  "));
+    let log = slurm.dir().join("work-1.log");
+    let read = || fs::read_to_string(&log).ok().filter(|text| text.contains("Finished"));
+    let text = wait_for("the end of the batch job", read);
+    for rank in 0..2 {
+        assert!(text.contains(&format!("{rank} of 2 on node{:02} it's", rank + 1)), "{text}");
+    }
 }

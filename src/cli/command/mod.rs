@@ -14,6 +14,7 @@ pub(super) mod node;
 pub(super) mod parse;
 pub mod pod;
 pub mod run;
+pub(super) mod sbatch;
 pub(super) mod ssh;
 pub mod torchrun;
 #[cfg(feature = "train")]

@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 20] = [
+pub(super) const TOPICS: [Topic; 21] = [
     Topic {
         command: "run",
         options: &[
@@ -76,6 +76,17 @@ pub(super) const TOPICS: [Topic; 20] = [
             ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
             ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
             ("an executable, once for each slot of a hostfile", "remuda run -H hosts ./worker"),
+        ],
+    },
+    Topic {
+        command: "sbatch",
+        options: &["nodes", "gpus", "time", "partition", "account", "requeue", "print"],
+        examples: &[
+            (
+                "four nodes with eight GPUs each, for a day",
+                "remuda sbatch -N 4 --gpus 8 --time 24h -- train.py --lr 0.1",
+            ),
+            ("see the script", "remuda sbatch -N 4 --gpus 8 --print -- train.py"),
         ],
     },
     Topic {

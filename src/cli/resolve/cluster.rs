@@ -124,6 +124,7 @@ pub(in crate::cli) fn resolve_hosts(
     let (transport, key_warning) =
         match slurm_step(args, &nodes, &found)?.filter(|_| node.is_none()) {
             Some(step) => (step, String::new()),
+            None if is_local_with_manager(args, &found) => (Transport::Local, String::new()),
             None => connection(args, &nodes, users, node, typed)?,
         };
     let is_here = matches!(transport, Transport::Local | Transport::Dial(_));
@@ -194,6 +195,14 @@ fn slurm_step(
         return Ok(None);
     }
     Ok(Some(Transport::Managed(transport::manager_options(manager, &args.transport)?)))
+}
+
+/// Returns whether a process manager is named for a job that has no hosts: it is a local job, as in
+/// DeepSpeed.
+fn is_local_with_manager(args: &ClusterArgs, found: &FoundPool) -> bool {
+    let is_manager = matches!(args.transport.launcher, Some(LauncherArg::Manager(_)));
+    let has_no_hosts = matches!(found.source, HostSource::ThisMachine);
+    is_manager && has_no_hosts && !args.transport.force_multi
 }
 
 fn is_in_path(program: &str) -> bool {

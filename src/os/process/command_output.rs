@@ -1,27 +1,40 @@
 //! Output of a short-lived helper program: for checks of a node, never for workers.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Seek, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::os::process::fork::terminate_with_parent;
 use crate::os::process::shell_env::{last_line, memory_file, read_all, wait};
 
-/// Runs a program to its end and returns its standard output. The error says why there is none: it
-/// cannot be started, it fails, or it takes longer than `limit`.
-#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+/// Runs a program without input to its end and returns its standard output. The error says why there is
+/// none: it cannot be started, it fails, or it takes longer than `limit`.
 pub fn output_of(
     program: &OsStr,
     arguments: &[&str],
     cwd: &Path,
     limit: Duration,
 ) -> Result<String, String> {
+    output_for_input(program, arguments, cwd, &[], limit)
+}
+
+/// The same for a program that reads this input.
+#[expect(clippy::disallowed_methods, reason = "os is where processes are started")]
+pub fn output_for_input(
+    program: &OsStr,
+    arguments: &[&str],
+    cwd: &Path,
+    text: &[u8],
+    limit: Duration,
+) -> Result<String, String> {
     let run = || -> io::Result<Result<String, String>> {
-        let (mut out, mut err) = (memory_file()?, memory_file()?);
+        let (mut out, mut err, mut input) = (memory_file()?, memory_file()?, memory_file()?);
+        input.write_all(text)?;
+        input.rewind()?;
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(cwd).stdin(Stdio::null());
+        command.args(arguments).current_dir(cwd).stdin(input);
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
         let mut child = terminate_with_parent(&mut command).spawn()?;
         Ok(match wait(&mut child, limit)? {
@@ -59,6 +72,9 @@ mod tests {
         check("sh", &["-c", "echo no >&2; exit 3"], Err("(exit status: 3): no"));
         check("sh", &["-c", "exit 3"], Err("it failed"));
         check("/nowhere/at/all", &[], Err("cannot be started"));
+        let limit = Duration::from_secs(20);
+        let copied = output_for_input(OsStr::new("cat"), &[], Path::new("/"), b"text", limit);
+        assert_eq!(copied.as_deref(), Ok("text"));
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! Text of a batch script of Slurm that runs one line of remuda. Pure.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use crate::base::shell::quoted;
+
+/// What a batch script asks Slurm for, and what it runs.
+#[derive(Clone, Debug)]
+pub struct BatchScript {
+    /// Name of the job.
+    pub name: String,
+    /// Number of nodes.
+    pub nodes: u32,
+    /// GPUs of each node.
+    pub gpus: Option<u32>,
+    /// Time limit of the job.
+    pub time: Option<Duration>,
+    /// Time before the limit at which the job is asked to stop.
+    pub warning: Duration,
+    /// Partition, account and quality of service.
+    pub placement: Vec<(&'static str, String)>,
+    /// Whether Slurm queues the job again after the failure of a node.
+    pub requeue: bool,
+    /// Directory of the log.
+    pub log_dir: String,
+    /// The line, program first.
+    pub line: Vec<OsString>,
+}
+
+/// A word that no script can contain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the word {0} has control characters, which a batch script cannot contain")]
+pub struct UnprintableWord(pub String);
+
+impl BatchScript {
+    /// Returns the text of the script.
+    ///
+    /// # Errors
+    /// If a word of the line has control characters.
+    pub fn text(&self) -> Result<String, UnprintableWord> {
+        let has_control = |word: &&OsString| word.as_bytes().iter().any(u8::is_ascii_control);
+        if let Some(word) = self.line.iter().find(has_control) {
+            return Err(UnprintableWord(quoted(word)));
+        }
+        let mut text = String::from("#!/bin/sh\n");
+        for (option, value) in self.options() {
+            let _ = match value {
+                Some(value) => writeln!(text, "#SBATCH --{option}={value}"),
+                None => writeln!(text, "#SBATCH --{option}"),
+            };
+        }
+        // `exec`: Slurm's signals reach remuda, not a shell that does not pass them on.
+        let line: Vec<_> = self.line.iter().map(quoted).collect();
+        let _ = writeln!(text, "exec {}", line.join(" "));
+        Ok(text)
+    }
+
+    fn options(&self) -> Vec<(&'static str, Option<String>)> {
+        let with = |value: &dyn ToString| Some(value.to_string());
+        let mut options = vec![
+            ("job-name", with(&self.name)),
+            ("nodes", with(&self.nodes)),
+            ("ntasks-per-node", with(&1)),
+        ];
+        options.extend(self.gpus.map(|gpus| ("gpus-per-node", with(&gpus))));
+        if let Some(time) = self.time {
+            options.push(("time", Some(slurm_time(time))));
+            options.push(("signal", Some(format!("B:TERM@{}", self.warning.as_secs()))));
+        }
+        options.extend(self.placement.iter().map(|(option, value)| (*option, with(value))));
+        options.push(if self.requeue { ("requeue", None) } else { ("no-requeue", None) });
+        options.push(("output", Some(self.log())));
+        options.push(("open-mode", with(&"append")));
+        options
+    }
+
+    /// Returns the path of the log, in which Slurm replaces `%j` by the id of the job.
+    pub fn log(&self) -> String {
+        format!("{}/{}-%j.log", self.log_dir, self.name)
+    }
+}
+
+/// A time as Slurm reads it: `DAYS-HH:MM:SS`, at least a minute, because Slurm counts minutes.
+fn slurm_time(time: Duration) -> String {
+    let seconds = time.as_secs().max(60);
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    format!("{days}-{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script() -> BatchScript {
+        BatchScript {
+            name: "train".to_owned(),
+            nodes: 4,
+            gpus: Some(8),
+            time: Some(Duration::from_secs(26 * 3600 + 90)),
+            warning: Duration::from_secs(60),
+            placement: vec![("partition", "a100".to_owned())],
+            requeue: true,
+            log_dir: "/home/a/logs".to_owned(),
+            line: ["remuda", "run", "train.py", "--name", "it's"].map(OsString::from).to_vec(),
+        }
+    }
+
+    #[test]
+    fn script_asks_for_nodes_and_becomes_remuda() {
+        assert_eq!(
+            script().text().expect("printable words"),
+            "#!/bin/sh\n#SBATCH --job-name=train\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n\
+             #SBATCH --gpus-per-node=8\n#SBATCH --time=1-02:01:30\n#SBATCH --signal=B:TERM@60\n\
+             #SBATCH --partition=a100\n#SBATCH --requeue\n#SBATCH --output=/home/a/logs/train-%j.log\n\
+             #SBATCH --open-mode=append\nexec remuda run train.py --name 'it'\\''s'\n"
+        );
+        let plain = BatchScript { gpus: None, time: None, requeue: false, ..script() };
+        let text = plain.text().expect("printable words");
+        assert!(text.contains("#SBATCH --no-requeue\n") && !text.contains("signal"), "{text}");
+    }
+
+    #[test]
+    fn words_with_control_characters_are_refused() {
+        let line = vec!["remuda".into(), "a\nb".into()];
+        let error = BatchScript { line, ..script() }.text().expect_err("a line break");
+        assert_eq!(error, UnprintableWord(r"$'a\nb'".to_owned()));
+    }
+}
