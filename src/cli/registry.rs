@@ -73,7 +73,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "train",
         help: Some(CommandHelp {
-            summary: "Train a small GPT or MLP with the bundled data-parallel runtime",
+            summary: "Train a GPT or MLP with the bundled data-parallel runtime",
             definition: train::definition,
         }),
         main: |words, _| train::main(words),
