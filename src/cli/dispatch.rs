@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::command::parse::print_requested;
-use super::command::{run, torchrun};
+use super::command::{accelerate, run, torchrun};
 use super::error::CliError;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
@@ -22,6 +22,9 @@ use crate::report::{self, Terminal, print, print_error};
 
 /// Name of torch's launcher.
 const TORCHRUN: &str = "torchrun";
+/// Names of Hugging Face's launcher.
+const ACCELERATE: &str = "accelerate";
+const ACCELERATE_LAUNCH: &str = "accelerate-launch";
 
 /// The program name by which remuda was started. It has no subcommands here, so that a script
 /// called `train` is a script.
@@ -33,6 +36,8 @@ enum InvokedAs {
     DeepSpeed(&'static str),
     /// The launcher of torch.
     Torchrun,
+    /// The launcher of Hugging Face; with `launch` in its name, or as the first word.
+    Accelerate(&'static str),
     /// A launcher whose lines remuda does not read.
     Other(&'static str),
 }
@@ -44,6 +49,8 @@ impl InvokedAs {
         match DEEPSPEED.into_iter().find(|known| name == *known) {
             Some(name) => Self::DeepSpeed(name),
             None if name == TORCHRUN => Self::Torchrun,
+            None if name == ACCELERATE => Self::Accelerate(ACCELERATE),
+            None if name == ACCELERATE_LAUNCH => Self::Accelerate(ACCELERATE_LAUNCH),
             None => {
                 let other = LAUNCHERS.into_iter().find(|known| name == *known);
                 other.map_or(Self::Remuda, Self::Other)
@@ -68,6 +75,8 @@ pub fn main() -> ExitCode {
         InvokedAs::DeepSpeed(name) => run::main(name, words),
         InvokedAs::Other(name) => Err(unknown_launcher(name, words)),
         InvokedAs::Torchrun => torchrun::main(TORCHRUN, TorchLauncher::Torchrun, words),
+        InvokedAs::Accelerate(ACCELERATE_LAUNCH) => accelerate::launch(ACCELERATE_LAUNCH, words),
+        InvokedAs::Accelerate(_) => accelerate::main(ACCELERATE, words),
     });
     match dispatched {
         Ok(Ok(status)) => status.into(),

@@ -3,8 +3,8 @@
 
 use super::command::entry::{CommandEntry, CommandHelp};
 use super::command::{
-    agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod, run, sbatch,
-    ssh, torchrun,
+    accelerate, agent, bench, completion, doctor, explain, hostfile, k8s, launch, man, node, pod,
+    run, sbatch, ssh, torchrun,
 };
 use super::face::torchrun::job::TorchLauncher;
 
@@ -60,6 +60,14 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
             let program = "remuda torch.distributed.launch";
             torchrun::main(program, TorchLauncher::DistributedLaunch, words)
         },
+    },
+    CommandEntry {
+        name: "accelerate",
+        help: Some(CommandHelp {
+            summary: "Run a script as `accelerate launch` does",
+            definition: accelerate::definition,
+        }),
+        main: |words, _| accelerate::main("remuda accelerate", words),
     },
     CommandEntry {
         name: "launch",

@@ -69,6 +69,8 @@ pub enum Conventions {
     DeepSpeed,
     /// torchrun, and nothing that it does not do.
     Torchrun(TorchrunConventions),
+    /// None: one process that forms no group, and sees no rank.
+    OneProcess,
 }
 
 /// What the options of torchrun say about the variables of workers.

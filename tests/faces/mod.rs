@@ -1,3 +1,4 @@
 //! Command lines of other launchers.
 
+mod accelerate;
 mod torchrun;

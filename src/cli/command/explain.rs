@@ -36,6 +36,7 @@ pub fn explanations() -> Vec<&'static Explanation> {
     all.extend(doctor::codes::EXPLANATIONS);
     all.extend(crate::cli::codes::machine::EXPLANATIONS);
     all.extend(crate::cli::codes::pod::EXPLANATIONS);
+    all.extend(crate::cli::face::accelerate::codes::EXPLANATIONS);
     all.extend(crate::cli::command::bench::EXPLANATIONS);
     #[cfg(feature = "train")]
     all.extend(crate::cli::command::train::EXPLANATIONS);

@@ -1,5 +1,6 @@
 //! Commands: one file or folder for each.
 
+pub(super) mod accelerate;
 pub(super) mod agent;
 pub(super) mod bench;
 pub(super) mod completion;

@@ -3,6 +3,8 @@
 //!
 //! | folder | contents |
 //! |---|---|
+//! | `accelerate` | `accelerate launch` |
 //! | `torchrun` | `torchrun`, and `python -m torch.distributed.launch` |
 
+pub(super) mod accelerate;
 pub(super) mod torchrun;

@@ -14,7 +14,7 @@ pub(super) struct Topic {
 
 /// Description of remuda on the first page.
 pub(super) const ABOUT: &str =
-    "remuda: a cluster job runner, command-line compatible with the DeepSpeed launcher";
+    "remuda: a cluster job runner with the command line of the DeepSpeed launcher";
 
 /// Text at the end of the first page.
 pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a command, \
@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 21] = [
+pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "run",
         options: &[
@@ -113,6 +113,41 @@ pub(super) const TOPICS: [Topic; 21] = [
             (
                 "on each of two nodes, with its own number",
                 "remuda torchrun --nnodes 2 --node-rank 0 --master-addr n1 --nproc-per-node 8 train.py",
+            ),
+        ],
+    },
+    Topic {
+        command: "accelerate",
+        options: &[],
+        examples: &[
+            ("with the file of `accelerate config`", "remuda accelerate launch train.py --lr 0.1"),
+            (
+                "four workers on this machine",
+                "remuda accelerate launch --num_processes 4 --multi_gpu train.py",
+            ),
+        ],
+    },
+    Topic {
+        command: "accelerate launch",
+        options: &[
+            "num_processes",
+            "config_file",
+            "mixed_precision",
+            "use_fsdp",
+            "use_deepspeed",
+            "num_machines",
+            "machine_rank",
+            "main_process_ip",
+        ],
+        examples: &[
+            ("with the file of `accelerate config`", "remuda accelerate launch train.py --lr 0.1"),
+            (
+                "eight workers on each of two hosts, from one command",
+                "remuda accelerate launch -H n1,n2 --num_machines 2 --num_processes 16 train.py",
+            ),
+            (
+                "on each of two machines, with its own number",
+                "remuda accelerate launch --num_machines 2 --machine_rank 0 --main_process_ip n1 --num_processes 16 train.py",
             ),
         ],
     },

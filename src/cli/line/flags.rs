@@ -84,11 +84,16 @@ const DISTRIBUTED_LAUNCH_FLAGS: [&str; 1] = ["use_env"];
 /// torchrun's short options.
 const TORCHRUN_SHORTS: &[u8] = b"hmrt";
 
+/// Short options of accelerate.
+const ACCELERATE_SHORTS: &[u8] = b"hmqt";
+
 /// The launcher whose options may be abbreviated; remuda's own are written out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum OriginalLauncher {
     DeepSpeed,
     Torchrun,
+    /// Its options are written out too.
+    Accelerate,
 }
 
 impl OriginalLauncher {
@@ -97,6 +102,7 @@ impl OriginalLauncher {
         let (flags, others): (&'static [_], &'static [_]) = match self {
             Self::DeepSpeed => (&DEEPSPEED_FLAGS, &NODE_FLAGS),
             Self::Torchrun => (&TORCHRUN_FLAGS, &DISTRIBUTED_LAUNCH_FLAGS),
+            Self::Accelerate => (&[], &[]),
         };
         flags.iter().chain(others).copied()
     }
@@ -105,6 +111,7 @@ impl OriginalLauncher {
         match self {
             Self::DeepSpeed => DEEPSPEED_SHORTS,
             Self::Torchrun => TORCHRUN_SHORTS,
+            Self::Accelerate => ACCELERATE_SHORTS,
         }
     }
 
@@ -112,7 +119,7 @@ impl OriginalLauncher {
     fn spelling(self, name: &str) -> String {
         match self {
             Self::DeepSpeed => name.to_owned(),
-            Self::Torchrun => underscored(name),
+            Self::Torchrun | Self::Accelerate => underscored(name),
         }
     }
 }

@@ -18,6 +18,8 @@ pub(in crate::cli) enum Face {
     Remuda,
     /// The launchers of torch.
     Torchrun(Box<TorchrunFace>),
+    /// A launcher that starts one process without a group.
+    OneProcess,
 }
 
 /// What a job has of torchrun.
@@ -71,6 +73,7 @@ impl Face {
         match self {
             Self::Remuda => Conventions::DeepSpeed,
             Self::Torchrun(face) => Conventions::Torchrun(face.conventions.clone()),
+            Self::OneProcess => Conventions::OneProcess,
         }
     }
 
@@ -78,6 +81,7 @@ impl Face {
     pub(super) fn port(&self, given: Option<u16>) -> RendezvousPort {
         match self {
             Self::Remuda => RendezvousPort::or_usual(given),
+            Self::OneProcess => RendezvousPort::Free,
             Self::Torchrun(face) => face.port,
         }
     }

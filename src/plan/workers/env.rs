@@ -16,6 +16,7 @@ pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     match &spec.conventions {
         Conventions::DeepSpeed => add_deepspeed_variables(&mut env, spec),
         Conventions::Torchrun(torchrun) => add_torchrun_variables(&mut env, spec, torchrun),
+        Conventions::OneProcess => keep_own_variables(&mut env),
     }
     for Export { name, value, .. } in &spec.exports {
         env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
@@ -82,6 +83,12 @@ fn add_torchrun_variables(env: &mut TemplateEnv, spec: &JobSpec, torchrun: &Torc
         let own = TemplateValue::OneOf(devices.iter().map(Into::into).collect());
         env.insert(env_vars::CUDA_VISIBLE_DEVICES.into(), own);
     }
+}
+
+/// Removes all variables of a group: a script that sees a rank would form one.
+fn keep_own_variables(env: &mut TemplateEnv) {
+    const OWN: [&str; 2] = [env_vars::REMUDA_JOB, env_vars::TORCHELASTIC_ERROR_FILE];
+    env.retain(|name, _| OWN.iter().any(|own| name == own));
 }
 
 fn set_all(env: &mut TemplateEnv, names: &[&str], variable: &TemplateValue) {

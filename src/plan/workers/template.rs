@@ -76,7 +76,7 @@ impl Template {
             Program::Exec { program, local_rank } => (vec![program.clone()], *local_rank),
         };
         let (option, replaces_local_rank) = match spec.conventions {
-            Conventions::DeepSpeed => ("--local_rank", false),
+            Conventions::DeepSpeed | Conventions::OneProcess => ("--local_rank", false),
             Conventions::Torchrun(_) => ("--local-rank", true),
         };
         Self {

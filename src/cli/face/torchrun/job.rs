@@ -51,6 +51,16 @@ pub(in crate::cli) fn start(
     typed: &CommandLine,
     launcher: TorchLauncher,
 ) -> Result<Status, CliError> {
+    start_with(args, typed, launcher, &[])
+}
+
+/// Does the same with more variables for the workers.
+pub(in crate::cli) fn start_with(
+    args: &TorchrunArgs,
+    typed: &CommandLine,
+    launcher: TorchLauncher,
+    variables: &[(String, String)],
+) -> Result<Status, CliError> {
     let values = Values { typed };
     refuse_unsupported(args, typed)?;
     let workers = workers(args, values)?;
@@ -58,7 +68,9 @@ pub(in crate::cli) fn start(
     let nodes = nodes(args, values, &rendezvous)?;
     let terminal = Terminal::detect();
     let line = run_line(args, values, launcher, (&nodes, workers))?;
-    let (run_args, _) = parse_run_line(typed, line)?;
+    let (mut run_args, _) = parse_run_line(typed, line)?;
+    let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
+    run_args.watch.env.extend(variables);
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
     let mut cluster = match &nodes {
         Nodes::Here => ResolvedCluster::here(slots, rendezvous.address()),

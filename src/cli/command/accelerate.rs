@@ -1,0 +1,54 @@
+//! `remuda accelerate`: command lines of Hugging Face's launcher.
+
+use std::ffi::OsString;
+
+use crate::base::{Diagnostic, Status};
+use crate::cli::command::parse::{into_args, parse as parse_command};
+use crate::cli::error::CliError;
+use crate::cli::face::accelerate::args::{
+    AccelerateArgs, AccelerateCli, LAUNCH, launch_definition,
+};
+use crate::cli::face::accelerate::job;
+use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine, codes};
+
+/// Parses the arguments of `program`, which is `accelerate launch`. Nothing outside the line is read.
+fn parse(program: &str, words: Vec<OsString>) -> Result<Parsed<AccelerateArgs>, RefusedLine> {
+    let typed = CommandLine::new(program, words);
+    line::parse_line_of(OriginalLauncher::Accelerate, launch_definition(program), typed)
+}
+
+pub(in crate::cli) use crate::cli::face::accelerate::args::definition;
+
+/// Parses the command line of `program`, which begins with a subcommand, and runs the job.
+pub(in crate::cli) fn main(program: &str, words: Vec<OsString>) -> Result<Status, CliError> {
+    let first = words.first().and_then(|word| word.to_str());
+    match first {
+        Some(LAUNCH) => launch(&format!("{program} launch"), words[1..].to_vec()),
+        Some("-h" | "--help" | "-V" | "--version" | "help") => {
+            // It prints the text, and returns the status as an error.
+            let _ = parse_command::<AccelerateCli>(words)?;
+            Ok(Status::Success)
+        }
+        _ => Err(not_launch(program, words)),
+    }
+}
+
+/// Parses the arguments of `accelerate launch`, and runs the job.
+pub(in crate::cli) fn launch(program: &str, words: Vec<OsString>) -> Result<Status, CliError> {
+    let (args, typed) = into_args(parse(program, words)?)?;
+    job::start(&args, &typed)
+}
+
+/// The other subcommands are those of accelerate itself.
+fn not_launch(program: &str, words: Vec<OsString>) -> CliError {
+    let typed = CommandLine::new(program, words);
+    let place = if typed.words.is_empty() { typed.end_span() } else { typed.word_span(0) };
+    let refused = typed.refuse(&[place], |spans| {
+        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], "expected `launch`")
+            .label("not a subcommand of remuda")
+            .help(format!(
+                "type `{program} launch SCRIPT`; the other subcommands are those of accelerate itself"
+            ))
+    });
+    refused.into()
+}

@@ -1,0 +1,111 @@
+//! The line of `accelerate launch`.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::flags;
+
+/// Name of the subcommand.
+pub(in crate::cli) const LAUNCH: &str = "launch";
+
+/// Text after the list of options in the help.
+const HELP_FOOTER: &str = "\
+Settings are those of the line, then those of the configuration file, then the defaults. `-` and `_` are the
+same in the name of an option. `--tpu` and the options for SageMaker are not supported.
+
+Exit status: that of the worker that failed first, 128 + N if signal N ended it. COMPAT.md lists the
+differences.";
+
+/// Read command lines of Hugging Face's launcher.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "remuda accelerate", bin_name = "remuda accelerate", version)]
+pub(in crate::cli) struct AccelerateCli {
+    #[command(subcommand)]
+    command: AccelerateCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum AccelerateCommand {
+    Launch(OwnArgs),
+}
+
+/// Run a script as `accelerate launch` does, with its options and its configuration file. With `-H` one
+/// command starts all machines, over ssh; without it, each machine is started by its own line.
+#[derive(Args, Clone, Debug)]
+#[command(
+    args_override_self = true,
+    after_help = HELP_FOOTER,
+    next_help_heading = "Of remuda"
+)]
+struct OwnArgs {
+    /// Start all machines from here, over ssh: a hostfile, or a list such as `n1,n2`
+    #[arg(short = 'H', long, value_name = "FILE")]
+    hostfile: Option<OsString>,
+    /// Secret of at least 16 bytes, the same on every machine
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<OsString>,
+    /// Print the plan of the job and start nothing
+    #[arg(long = "dry-run")]
+    dry_run: bool,
+    /// With --dry-run: print the plan as JSON
+    #[arg(long)]
+    json: bool,
+    /// Script, then its own arguments
+    #[arg(required = true, num_args = 1.., trailing_var_arg = true, value_name = "SCRIPT")]
+    script_and_args: Vec<OsString>,
+}
+
+/// A parsed line of `accelerate launch`.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct AccelerateArgs {
+    /// Options of accelerate; `flags` is their table.
+    pub(super) matches: ArgMatches,
+    /// Hosts on which one command starts all machines.
+    pub(super) hostfile: Option<OsString>,
+    /// Script, then its own arguments.
+    pub(super) script_and_args: Vec<OsString>,
+    /// Options of remuda that every way to start has.
+    pub(super) own_words: Vec<OsString>,
+}
+
+impl AccelerateArgs {
+    /// Whether the line gives an option.
+    pub(super) fn is_typed(&self, name: &str) -> bool {
+        self.matches.value_source(name) == Some(ValueSource::CommandLine)
+    }
+}
+
+impl FromArgMatches for AccelerateArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let own = OwnArgs::from_arg_matches(matches)?;
+        let mut own_words: Vec<OsString> = Vec::new();
+        own_words.extend(own.dry_run.then(|| "--dry-run".into()));
+        own_words.extend(own.json.then(|| "--json".into()));
+        own_words.extend(own.key_file.into_iter().flat_map(|file| ["--key-file".into(), file]));
+        Ok(Self {
+            matches: matches.clone(),
+            hostfile: own.hostfile,
+            script_and_args: own.script_and_args,
+            own_words,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Returns the definition of the command.
+pub(in crate::cli) fn definition() -> clap::Command {
+    AccelerateCli::command().mut_subcommand(LAUNCH, flags::add_to)
+}
+
+/// Returns the definition of `launch`, as `program`.
+pub(in crate::cli) fn launch_definition(program: &str) -> clap::Command {
+    let whole = definition();
+    let launch = whole.find_subcommand(LAUNCH).expect("the subcommand").clone();
+    launch.name(program.to_owned()).bin_name(program).version(env!("CARGO_PKG_VERSION"))
+}

@@ -1,0 +1,367 @@
+//! The file that `accelerate config` writes: its place, its keys, its values.
+
+use std::path::{Path, PathBuf};
+
+use super::flags;
+use super::value::SettingValue;
+use super::yaml::{YamlEntry, YamlError, YamlValue, parse_yaml};
+use crate::base::diagnostic::Severity;
+use crate::base::{Diagnostic, Findings, Source, Span, Status, env_vars};
+use crate::cli::codes::machine::CANNOT_READ;
+use crate::cli::error::CliError;
+use crate::cli::face::accelerate::codes::{BAD_CONFIG_VALUE, NOT_YAML, UNKNOWN_KEY};
+use crate::cli::line::codes::NOT_SUPPORTED;
+use crate::pool::nearest;
+use crate::report::text::show_io_error;
+
+/// What a file says the job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paradigm {
+    /// One process, or the CPUs of several machines.
+    Simple,
+    MultiDevice,
+    DeepSpeed,
+    Fsdp,
+    Megatron,
+}
+
+/// Values of `distributed_type`; accelerate has one name for each kind of device.
+const TYPES: &[(&str, Paradigm)] = &[
+    ("NO", Paradigm::Simple),
+    ("MULTI_CPU", Paradigm::Simple),
+    ("MULTI_GPU", Paradigm::MultiDevice),
+    ("MULTI_NPU", Paradigm::MultiDevice),
+    ("MULTI_MLU", Paradigm::MultiDevice),
+    ("MULTI_SDAA", Paradigm::MultiDevice),
+    ("MULTI_MUSA", Paradigm::MultiDevice),
+    ("MULTI_XPU", Paradigm::MultiDevice),
+    ("MULTI_HPU", Paradigm::MultiDevice),
+    ("MULTI_NEURON", Paradigm::MultiDevice),
+    ("DEEPSPEED", Paradigm::DeepSpeed),
+    ("FSDP", Paradigm::Fsdp),
+    ("MEGATRON_LM", Paradigm::Megatron),
+];
+
+/// Keys of the file, with the name of the setting that they give.
+const KEYS: &[(&str, &str)] = &[
+    ("num_processes", "num_processes"),
+    ("machine_rank", "machine_rank"),
+    ("num_machines", "num_machines"),
+    ("gpu_ids", "gpu_ids"),
+    ("main_process_ip", "main_process_ip"),
+    ("main_process_port", "main_process_port"),
+    ("rdzv_backend", "rdzv_backend"),
+    ("same_network", "same_network"),
+    ("enable_cpu_affinity", "enable_cpu_affinity"),
+    ("mixed_precision", "mixed_precision"),
+    ("use_cpu", "use_cpu"),
+    ("debug", "debug"),
+];
+
+/// Keys that are read elsewhere, or have no effect without a TPU.
+const OTHER_KEYS: &[&str] = &[
+    "compute_environment",
+    "distributed_type",
+    "main_training_function",
+    "downcast_bf16",
+    "tpu_name",
+    "tpu_zone",
+    "tpu_use_cluster",
+    "tpu_use_sudo",
+    "tpu_vm",
+    "tpu_env",
+    "command_file",
+    "commands",
+    "fp16",
+    "dynamo_backend",
+];
+
+/// Mappings of the file, with the start of the names of their settings.
+const SECTIONS: &[(&str, &str)] = &[
+    ("deepspeed_config", ""),
+    ("fsdp_config", "fsdp_"),
+    ("fp8_config", "fp8_"),
+    ("dynamo_config", "dynamo_"),
+    ("parallelism_config", "parallelism_config_"),
+    ("megatron_lm_config", "megatron_lm_"),
+    ("mpirun_config", ""),
+];
+
+/// A setting that the file gives.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FileSetting {
+    pub(super) name: String,
+    pub(super) value: SettingValue,
+    pub(super) span: Span,
+}
+
+/// A configuration file.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigFile {
+    pub(super) source: Source,
+    pub(super) paradigm: Paradigm,
+    pub(super) settings: Vec<FileSetting>,
+    /// Keys of `deepspeed_config`, in their order.
+    pub(super) deepspeed_keys: Vec<String>,
+    /// Whether the file has a mapping `parallelism_config` with keys.
+    pub(super) has_parallelism: bool,
+    /// Keys that accelerate ignores.
+    pub(super) warnings: Vec<Diagnostic>,
+}
+
+/// Returns the file that accelerate reads if the line names none and the file exists.
+pub(super) fn default_path() -> Option<PathBuf> {
+    let home = || env_vars::get(env_vars::HOME).map(PathBuf::from);
+    let cache = env_vars::get("XDG_CACHE_HOME").map(PathBuf::from);
+    let hub = env_vars::get("HF_HOME").map(PathBuf::from);
+    let hub =
+        hub.or_else(|| Some(cache.or_else(|| Some(home()?.join(".cache")))?.join("huggingface")))?;
+    let hub = match hub.strip_prefix("~") {
+        Ok(rest) => home()?.join(rest),
+        Err(_) => hub,
+    };
+    Some(hub.join("accelerate/default_config.yaml")).filter(|path| path.is_file())
+}
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<ConfigFile, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read `{}`: {}", path.display(), show_io_error(&error));
+        CliError::new(Status::NoInput, CANNOT_READ, message)
+            .help("`--config_file` is a file that `accelerate config` wrote")
+    })?;
+    let source = Source { name: path.display().to_string(), text };
+    parse(source).map_err(|findings| CliError::Findings {
+        status: Status::BadInput,
+        findings: vec![findings],
+    })
+}
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// Every problem of the file, with its place.
+pub(super) fn parse(source: Source) -> Result<ConfigFile, Findings> {
+    let root = match parse_yaml(&source.text) {
+        Ok(root) => root,
+        Err(error) => return Err(Findings { source, diagnostics: vec![not_yaml(error)] }),
+    };
+    let YamlValue::Map(entries) = root.value else {
+        let problem = Diagnostic::error(NOT_YAML, root.span, "the file has no keys")
+            .help("it is a file that `accelerate config` wrote");
+        return Err(Findings { source, diagnostics: vec![problem] });
+    };
+    let mut reader = Reader::default();
+    for entry in &entries {
+        reader.top(entry);
+    }
+    if reader.paradigm.is_none() && reader.problems.is_empty() {
+        let problem = Diagnostic::whole(BAD_CONFIG_VALUE, "the key `distributed_type` is missing")
+            .help("add `distributed_type: MULTI_GPU`, or `NO`, `FSDP`, `DEEPSPEED`");
+        reader.problems.push(problem);
+    }
+    match reader.paradigm {
+        Some(paradigm) if reader.problems.is_empty() => Ok(ConfigFile {
+            source,
+            paradigm,
+            settings: reader.settings,
+            deepspeed_keys: reader.deepspeed_keys,
+            has_parallelism: reader.has_parallelism,
+            warnings: reader.warnings,
+        }),
+        _ => Err(Findings { source, diagnostics: reader.problems }),
+    }
+}
+
+fn not_yaml(error: YamlError) -> Diagnostic {
+    let problem = Diagnostic::error(NOT_YAML, error.span, error.message);
+    match error.earlier {
+        Some((span, label)) => problem.label("here").related(span, label),
+        None => problem.label("cannot be read"),
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    paradigm: Option<Paradigm>,
+    settings: Vec<FileSetting>,
+    deepspeed_keys: Vec<String>,
+    has_parallelism: bool,
+    warnings: Vec<Diagnostic>,
+    problems: Vec<Diagnostic>,
+}
+
+impl Reader {
+    /// Reads an entry of the file.
+    fn top(&mut self, entry: &YamlEntry) {
+        let key = &*entry.key;
+        if let Some((_, prefix)) = SECTIONS.iter().find(|(name, _)| *name == key) {
+            self.section(entry, prefix);
+        } else if let Some((_, name)) = KEYS.iter().find(|(known, _)| *known == key) {
+            self.setting(entry, name);
+        } else if OTHER_KEYS.contains(&key) {
+            self.other(entry);
+        } else {
+            self.unknown(entry);
+        }
+    }
+
+    fn setting(&mut self, entry: &YamlEntry, name: &str) {
+        let span = entry.node.span;
+        match SettingValue::of_node(&entry.node) {
+            Some(value) => {
+                self.settings.push(FileSetting { name: name.to_owned(), value, span });
+            }
+            None => self.bad_value(entry, "expected a value, not a mapping"),
+        }
+    }
+
+    fn other(&mut self, entry: &YamlEntry) {
+        let text = match &entry.node.value {
+            YamlValue::Text(text) => Some(text.as_str()),
+            // `distributed_type: NO` without quotes.
+            YamlValue::Bool(false) if entry.key == "distributed_type" => Some("NO"),
+            _ => None,
+        };
+        match (&*entry.key, text) {
+            ("distributed_type", Some("XLA")) => {
+                self.not_supported(entry, "TPUs are not supported");
+            }
+            ("distributed_type", text) => {
+                let known = text.and_then(|text| TYPES.iter().find(|(name, _)| *name == text));
+                self.paradigm = known.map(|(_, paradigm)| *paradigm);
+                if known.is_none() {
+                    let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
+                    self.bad_value(entry, &format!("expected one of {}", names.join(", ")));
+                }
+            }
+            ("compute_environment", Some("LOCAL_MACHINE")) => {}
+            ("compute_environment", _) => {
+                self.not_supported(entry, "only `compute_environment: LOCAL_MACHINE` is supported");
+            }
+            ("fp16", _) if entry.node.value == YamlValue::Bool(true) => {
+                self.push(
+                    "mixed_precision",
+                    SettingValue::Text("fp16".to_owned()),
+                    entry.node.span,
+                );
+            }
+            ("dynamo_backend", Some(backend)) => {
+                self.push(
+                    "dynamo_backend",
+                    SettingValue::Text(backend.to_owned()),
+                    entry.node.span,
+                );
+            }
+            ("tpu_use_cluster", _) if entry.node.value == YamlValue::Bool(true) => {
+                self.not_supported(entry, "TPUs are not supported");
+            }
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, name: &str, value: SettingValue, span: Span) {
+        self.settings.push(FileSetting { name: name.to_owned(), value, span });
+    }
+
+    fn section(&mut self, entry: &YamlEntry, prefix: &str) {
+        let entries = match &entry.node.value {
+            YamlValue::Map(entries) => entries,
+            YamlValue::Null => return,
+            _ => return self.bad_value(entry, "expected a mapping"),
+        };
+        if entry.key == "deepspeed_config" {
+            self.deepspeed_keys = entries.iter().map(|inner| inner.key.clone()).collect();
+        }
+        self.has_parallelism |= entry.key == "parallelism_config" && !entries.is_empty();
+        for inner in entries {
+            let name = match inner.key.strip_prefix(prefix) {
+                Some(_) => inner.key.clone(),
+                None => format!("{prefix}{}", inner.key),
+            };
+            if flags::all().any(|flag| flag.name == name) || NO_FLAG.contains(&&*name) {
+                self.setting(inner, &name);
+            } else {
+                self.ignored(inner, &entry.key);
+            }
+        }
+    }
+
+    /// accelerate ignores unknown keys of a mapping.
+    fn ignored(&mut self, entry: &YamlEntry, section: &str) {
+        let message = format!("the key `{}` of `{section}` is unknown", entry.key.escape_debug());
+        let warning = Diagnostic::error(UNKNOWN_KEY, entry.key_span, message)
+            .severity(Severity::Warning)
+            .label("has no effect");
+        self.warnings.push(warning);
+    }
+
+    fn unknown(&mut self, entry: &YamlEntry) {
+        let known = KEYS.iter().map(|(key, _)| *key).chain(OTHER_KEYS.iter().copied());
+        let known = known.chain(SECTIONS.iter().map(|(key, _)| *key));
+        let message = format!("unknown key `{}`", entry.key.escape_debug());
+        let problem = Diagnostic::error(UNKNOWN_KEY, entry.key_span, message).label("unknown");
+        self.problems.push(match nearest(&entry.key, known) {
+            Some(near) => {
+                problem.help(format!("did you mean `{near}`?")).guess(entry.key_span, near)
+            }
+            None => problem.help("remove the key; accelerate refuses it too"),
+        });
+    }
+
+    fn bad_value(&mut self, entry: &YamlEntry, label: &str) {
+        let message = format!("the value of `{}` is invalid", entry.key);
+        let problem = Diagnostic::error(BAD_CONFIG_VALUE, entry.node.span, message);
+        self.problems.push(problem.label(label));
+    }
+
+    fn not_supported(&mut self, entry: &YamlEntry, message: &str) {
+        let problem = Diagnostic::error(NOT_SUPPORTED, entry.node.span, message);
+        self.problems.push(problem.label("here").help("accelerate itself runs this file"));
+    }
+}
+
+/// Settings that only a file gives.
+const NO_FLAG: &[&str] = &["fsdp_ignored_modules"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Result<ConfigFile, Findings> {
+        parse(Source { name: "config.yaml".to_owned(), text: text.to_owned() })
+    }
+
+    #[test]
+    fn keys_of_mappings_are_settings() {
+        let file = read_text(
+            "distributed_type: FSDP\nfsdp_config:\n  offload_params: true\n  \
+             fsdp_version: 2\nnum_processes: 8\nparallelism_config:\n  tp_size: 2\n",
+        )
+        .expect("a configuration");
+        assert_eq!(file.paradigm, Paradigm::Fsdp);
+        let names: Vec<&str> = file.settings.iter().map(|setting| &*setting.name).collect();
+        let expected =
+            ["fsdp_offload_params", "fsdp_version", "num_processes", "parallelism_config_tp_size"];
+        assert_eq!(names, expected);
+        assert!(file.has_parallelism);
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once() {
+        let text = "distributed_type: MULTI\nnum_proceses: 2\ndeepspeed_config: 3\n";
+        let findings = read_text(text).expect_err("refused");
+        let messages: Vec<&str> =
+            findings.diagnostics.iter().map(|found| &*found.message).collect();
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        assert_eq!(findings.diagnostics[1].help.as_deref(), Some("did you mean `num_processes`?"));
+    }
+
+    #[test]
+    fn unknown_keys_of_mappings_have_no_effect() {
+        let text = "distributed_type: FSDP\nfsdp_config: {fsdp_colour: red}\n";
+        let file = read_text(text).expect("a configuration");
+        assert_eq!(file.warnings.len(), 1);
+        assert_eq!(file.settings, []);
+    }
+}

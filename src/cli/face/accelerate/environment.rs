@@ -1,0 +1,228 @@
+//! Variables that accelerate sets for the script: `Accelerator()` reads its settings from them. Pure.
+
+use super::config_file::Paradigm;
+use super::settings::Settings;
+use super::value::SettingValue;
+
+/// A variable and its value.
+pub(super) type WorkerVariable = (String, String);
+
+/// What is known beside the settings.
+pub(super) struct LaunchFacts<'a> {
+    pub(super) paradigm: Paradigm,
+    /// Whether the workers use CPUs.
+    pub(super) uses_cpu: bool,
+    /// WorkerVariable that makes devices visible.
+    pub(super) visible_devices: &'a str,
+    /// OMP_NUM_THREADS of a worker.
+    pub(super) threads: u64,
+    /// Names of DeepSpeed's settings that the configuration file gives.
+    pub(super) deepspeed_fields: String,
+    /// PYTHONPATH with the working directory.
+    pub(super) python_path: String,
+    /// Whether the script uses several kinds of parallelism.
+    pub(super) uses_parallelism: bool,
+}
+
+/// Returns the variables of every worker.
+pub(super) fn variables(settings: &Settings, facts: &LaunchFacts<'_>) -> Vec<WorkerVariable> {
+    let mut env = Environment { settings, variables: Vec::new() };
+    if settings.is_on("debug") {
+        env.set("ACCELERATE_DEBUG_MODE", "true");
+    }
+    if let Some(devices) = settings.text("gpu_ids").filter(|devices| devices != "all") {
+        env.set(facts.visible_devices, devices);
+    }
+    let precision = settings.text("mixed_precision").unwrap_or_else(|| "no".to_owned());
+    env.set("ACCELERATE_MIXED_PRECISION", precision.to_lowercase());
+    if precision.eq_ignore_ascii_case("fp8") {
+        env.add_fp8();
+    }
+    match facts.paradigm {
+        Paradigm::DeepSpeed => env.add_deepspeed(facts),
+        Paradigm::Simple => {
+            env.add_simple(facts);
+            env.add_dynamo(facts);
+        }
+        Paradigm::MultiDevice => env.add_dynamo(facts),
+        Paradigm::Fsdp => {
+            env.add_dynamo(facts);
+            env.add_fsdp();
+        }
+        Paradigm::Megatron => {
+            env.add_dynamo(facts);
+            env.add_megatron();
+        }
+    }
+    if settings.is_on("enable_cpu_affinity") {
+        env.set("ACCELERATE_CPU_AFFINITY", "1");
+    }
+    if facts.uses_parallelism && facts.paradigm != Paradigm::Simple {
+        env.add_parallelism();
+    }
+    env.variables
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Letters {
+    /// As Python shows it: `True`.
+    Python,
+    /// In lower case: `true`.
+    Lower,
+}
+
+struct Environment<'a> {
+    settings: &'a Settings,
+    variables: Vec<WorkerVariable>,
+}
+
+impl Environment<'_> {
+    fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.variables.push((name.to_owned(), value.into()));
+    }
+
+    /// Sets a variable to the value of a setting, `None` if it has none.
+    fn set_from(&mut self, name: &str, setting: &str, letters: Letters) {
+        let shown = self.settings.get(setting).show();
+        self.set(name, if letters == Letters::Lower { shown.to_lowercase() } else { shown });
+    }
+
+    /// Sets a variable if the setting has a value.
+    fn set_if_given(&mut self, name: &str, setting: &str, letters: Letters) {
+        if !self.settings.get(setting).is_none() {
+            self.set_from(name, setting, letters);
+        }
+    }
+
+    fn add_simple(&mut self, facts: &LaunchFacts<'_>) {
+        self.set("ACCELERATE_USE_CPU", if facts.uses_cpu { "True" } else { "False" });
+        if facts.uses_cpu {
+            self.set("KMP_AFFINITY", "granularity=fine,compact,1,0");
+            self.set("KMP_BLOCKTIME", "1");
+        }
+    }
+
+    fn add_dynamo(&mut self, facts: &LaunchFacts<'_>) {
+        let backend = self.settings.text("dynamo_backend").unwrap_or_else(|| "no".to_owned());
+        self.set("ACCELERATE_DYNAMO_BACKEND", backend.to_uppercase());
+        for name in ["mode", "use_fullgraph", "use_dynamic", "use_regional_compilation"] {
+            let variable = format!("ACCELERATE_DYNAMO_{}", name.to_uppercase());
+            self.set_from(&variable, &format!("dynamo_{name}"), Letters::Python);
+        }
+        self.set("OMP_NUM_THREADS", facts.threads.to_string());
+    }
+
+    fn add_fsdp(&mut self) {
+        self.set("ACCELERATE_USE_FSDP", "true");
+        for (name, letters) in [
+            ("version", Letters::Python),
+            ("sharding_strategy", Letters::Python),
+            ("reshard_after_forward", Letters::Lower),
+            ("offload_params", Letters::Lower),
+            ("min_num_params", Letters::Python),
+            ("forward_prefetch", Letters::Lower),
+            ("use_orig_params", Letters::Lower),
+            ("cpu_ram_efficient_loading", Letters::Lower),
+            ("sync_module_states", Letters::Lower),
+            ("activation_checkpointing", Letters::Lower),
+        ] {
+            let variable = format!("FSDP_{}", name.to_uppercase());
+            self.set_from(&variable, &format!("fsdp_{name}"), letters);
+        }
+        for name in ["auto_wrap_policy", "backward_prefetch", "state_dict_type", "ignored_modules"]
+        {
+            let variable = format!("FSDP_{}", name.to_uppercase());
+            self.set_if_given(&variable, &format!("fsdp_{name}"), Letters::Python);
+        }
+        let classes = "fsdp_transformer_layer_cls_to_wrap";
+        self.set_if_given("FSDP_TRANSFORMER_CLS_TO_WRAP", classes, Letters::Python);
+    }
+
+    fn add_megatron(&mut self) {
+        self.set("ACCELERATE_USE_MEGATRON_LM", "true");
+        let names: Vec<String> = self
+            .settings
+            .names_with_prefix("megatron_lm_")
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        for setting in names {
+            self.set_if_given(&setting.to_uppercase(), &setting, Letters::Python);
+        }
+    }
+
+    fn add_deepspeed(&mut self, facts: &LaunchFacts<'_>) {
+        self.set("PYTHONPATH", facts.python_path.clone());
+        self.set("ACCELERATE_CONFIG_DS_FIELDS", facts.deepspeed_fields.to_lowercase());
+        self.set("ACCELERATE_USE_DEEPSPEED", "true");
+        for (name, setting, letters) in [
+            ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "zero_stage", Letters::Python),
+            (
+                "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+                "gradient_accumulation_steps",
+                Letters::Python,
+            ),
+            ("ACCELERATE_GRADIENT_CLIPPING", "gradient_clipping", Letters::Lower),
+            (
+                "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+                "offload_optimizer_device",
+                Letters::Lower,
+            ),
+            ("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "offload_param_device", Letters::Lower),
+            ("ACCELERATE_DEEPSPEED_ZERO3_INIT", "zero3_init_flag", Letters::Lower),
+            (
+                "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+                "zero3_save_16bit_model",
+                Letters::Lower,
+            ),
+            ("ACCELERATE_DEEPSPEED_CONFIG_FILE", "deepspeed_config_file", Letters::Python),
+            (
+                "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES",
+                "deepspeed_moe_layer_cls_names",
+                Letters::Python,
+            ),
+        ] {
+            self.set_if_given(name, setting, letters);
+        }
+    }
+
+    fn add_fp8(&mut self) {
+        let names: Vec<String> =
+            self.settings.names_with_prefix("fp8_").map(|(name, _)| name.to_owned()).collect();
+        for setting in names {
+            if let SettingValue::Bools(all) = self.settings.get(&setting).clone() {
+                for (name, on) in ["FPROP", "DGRAD", "WGRAD"].into_iter().zip(all) {
+                    let shown = SettingValue::Bool(on).show();
+                    self.set(&format!("ACCELERATE_FP8_OVERRIDE_{name}"), shown);
+                }
+                continue;
+            }
+            let variable = format!("ACCELERATE_{}", setting.to_uppercase());
+            self.set_if_given(&variable, &setting, Letters::Python);
+        }
+    }
+
+    fn add_parallelism(&mut self) {
+        self.set("ACCELERATE_USE_PARALLELISM_CONFIG", "true");
+        let mut names = vec![
+            "dp_replicate_size",
+            "dp_shard_size",
+            "tp_size",
+            "cp_size",
+            "cp_backend",
+            "sp_size",
+            "sp_backend",
+        ];
+        let is_divided = |name| self.settings.whole(name).is_some_and(|size| 1 < size);
+        if is_divided("parallelism_config_cp_size") {
+            names.push("cp_comm_strategy");
+        }
+        if is_divided("parallelism_config_sp_size") {
+            names.extend(["sp_seq_length", "sp_seq_length_is_variable", "sp_attn_implementation"]);
+        }
+        for name in names {
+            let variable = format!("PARALLELISM_CONFIG_{}", name.to_uppercase());
+            self.set_from(&variable, &format!("parallelism_config_{name}"), Letters::Python);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A line of `accelerate launch` as a job of remuda.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::args::AccelerateArgs;
+use super::config_file::{self, ConfigFile, Paradigm};
+use super::environment::{LaunchFacts, WorkerVariable, variables};
+use super::flags;
+use super::settings::Settings;
+use crate::base::diagnostic::Severity;
+use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
+use crate::cli::args::RunArgs;
+use crate::cli::command::run::{self, ParsedRun};
+use crate::cli::command::torchrun;
+use crate::cli::error::CliError;
+use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
+use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes};
+use crate::cli::resolve::environment::working_directory;
+use crate::cli::resolve::{self, ResolvedCluster};
+use crate::cli::start::{Face, JobArgs, start_as};
+use crate::inventory;
+use crate::report::diagnostic::show_findings;
+use crate::report::{Terminal, print_error};
+
+/// Options of which a line has one at most.
+const KINDS: [(&str, Paradigm); 4] = [
+    ("multi_gpu", Paradigm::MultiDevice),
+    ("cpu", Paradigm::Simple),
+    ("use_deepspeed", Paradigm::DeepSpeed),
+    ("use_fsdp", Paradigm::Fsdp),
+];
+
+/// How the workers are started.
+enum StartMethod {
+    /// One process without a group.
+    OneProcess,
+    /// As torchrun does, with these words before the script.
+    Torchrun(Vec<OsString>),
+    /// As DeepSpeed's launcher does, on the hosts of a hostfile, with these words before the script.
+    DeepSpeed(Vec<OsString>),
+}
+
+/// A job, from the settings.
+struct AccelerateJob<'a> {
+    settings: &'a Settings,
+    args: &'a AccelerateArgs,
+    typed: &'a CommandLine,
+    paradigm: Paradigm,
+    uses_cpu: bool,
+    processes: usize,
+    machines: usize,
+}
+
+/// Runs the job of a line.
+pub(in crate::cli) fn start(
+    args: &AccelerateArgs,
+    typed: &CommandLine,
+) -> Result<Status, CliError> {
+    refuse_unsupported(args, typed)?;
+    refuse_two_kinds(args, typed)?;
+    let file = config(args)?;
+    let terminal = Terminal::detect();
+    if let Some(file) = &file {
+        print_warnings(file, terminal);
+    }
+    let settings = Settings::collect(typed, &args.matches, file.as_ref())?;
+    let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
+    let method = job.method()?;
+    let env = job.variables(file.as_ref())?;
+    match method {
+        StartMethod::OneProcess => job.start_one(&env, terminal),
+        StartMethod::Torchrun(mut words) => {
+            words.push("--".into());
+            words.extend_from_slice(&args.script_and_args);
+            match torchrun::parse("remuda torchrun", words)? {
+                Parsed::Run(args, typed) => {
+                    torch_job::start_with(&args, &typed, TorchLauncher::Torchrun, &env)
+                }
+                Parsed::Text(_) => unreachable!("the words request no text"),
+            }
+        }
+        StartMethod::DeepSpeed(mut words) => {
+            words.extend(env_words(&env));
+            words.push("--".into());
+            words.extend_from_slice(&args.script_and_args);
+            run::main("remuda run", words)
+        }
+    }
+}
+
+fn refuse_unsupported(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
+    let given = flags::all().filter(|flag| flags::is_not_supported(flag));
+    let Some(flag) = given.into_iter().find(|flag| args.is_typed(flag.name)) else { return Ok(()) };
+    let refused = typed.refuse(&[typed.name_or_end(flag.name)], |spans| {
+        let message = format!("`--{}` is not supported", flag.name);
+        Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
+            .label("for TPUs or SageMaker")
+            .help("type the line with accelerate itself")
+    });
+    Err(refused.into())
+}
+
+fn refuse_two_kinds(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
+    let mut given = KINDS.iter().map(|(name, _)| *name).filter(|name| args.is_typed(name));
+    match (given.next(), given.next()) {
+        (Some(first), Some(second)) => {
+            Err(cannot_combine(typed, first, second, "a second kind of training").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the file of the line, or the default file. `--cpu` alone reads none.
+fn config(args: &AccelerateArgs) -> Result<Option<ConfigFile>, CliError> {
+    let typed = args.matches.get_one::<String>("config_file").map(PathBuf::from);
+    let path = typed.or_else(|| config_file::default_path().filter(|_| !args.is_typed("cpu")));
+    path.map(|path| config_file::read(&path)).transpose()
+}
+
+fn print_warnings(file: &ConfigFile, terminal: Terminal) {
+    if file.warnings.is_empty() {
+        return;
+    }
+    let findings = Findings { source: file.source.clone(), diagnostics: file.warnings.clone() };
+    debug_assert!(findings.count(Severity::Error) == 0);
+    print_error(&show_findings(&findings, terminal.paint));
+}
+
+impl<'a> AccelerateJob<'a> {
+    fn new(
+        args: &'a AccelerateArgs,
+        typed: &'a CommandLine,
+        settings: &'a Settings,
+        file: Option<&ConfigFile>,
+    ) -> Result<Self, CliError> {
+        let gpus = resolve::visible_gpus();
+        let typed_kind = KINDS.iter().find(|(name, _)| settings.is_typed(name));
+        let megatron = settings.is_typed("use_megatron_lm").then_some(Paradigm::Megatron);
+        let chosen = typed_kind.map(|(_, kind)| *kind).or(megatron);
+        let processes = processes(settings, file, typed, gpus)?;
+        let guessed =
+            if 1 < processes && 1 < gpus { Paradigm::MultiDevice } else { Paradigm::Simple };
+        let paradigm = chosen.or(file.map(|file| file.paradigm)).unwrap_or(guessed);
+        let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu");
+        let machines = settings.whole("num_machines").unwrap_or(1).max(1) as usize;
+        let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
+        Ok(Self { settings, args, typed, paradigm, uses_cpu, processes, machines })
+    }
+
+    /// Decides how the workers are started.
+    fn method(&self) -> Result<StartMethod, CliError> {
+        let launcher = self.settings.text("deepspeed_multinode_launcher");
+        let launcher = launcher.unwrap_or_else(|| "pdsh".to_owned());
+        let is_deepspeed = self.paradigm == Paradigm::DeepSpeed;
+        if is_deepspeed && 1 < self.machines && launcher != "standard" {
+            return Ok(StartMethod::DeepSpeed(self.deepspeed_words(&launcher)));
+        }
+        let is_alone = self.processes <= 1 && self.machines == 1 && self.args.hostfile.is_none();
+        if self.paradigm == Paradigm::Simple && is_alone && self.mpi_hosts().is_none() {
+            return Ok(StartMethod::OneProcess);
+        }
+        self.torchrun_words().map(StartMethod::Torchrun)
+    }
+
+    fn mpi_hosts(&self) -> Option<String> {
+        self.settings.text("mpirun_hostfile").filter(|_| self.paradigm == Paradigm::Simple)
+    }
+
+    /// Options of `remuda run` for DeepSpeed on several machines.
+    fn deepspeed_words(&self, launcher: &str) -> Vec<OsString> {
+        let mut words = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            words.extend(value.map(|value| OsString::from(format!("--{flag}={value}"))));
+        };
+        add("hostfile", self.settings.text("deepspeed_hostfile"));
+        let each = self.processes / self.machines;
+        if launcher == "nossh" {
+            add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
+        } else {
+            add("launcher", Some(launcher.to_owned()));
+        }
+        let exclude = self.settings.text("deepspeed_exclusion_filter");
+        let include = self.settings.text("deepspeed_inclusion_filter");
+        let is_filtered = exclude.is_some() || include.is_some();
+        add("include", include.filter(|_| exclude.is_none()));
+        add("exclude", exclude);
+        add("num_gpus", (!is_filtered).then(|| each.to_string()));
+        add("master_addr", self.settings.text("main_process_ip"));
+        let port = self.settings.whole("main_process_port").filter(|port| *port != 0);
+        add("master_port", port.map(|port| port.to_string()));
+        words.push(if launcher == "nossh" { "--no_ssh" } else { "--no_local_rank" }.into());
+        words.extend(self.program_words('_'));
+        words.extend(self.args.own_words.iter().cloned());
+        words
+    }
+
+    /// Options of torchrun for the job.
+    fn torchrun_words(&self) -> Result<Vec<OsString>, CliError> {
+        let mut words = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            words.extend(value.map(|value| OsString::from(format!("--{flag}={value}"))));
+        };
+        let hosts = self.args.hostfile.clone().or_else(|| self.mpi_hosts().map(OsString::from));
+        let is_sized = self.settings.whole("num_processes").is_some();
+        if hosts.is_none() || is_sized {
+            add("nproc-per-node", Some((self.processes / self.machines).max(1).to_string()));
+        }
+        let port = self.settings.whole("main_process_port");
+        let port_text = port.filter(|port| *port != 0).map(|port| port.to_string());
+        if hosts.is_none() && 1 < self.machines {
+            let address = self.settings.text("main_process_ip").ok_or_else(|| self.no_address())?;
+            add("nnodes", Some(self.machines.to_string()));
+            add("node-rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
+            let port = port_text.unwrap_or_else(|| crate::plan::MASTER_PORT.to_string());
+            if self.settings.text("rdzv_backend").as_deref() == Some("static") {
+                add("master-addr", Some(address));
+                add("master-port", Some(port));
+            } else {
+                add("rdzv-endpoint", Some(format!("{address}:{port}")));
+            }
+        } else {
+            add("nnodes", (1 < self.machines).then(|| self.machines.to_string()));
+            add("master-port", port_text);
+        }
+        add("rdzv-backend", self.settings.text("rdzv_backend"));
+        let conf = self.settings.text("rdzv_conf").filter(|conf| !conf.is_empty());
+        add("rdzv-conf", conf);
+        add("max-restarts", self.settings.text("max_restarts"));
+        add("role", self.settings.text("role"));
+        add("tee", self.settings.text("tee"));
+        add("log-dir", self.settings.text("log_dir"));
+        words.extend(hosts.into_iter().flat_map(|hosts| ["--hostfile".into(), hosts]));
+        words.extend(self.program_words('-'));
+        words.extend(self.args.own_words.iter().cloned());
+        Ok(words)
+    }
+
+    fn program_words(&self, dash: char) -> impl Iterator<Item = OsString> {
+        let module = self.settings.is_on("module").then(|| "--module".into());
+        let direct = self.settings.is_on("no_python").then(|| format!("--no{dash}python").into());
+        module.into_iter().chain(direct)
+    }
+
+    fn no_address(&self) -> CliError {
+        let refused = self.typed.refuse(&[self.typed.value_or_end("num_machines")], |spans| {
+            let message = "the address of machine 0 is not given";
+            Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label("several machines").help(
+                "give `--main_process_ip HOST --machine_rank N` on every machine, or `-H n1,n2` on one",
+            )
+        });
+        refused.into()
+    }
+
+    /// Returns the variables of the workers.
+    fn variables(&self, file: Option<&ConfigFile>) -> Result<Vec<WorkerVariable>, CliError> {
+        let mut fields = file.map_or_else(Vec::new, |file| file.deepspeed_keys.clone());
+        let is_from_file = file.is_some_and(|file| {
+            file.settings.iter().any(|setting| setting.name == "mixed_precision")
+        });
+        if is_from_file && !self.settings.is_typed("mixed_precision") {
+            fields.push("mixed_precision".to_owned());
+        }
+        let here = working_directory()?.to_string_lossy().into_owned();
+        let path = env_vars::get_text(env_vars::PYTHONPATH).filter(|path| !path.is_empty());
+        let has_xpus = resolve::visible_gpus() == 0 && 0 < resolve::visible_xpus();
+        let facts = LaunchFacts {
+            paradigm: self.paradigm,
+            uses_cpu: self.uses_cpu,
+            visible_devices: if has_xpus {
+                env_vars::ZE_AFFINITY_MASK
+            } else {
+                env_vars::CUDA_VISIBLE_DEVICES
+            },
+            threads: self.threads(),
+            deepspeed_fields: fields.join(","),
+            python_path: path.map_or_else(|| here.clone(), |path| format!("{path}:{here}")),
+            uses_parallelism: self.settings.is_on("use_parallelism_config")
+                || file.is_some_and(|file| file.has_parallelism),
+        };
+        Ok(variables(self.settings, &facts))
+    }
+
+    /// OMP_NUM_THREADS of a worker: that of the environment; on CPUs the machine is shared out.
+    fn threads(&self) -> u64 {
+        if let Some(threads) = self.settings.whole("num_cpu_threads_per_process") {
+            return threads.max(1) as u64;
+        }
+        let given = env_vars::get_text(env_vars::OMP_NUM_THREADS);
+        if let Some(threads) = given.and_then(|text| text.trim().parse().ok()) {
+            return threads;
+        }
+        let workers = (self.processes / self.machines).max(1);
+        if self.uses_cpu { (inventory::usable_cpus() / workers).max(1) as u64 } else { 1 }
+    }
+
+    /// Starts one process without a group.
+    fn start_one(&self, env: &[WorkerVariable], terminal: Terminal) -> Result<Status, CliError> {
+        let mut words: Vec<OsString> = vec!["--accelerator=cpu".into(), "--no_local_rank".into()];
+        words.extend(self.program_words('_'));
+        words.extend(env_words(env));
+        words.extend(self.args.own_words.iter().cloned());
+        words.push("--".into());
+        words.extend_from_slice(&self.args.script_and_args);
+        let RunArgs { watch, workers, program, .. } = match run::parse_as("remuda run", words)? {
+            ParsedRun::Run(args, _) => *args,
+            ParsedRun::Text(_) => unreachable!("the words request no text"),
+        };
+        let cluster = ResolvedCluster::here(vec![Slot(0)], None);
+        let job = JobArgs { watch: &watch, workers: &workers, terminal };
+        start_as(Face::OneProcess, cluster, job, &program)
+    }
+}
+
+/// Number of all workers.
+fn processes(
+    settings: &Settings,
+    file: Option<&ConfigFile>,
+    typed: &CommandLine,
+    gpus: usize,
+) -> Result<usize, CliError> {
+    let is_simple = file.is_some_and(|file| file.paradigm == Paradigm::Simple);
+    match settings.whole("num_processes") {
+        Some(count) if 0 <= count => Ok(count as usize),
+        Some(-1) | None if file.is_some() && !is_simple => Err(no_count(typed)),
+        None if file.is_some() => Ok(1),
+        None => Ok(gpus),
+        Some(_) => Err(no_count(typed)),
+    }
+}
+
+fn no_count(typed: &CommandLine) -> CliError {
+    let refused = typed.refuse(&[typed.value_or_end("num_processes")], |spans| {
+        let message = "the number of workers is not given";
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
+            .label("the configuration file does not say it")
+            .help("give `--num_processes N`")
+    });
+    refused.into()
+}
+
+fn env_words(env: &[WorkerVariable]) -> impl Iterator<Item = OsString> {
+    env.iter().map(|(name, value)| format!("--env={name}={value}").into())
+}

@@ -1,0 +1,162 @@
+//! Settings of a job: the line, then the configuration file, then the defaults.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::config_file::ConfigFile;
+use super::flags::{self, FlagKind, FlagSpec};
+use super::value::SettingValue;
+use crate::base::{Diagnostic, Findings, Status};
+use crate::cli::error::CliError;
+use crate::cli::face::accelerate::codes::BAD_CONFIG_VALUE;
+use crate::cli::line::{BadValue, CommandLine, python_int, refuse_value};
+
+/// The settings of a job.
+pub(super) struct Settings {
+    values: BTreeMap<String, SettingValue>,
+    typed: BTreeSet<&'static str>,
+}
+
+impl Settings {
+    /// Collects the settings.
+    ///
+    /// # Errors
+    /// If a value of the line or of the file has the wrong type.
+    pub(super) fn collect(
+        typed: &CommandLine,
+        matches: &ArgMatches,
+        file: Option<&ConfigFile>,
+    ) -> Result<Self, CliError> {
+        let defaults = flags::all().map(|flag| (flag.name.to_owned(), flag.default.value()));
+        let mut settings = Self { values: defaults.collect(), typed: BTreeSet::new() };
+        if let Some(file) = file {
+            settings.add_file(file)?;
+        }
+        for flag in flags::all() {
+            if matches.value_source(flag.name) == Some(ValueSource::CommandLine) {
+                let value = typed_value(typed, matches, flag)?;
+                settings.values.insert(flag.name.to_owned(), value);
+                settings.typed.insert(flag.name);
+            }
+        }
+        Ok(settings)
+    }
+
+    fn add_file(&mut self, file: &ConfigFile) -> Result<(), CliError> {
+        let mut problems = Vec::new();
+        for setting in &file.settings {
+            let kind = flags::all().find(|flag| flag.name == setting.name).map(|flag| flag.kind);
+            let is_number = matches!(setting.value, SettingValue::Whole(_) | SettingValue::None);
+            if kind == Some(FlagKind::Whole) && !is_number {
+                let message = format!("the value of `{}` is invalid", setting.name);
+                let problem = Diagnostic::error(BAD_CONFIG_VALUE, setting.span, message);
+                problems.push(problem.label("expected a whole number, without quotes"));
+            }
+            if !setting.value.is_none() {
+                self.values.insert(setting.name.clone(), setting.value.clone());
+            }
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let findings = Findings { source: file.source.clone(), diagnostics: problems };
+        Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] })
+    }
+
+    /// Returns the value of a setting.
+    pub(super) fn get(&self, name: &str) -> &SettingValue {
+        self.values.get(name).unwrap_or(&SettingValue::None)
+    }
+
+    /// Returns a whole number; `None` if the setting has no value.
+    pub(super) fn whole(&self, name: &str) -> Option<i64> {
+        match self.get(name) {
+            SettingValue::Whole(number) => Some(*number),
+            SettingValue::Text(text) => python_int(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the value as text; `None` if the setting has no value.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let value = self.get(name);
+        (!value.is_none()).then(|| value.show())
+    }
+
+    /// Whether a setting is on.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.get(name).is_true()
+    }
+
+    /// Whether the line gives the option.
+    pub(super) fn is_typed(&self, name: &str) -> bool {
+        self.typed.contains(name)
+    }
+
+    /// Whether the line or the file gives a setting another value than the default.
+    pub(super) fn names_with_prefix(
+        &self,
+        prefix: &str,
+    ) -> impl Iterator<Item = (&str, &SettingValue)> {
+        let named = self.values.iter().filter(move |(name, _)| name.starts_with(prefix));
+        named.map(|(name, value)| (&**name, value))
+    }
+}
+
+fn typed_value(
+    typed: &CommandLine,
+    matches: &ArgMatches,
+    flag: &FlagSpec,
+) -> Result<SettingValue, CliError> {
+    if flag.kind == FlagKind::Switch {
+        return Ok(SettingValue::Bool(true));
+    }
+    if flag.kind == FlagKind::Words {
+        let words = matches.get_many::<String>(flag.name).into_iter().flatten().cloned();
+        return Ok(SettingValue::List(words.collect()));
+    }
+    let text = matches.get_one::<String>(flag.name).expect("an option with one value");
+    parse(flag.kind, text).map_err(|bad| {
+        let place = typed.value_or_end(flag.name);
+        refuse_value(typed, place, flag.name, text, &bad).into()
+    })
+}
+
+fn parse(kind: FlagKind, text: &str) -> Result<SettingValue, BadValue> {
+    match kind {
+        FlagKind::Whole => {
+            let number = python_int(text).map(SettingValue::Whole);
+            number.ok_or_else(|| BadValue::new("expected a whole number"))
+        }
+        FlagKind::Float => {
+            let number = text.trim().parse().ok().map(SettingValue::Float);
+            number.ok_or_else(|| BadValue::new("expected a number"))
+        }
+        FlagKind::OneOf(words) if !words.contains(&text) => {
+            Err(BadValue::new(format!("expected one of {}", words.join(", "))))
+        }
+        FlagKind::Bool => python_bool(text).map(SettingValue::Bool),
+        FlagKind::NotEmpty => Ok(SettingValue::Bool(!text.is_empty())),
+        FlagKind::ThreeBools => {
+            let all: Vec<bool> = text.split(',').map(python_bool).collect::<Result<_, _>>()?;
+            match all.len() {
+                3 => Ok(SettingValue::Bools(all)),
+                _ => Err(BadValue::new("expected three of `true` and `false`")),
+            }
+        }
+        FlagKind::Text | FlagKind::OneOf(_) | FlagKind::Switch | FlagKind::Words => {
+            Ok(SettingValue::Text(text.to_owned()))
+        }
+    }
+}
+
+/// Reads a truth value as accelerate does.
+fn python_bool(text: &str) -> Result<bool, BadValue> {
+    match text.to_lowercase().as_str() {
+        "y" | "yes" | "t" | "true" | "on" | "1" => Ok(true),
+        "n" | "no" | "f" | "false" | "off" | "0" => Ok(false),
+        _ => Err(BadValue::new("expected `true` or `false`")),
+    }
+}

@@ -1,0 +1,173 @@
+//! Lines of `accelerate launch`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::launch::{Launch, Outcome, face};
+
+/// A line of accelerate whose workers run a line of `sh`.
+fn accelerate(options: &[&str], script: &str) -> Launch {
+    let launch = face("accelerate").option("launch").options(options).option("--no_python");
+    launch.env("HF_HOME", "/nonexistent").under("unset OMP_NUM_THREADS").sh(script)
+}
+
+/// Prints the variables that accelerate reads or that make a group, `NAME=VALUE`, sorted.
+const PRINT: &str =
+    "env | grep -E '^(ACCELERATE|FSDP|PARALLELISM|RANK=|WORLD_SIZE=|OMP|KMP|CUDA_V)' | sort";
+
+/// Writes a configuration file into the directory of a launch.
+fn config(launch: &Launch, text: &str) -> PathBuf {
+    let path = launch.dir().join("config.yaml");
+    fs::write(&path, text).expect("the configuration file");
+    path
+}
+
+/// Starts a line with a configuration file.
+fn with_config(text: &str, options: &[&str], script: &str) -> Outcome {
+    let launch = face("accelerate").option("launch");
+    let path = config(&launch, text);
+    let launch = launch.option("--config_file").options([path]).options(options);
+    launch.option("--no_python").under("unset OMP_NUM_THREADS").sh(script).end()
+}
+
+#[track_caller]
+fn assert_lines(outcome: &Outcome, expected: &str) {
+    let text = outcome.stdout_text();
+    let found: Vec<&str> = text.lines().collect();
+    assert_eq!(found, expected.split_whitespace().collect::<Vec<_>>());
+}
+
+#[test]
+fn single_process_has_no_rank() {
+    let outcome = accelerate(&[], PRINT).end().code(0);
+    assert_lines(
+        &outcome,
+        "ACCELERATE_DYNAMO_BACKEND=NO ACCELERATE_DYNAMO_MODE=default
+         ACCELERATE_DYNAMO_USE_DYNAMIC=False ACCELERATE_DYNAMO_USE_FULLGRAPH=False
+         ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=False ACCELERATE_MIXED_PRECISION=no
+         ACCELERATE_USE_CPU=False OMP_NUM_THREADS=1",
+    );
+}
+
+#[test]
+fn fsdp_settings_are_variables() {
+    let options =
+        ["--num_processes=1", "--use_fsdp", "--fsdp-version", "2", "--mixed_precision=bf16"];
+    let outcome = accelerate(&options, PRINT).end().code(0);
+    assert_lines(
+        &outcome,
+        "ACCELERATE_DYNAMO_BACKEND=NO ACCELERATE_DYNAMO_MODE=default
+         ACCELERATE_DYNAMO_USE_DYNAMIC=False ACCELERATE_DYNAMO_USE_FULLGRAPH=False
+         ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=False ACCELERATE_MIXED_PRECISION=bf16
+         ACCELERATE_USE_FSDP=true FSDP_ACTIVATION_CHECKPOINTING=false
+         FSDP_CPU_RAM_EFFICIENT_LOADING=true FSDP_FORWARD_PREFETCH=false
+         FSDP_MIN_NUM_PARAMS=100000000 FSDP_OFFLOAD_PARAMS=false FSDP_RESHARD_AFTER_FORWARD=true
+         FSDP_SHARDING_STRATEGY=FULL_SHARD FSDP_SYNC_MODULE_STATES=true FSDP_USE_ORIG_PARAMS=true
+         FSDP_VERSION=2 OMP_NUM_THREADS=1 RANK=0 WORLD_SIZE=1",
+    );
+}
+
+/// A file that `accelerate config` wrote for DeepSpeed.
+const DEEPSPEED: &str = "\
+compute_environment: LOCAL_MACHINE
+debug: false
+deepspeed_config:
+  gradient_accumulation_steps: 1
+  gradient_clipping: 1.0
+  offload_optimizer_device: cpu
+  zero3_init_flag: true
+  zero_stage: 3
+distributed_type: DEEPSPEED
+downcast_bf16: 'no'
+machine_rank: 0
+main_training_function: main
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+tpu_env: []
+use_cpu: false
+";
+
+#[test]
+fn file_gives_settings_and_the_line_outranks_it() {
+    let script = "test $RANK = 0 || exit 0; env | grep -E '^(ACCELERATE|WORLD_SIZE)' | sort";
+    let outcome = with_config(DEEPSPEED, &["--zero_stage", "2"], script).code(0);
+    assert_lines(
+        &outcome,
+        "ACCELERATE_CONFIG_DS_FIELDS=gradient_accumulation_steps,gradient_clipping,\
+         offload_optimizer_device,zero3_init_flag,zero_stage,mixed_precision
+         ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE=cpu ACCELERATE_DEEPSPEED_ZERO3_INIT=true
+         ACCELERATE_DEEPSPEED_ZERO_STAGE=2 ACCELERATE_GRADIENT_ACCUMULATION_STEPS=1
+         ACCELERATE_GRADIENT_CLIPPING=1.0 ACCELERATE_MIXED_PRECISION=no
+         ACCELERATE_USE_DEEPSPEED=true WORLD_SIZE=2",
+    );
+}
+
+#[test]
+fn workers_on_cpus_are_a_group() {
+    let script = "echo $RANK $WORLD_SIZE $ACCELERATE_USE_CPU $KMP_BLOCKTIME";
+    let outcome = accelerate(&["--cpu", "--num_processes", "2"], script).end().code(0);
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["0 2 True 1", "1 2 True 1"]);
+}
+
+#[test]
+fn every_problem_of_a_file_is_shown() {
+    let text = "distributed_type: MULTI_GPU\nnum_proceses: 2\nfsdp_config:\n  colour: red\n\
+                num_machines: '1'\nmain_process_port: many\n";
+    let outcome = with_config(text, &[], "true").code(65);
+    let outcome = outcome.says("error[A002]: unknown key `num_proceses`\n");
+    drop(outcome.says(":2:1\n").says("help: did you mean `num_processes`?\n"));
+    let text = "distributed_type: NO\nmain_process_port: many\n";
+    let outcome = with_config(text, &[], "true").code(65);
+    drop(
+        outcome.says("error[A003]: the value of `main_process_port` is invalid\n").says("2 | main"),
+    );
+    let outcome = with_config("num_processes: 2\n", &[], "true").code(65);
+    drop(outcome.says("the key `distributed_type` is missing"));
+    let outcome = with_config("a: [1\n", &[], "true").code(65).says("error[A001]: ");
+    assert_eq!(outcome.stdout_text(), "");
+}
+
+#[test]
+fn unknown_key_of_a_mapping_is_a_warning() {
+    let text = "distributed_type: NO\nfsdp_config:\n  colour: red\n";
+    let outcome = with_config(text, &[], "echo ran").code(0);
+    let outcome = outcome.says("warning[A002]: the key `colour` of `fsdp_config` is unknown");
+    assert_eq!(outcome.stdout_text(), "ran\n");
+}
+
+#[test]
+fn values_and_contradictions_are_refused_with_their_place() {
+    let refused = |options: &[&str], screen: &str| {
+        let outcome = accelerate(options, "echo started").end().code(2).says(screen);
+        assert_eq!(outcome.stdout_text(), "");
+    };
+    refused(&["--num_processes", "x"], "error[C006]: `--num_processes` cannot be `x`\n");
+    refused(&["--mixed_precision", "fp9"], "expected one of no, fp16, bf16, fp8");
+    refused(&["--cpu", "--multi_gpu"], "`--multi_gpu` and `--cpu` cannot be combined");
+    refused(&["--tpu"], "error[C009]: `--tpu` is not supported\n");
+    refused(
+        &["--num_machines", "2", "--num_processes", "2", "--machine_rank", "0"],
+        "help: give `--main_process_ip HOST --machine_rank N` on every machine, or `-H n1,n2` on one\n",
+    );
+    refused(&["--num_proc", "2"], "error[C001]: ");
+}
+
+#[test]
+fn deepspeed_on_several_machines_is_a_line_of_run() {
+    let options =
+        ["--use_deepspeed", "--num_machines=2", "--num_processes=4", "--dry-run", "--json"];
+    let launch = face("accelerate").option("launch").options(options).option("--no_python");
+    let hosts = launch.dir().join("hosts");
+    fs::write(&hosts, "n1 slots=2\nn2 slots=2\n").expect("the hostfile");
+    let launch = launch.option("--deepspeed_hostfile").options([hosts]);
+    let outcome = launch.env("HF_HOME", "/nonexistent").sh("true").end().code(0);
+    let plan: serde_json::Value = serde_json::from_str(outcome.stdout_text()).expect("a plan");
+    assert_eq!(plan["world_size"], 4);
+    let shown = outcome.stdout_text().to_owned();
+    assert!(shown.contains("ACCELERATE_USE_DEEPSPEED"), "{shown}");
+}
