@@ -102,6 +102,10 @@ pub const CONDA_PREFIX: &str = "CONDA_PREFIX";
 pub const PATH: &str = "PATH";
 /// Home directory of the user.
 pub const HOME: &str = "HOME";
+/// Directory for caches of programs.
+pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// Directory of Hugging Face's programs, with the configuration file of accelerate.
+pub const HF_HOME: &str = "HF_HOME";
 /// Directory for the state of a user; run directories are created below it.
 pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// Private runtime directory of a login session.

@@ -41,6 +41,18 @@ pub(in crate::cli) fn parse_as(
     line::parse(RunArgs::command(), CommandLine::new(program, words))
 }
 
+/// Parses words of `remuda run` that were made from checked options of another launcher; none of them
+/// requests a text.
+pub(in crate::cli) fn parse_made(
+    program: &str,
+    words: Vec<OsString>,
+) -> Result<(RunArgs, CommandLine), RefusedLine> {
+    match parse_as(program, words)? {
+        ParsedRun::Run(args, typed) => Ok((*args, typed)),
+        ParsedRun::Text(_) => unreachable!("the words request no text"),
+    }
+}
+
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
     RunArgs::command()

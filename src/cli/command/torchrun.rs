@@ -33,5 +33,5 @@ pub(in crate::cli) fn main(
     words: Vec<OsString>,
 ) -> Result<Status, CliError> {
     let (args, typed) = into_args(parse(program, words)?)?;
-    job::start(&args, &typed, launcher)
+    job::start(&args, &typed, launcher, &[])
 }

@@ -9,6 +9,7 @@ use crate::cli::resolve::devices::{JobDevices, check_devices};
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::{LOOPBACK, MasterOptions};
 use crate::cli::resolve::pool::FoundPool;
+use crate::cli::resolve::program::search_path;
 use crate::cli::resolve::selection::with_line_spans;
 use crate::cli::resolve::trust::Trust;
 use crate::cli::resolve::{no_ssh, pool, transport};
@@ -191,7 +192,10 @@ fn slurm_step(
     let is_inside = env_vars::get(env_vars::SLURM_JOB_ID).is_some();
     let is_here = nodes.len() == 1 && no_ssh::node_named(&no_ssh::machine_name(), nodes).is_some();
     let manager = ProcessManager::Slurm;
-    if !(is_open && is_allocation && is_inside) || is_here || !is_in_path(manager.programs()[0]) {
+    if !(is_open && is_allocation && is_inside)
+        || is_here
+        || search_path(manager.programs()[0]).is_none()
+    {
         return Ok(None);
     }
     Ok(Some(Transport::Managed(transport::manager_options(manager, &args.transport)?)))
@@ -203,11 +207,6 @@ fn is_local_with_manager(args: &ClusterArgs, found: &FoundPool) -> bool {
     let is_manager = matches!(args.transport.launcher, Some(LauncherArg::Manager(_)));
     let has_no_hosts = matches!(found.source, HostSource::ThisMachine);
     is_manager && has_no_hosts && !args.transport.force_multi
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = env_vars::get(env_vars::PATH).unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Returns the transport to the nodes, and a warning about the key.

@@ -12,11 +12,18 @@ use crate::plan::workers::template::{TemplateEnv, TemplateValue};
 
 /// The variables of every worker; the user's override remuda's.
 pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
-    let mut env = common_env(spec, world_size);
+    let mut env = own_env();
     match &spec.conventions {
-        Conventions::DeepSpeed => add_deepspeed_variables(&mut env, spec),
-        Conventions::Torchrun(torchrun) => add_torchrun_variables(&mut env, spec, torchrun),
-        Conventions::OneProcess => keep_own_variables(&mut env),
+        Conventions::DeepSpeed => {
+            add_group_variables(&mut env, spec, world_size);
+            add_deepspeed_variables(&mut env, spec);
+        }
+        Conventions::Torchrun(torchrun) => {
+            add_group_variables(&mut env, spec, world_size);
+            add_torchrun_variables(&mut env, spec, torchrun);
+        }
+        // A script that sees a rank would form a group.
+        Conventions::OneProcess => {}
     }
     for Export { name, value, .. } in &spec.exports {
         env.insert(name.clone(), TemplateValue::Same(EnvValue::Known(value.clone())));
@@ -24,29 +31,34 @@ pub(crate) fn job_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
     env
 }
 
-/// The variables that torchrun and remuda set in the same way.
-fn common_env(spec: &JobSpec, world_size: u32) -> TemplateEnv {
-    let mut env = TemplateEnv::new();
-    set(&mut env, env_vars::WORLD_SIZE, &world_size);
-    set(&mut env, env_vars::GROUP_WORLD_SIZE, &spec.nodes.len());
-    set(&mut env, env_vars::ROLE_WORLD_SIZE, &world_size);
+/// The variables of every program.
+fn own_env() -> TemplateEnv {
+    let own = [
+        (env_vars::REMUDA_JOB, EnvValue::JobId),
+        (env_vars::TORCHELASTIC_ERROR_FILE, EnvValue::ErrorFile),
+    ];
+    own.map(|(name, value)| (name.into(), TemplateValue::Same(value))).into()
+}
+
+/// Adds the variables of a group that torchrun and remuda set in the same way.
+fn add_group_variables(env: &mut TemplateEnv, spec: &JobSpec, world_size: u32) {
+    set(env, env_vars::WORLD_SIZE, &world_size);
+    set(env, env_vars::GROUP_WORLD_SIZE, &spec.nodes.len());
+    set(env, env_vars::ROLE_WORLD_SIZE, &world_size);
     // `WorkerPlan::bind` replaces the count in a later epoch.
-    set(&mut env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
-    set(&mut env, env_vars::TORCHELASTIC_MAX_RESTARTS, &spec.restarts_max);
+    set(env, env_vars::TORCHELASTIC_RESTART_COUNT, &0);
+    set(env, env_vars::TORCHELASTIC_MAX_RESTARTS, &spec.restarts_max);
     // Rank 0 serves torch's store itself; with `True` torch would wait for torchrun's.
-    set(&mut env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
+    set(env, env_vars::TORCHELASTIC_USE_AGENT_STORE, &"False");
     let mut symbolic = |name: &str, value| env.insert(name.into(), TemplateValue::Same(value));
-    symbolic(env_vars::REMUDA_JOB, EnvValue::JobId);
-    symbolic(env_vars::TORCHELASTIC_ERROR_FILE, EnvValue::ErrorFile);
     symbolic(env_vars::MASTER_ADDR, master_addr(&spec.master_addr));
     symbolic(env_vars::MASTER_PORT, master_port(spec.master_port));
     // As in torchrun: NCCL's watchdog aborts collectives that hang.
     symbolic(env_vars::TORCH_NCCL_ASYNC_ERROR_HANDLING, EnvValue::IfUnset("1".into()));
-    set_all(&mut env, &[env_vars::RANK, env_vars::ROLE_RANK], &TemplateValue::Rank);
-    set_all(&mut env, &[env_vars::LOCAL_RANK], &TemplateValue::LocalRank);
-    set_all(&mut env, &[env_vars::GROUP_RANK], &TemplateValue::NodeRank);
-    set_all(&mut env, &[env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
-    env
+    set_all(env, &[env_vars::RANK, env_vars::ROLE_RANK], &TemplateValue::Rank);
+    set_all(env, &[env_vars::LOCAL_RANK], &TemplateValue::LocalRank);
+    set_all(env, &[env_vars::GROUP_RANK], &TemplateValue::NodeRank);
+    set_all(env, &[env_vars::LOCAL_WORLD_SIZE], &TemplateValue::LocalSize);
 }
 
 /// Adds the variables that only DeepSpeed's launcher sets, and what remuda sets beside them.
@@ -83,12 +95,6 @@ fn add_torchrun_variables(env: &mut TemplateEnv, spec: &JobSpec, torchrun: &Torc
         let own = TemplateValue::OneOf(devices.iter().map(Into::into).collect());
         env.insert(env_vars::CUDA_VISIBLE_DEVICES.into(), own);
     }
-}
-
-/// Removes all variables of a group: a script that sees a rank would form one.
-fn keep_own_variables(env: &mut TemplateEnv) {
-    const OWN: [&str; 2] = [env_vars::REMUDA_JOB, env_vars::TORCHELASTIC_ERROR_FILE];
-    env.retain(|name, _| OWN.iter().any(|own| name == own));
 }
 
 fn set_all(env: &mut TemplateEnv, names: &[&str], variable: &TemplateValue) {

@@ -112,8 +112,8 @@ pub(super) struct ConfigFile {
 /// Returns the file that accelerate reads if the line names none and the file exists.
 pub(super) fn default_path() -> Option<PathBuf> {
     let home = || env_vars::get(env_vars::HOME).map(PathBuf::from);
-    let cache = env_vars::get("XDG_CACHE_HOME").map(PathBuf::from);
-    let hub = env_vars::get("HF_HOME").map(PathBuf::from);
+    let cache = env_vars::get(env_vars::XDG_CACHE_HOME).map(PathBuf::from);
+    let hub = env_vars::get(env_vars::HF_HOME).map(PathBuf::from);
     let hub =
         hub.or_else(|| Some(cache.or_else(|| Some(home()?.join(".cache")))?.join("huggingface")))?;
     let hub = match hub.strip_prefix("~") {

@@ -12,7 +12,7 @@ pub(super) struct LaunchFacts<'a> {
     pub(super) paradigm: Paradigm,
     /// Whether the workers use CPUs.
     pub(super) uses_cpu: bool,
-    /// WorkerVariable that makes devices visible.
+    /// Variable that makes devices visible.
     pub(super) visible_devices: &'a str,
     /// OMP_NUM_THREADS of a worker.
     pub(super) threads: u64,
@@ -95,6 +95,12 @@ impl Environment<'_> {
         }
     }
 
+    /// Sets the variable that has the name of a setting, in capitals after `prefix`, if the setting has a
+    /// value.
+    fn set_namesake(&mut self, prefix: &str, setting: &str, letters: Letters) {
+        self.set_if_given(&format!("{prefix}{}", setting.to_uppercase()), setting, letters);
+    }
+
     fn add_simple(&mut self, facts: &LaunchFacts<'_>) {
         self.set("ACCELERATE_USE_CPU", if facts.uses_cpu { "True" } else { "False" });
         if facts.uses_cpu {
@@ -107,33 +113,34 @@ impl Environment<'_> {
         let backend = self.settings.text("dynamo_backend").unwrap_or_else(|| "no".to_owned());
         self.set("ACCELERATE_DYNAMO_BACKEND", backend.to_uppercase());
         for name in ["mode", "use_fullgraph", "use_dynamic", "use_regional_compilation"] {
-            let variable = format!("ACCELERATE_DYNAMO_{}", name.to_uppercase());
-            self.set_from(&variable, &format!("dynamo_{name}"), Letters::Python);
+            self.set_namesake("ACCELERATE_", &format!("dynamo_{name}"), Letters::Python);
         }
         self.set("OMP_NUM_THREADS", facts.threads.to_string());
     }
 
     fn add_fsdp(&mut self) {
         self.set("ACCELERATE_USE_FSDP", "true");
-        for (name, letters) in [
-            ("version", Letters::Python),
-            ("sharding_strategy", Letters::Python),
-            ("reshard_after_forward", Letters::Lower),
-            ("offload_params", Letters::Lower),
-            ("min_num_params", Letters::Python),
-            ("forward_prefetch", Letters::Lower),
-            ("use_orig_params", Letters::Lower),
-            ("cpu_ram_efficient_loading", Letters::Lower),
-            ("sync_module_states", Letters::Lower),
-            ("activation_checkpointing", Letters::Lower),
+        for name in [
+            "version",
+            "sharding_strategy",
+            "min_num_params",
+            "auto_wrap_policy",
+            "backward_prefetch",
+            "state_dict_type",
+            "ignored_modules",
         ] {
-            let variable = format!("FSDP_{}", name.to_uppercase());
-            self.set_from(&variable, &format!("fsdp_{name}"), letters);
+            self.set_namesake("", &format!("fsdp_{name}"), Letters::Python);
         }
-        for name in ["auto_wrap_policy", "backward_prefetch", "state_dict_type", "ignored_modules"]
-        {
-            let variable = format!("FSDP_{}", name.to_uppercase());
-            self.set_if_given(&variable, &format!("fsdp_{name}"), Letters::Python);
+        for name in [
+            "reshard_after_forward",
+            "offload_params",
+            "forward_prefetch",
+            "use_orig_params",
+            "cpu_ram_efficient_loading",
+            "sync_module_states",
+            "activation_checkpointing",
+        ] {
+            self.set_namesake("", &format!("fsdp_{name}"), Letters::Lower);
         }
         let classes = "fsdp_transformer_layer_cls_to_wrap";
         self.set_if_given("FSDP_TRANSFORMER_CLS_TO_WRAP", classes, Letters::Python);
@@ -141,13 +148,8 @@ impl Environment<'_> {
 
     fn add_megatron(&mut self) {
         self.set("ACCELERATE_USE_MEGATRON_LM", "true");
-        let names: Vec<String> = self
-            .settings
-            .names_with_prefix("megatron_lm_")
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        for setting in names {
-            self.set_if_given(&setting.to_uppercase(), &setting, Letters::Python);
+        for setting in self.settings.names_with_prefix("megatron_lm_") {
+            self.set_namesake("", setting, Letters::Python);
         }
     }
 
@@ -187,18 +189,15 @@ impl Environment<'_> {
     }
 
     fn add_fp8(&mut self) {
-        let names: Vec<String> =
-            self.settings.names_with_prefix("fp8_").map(|(name, _)| name.to_owned()).collect();
-        for setting in names {
-            if let SettingValue::Bools(all) = self.settings.get(&setting).clone() {
-                for (name, on) in ["FPROP", "DGRAD", "WGRAD"].into_iter().zip(all) {
-                    let shown = SettingValue::Bool(on).show();
-                    self.set(&format!("ACCELERATE_FP8_OVERRIDE_{name}"), shown);
-                }
+        for setting in self.settings.names_with_prefix("fp8_") {
+            let SettingValue::Bools(all) = self.settings.get(setting) else {
+                self.set_namesake("ACCELERATE_", setting, Letters::Python);
                 continue;
+            };
+            for (name, on) in ["FPROP", "DGRAD", "WGRAD"].into_iter().zip(all) {
+                let shown = SettingValue::Bool(*on).show();
+                self.set(&format!("ACCELERATE_FP8_OVERRIDE_{name}"), shown);
             }
-            let variable = format!("ACCELERATE_{}", setting.to_uppercase());
-            self.set_if_given(&variable, &setting, Letters::Python);
         }
     }
 

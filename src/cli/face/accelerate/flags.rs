@@ -26,7 +26,7 @@ pub(super) enum FlagKind {
 
 /// The value of an option that the line and the file do not give.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Default {
+pub(super) enum DefaultValue {
     None,
     False,
     True,
@@ -36,7 +36,7 @@ pub(super) enum Default {
     ThreeFalse,
 }
 
-impl Default {
+impl DefaultValue {
     pub(super) fn value(self) -> SettingValue {
         match self {
             Self::None => SettingValue::None,
@@ -56,7 +56,7 @@ pub(super) struct FlagSpec {
     /// Its name, and the name of its setting.
     pub(super) name: &'static str,
     pub(super) kind: FlagKind,
-    pub(super) default: Default,
+    pub(super) default: DefaultValue,
     /// Line of the help; empty: the option is not shown.
     pub(super) help: &'static str,
 }
@@ -70,36 +70,36 @@ pub(super) struct FlagGroup {
 const fn flag(
     name: &'static str,
     kind: FlagKind,
-    default: Default,
+    default: DefaultValue,
     help: &'static str,
 ) -> FlagSpec {
     FlagSpec { name, kind, default, help }
 }
 
 const fn switch(name: &'static str, help: &'static str) -> FlagSpec {
-    flag(name, FlagKind::Switch, Default::False, help)
+    flag(name, FlagKind::Switch, DefaultValue::False, help)
 }
 
 const fn text(name: &'static str, help: &'static str) -> FlagSpec {
-    flag(name, FlagKind::Text, Default::None, help)
+    flag(name, FlagKind::Text, DefaultValue::None, help)
 }
 
 const fn text_or(name: &'static str, default: &'static str, help: &'static str) -> FlagSpec {
-    flag(name, FlagKind::Text, Default::Text(default), help)
+    flag(name, FlagKind::Text, DefaultValue::Text(default), help)
 }
 
 const fn whole(name: &'static str, help: &'static str) -> FlagSpec {
-    flag(name, FlagKind::Whole, Default::None, help)
+    flag(name, FlagKind::Whole, DefaultValue::None, help)
 }
 
 const fn whole_or(name: &'static str, default: i64, help: &'static str) -> FlagSpec {
-    flag(name, FlagKind::Whole, Default::Whole(default), help)
+    flag(name, FlagKind::Whole, DefaultValue::Whole(default), help)
 }
 
 const fn one_of(
     name: &'static str,
     words: &'static [&'static str],
-    default: Default,
+    default: DefaultValue,
     help: &'static str,
 ) -> FlagSpec {
     flag(name, FlagKind::OneOf(words), default, help)
@@ -169,7 +169,7 @@ const WHAT: &[FlagSpec] = &[
     one_of(
         "mixed_precision",
         &["no", "fp16", "bf16", "fp8"],
-        Default::None,
+        DefaultValue::None,
         "Precision: `no`, `fp16`, `bf16`, `fp8` [default: no]",
     ),
     whole("num_cpu_threads_per_process", "OMP_NUM_THREADS of each worker"),
@@ -177,13 +177,13 @@ const WHAT: &[FlagSpec] = &[
     one_of(
         "dynamo_backend",
         DYNAMO_BACKENDS,
-        Default::None,
+        DefaultValue::None,
         "Backend of torch.compile [default: no]",
     ),
     one_of(
         "dynamo_mode",
         &["default", "reduce-overhead", "max-autotune"],
-        Default::Text("default"),
+        DefaultValue::Text("default"),
         "Mode of torch.compile",
     ),
     switch("dynamo_use_fullgraph", "torch.compile makes one graph of the model"),
@@ -199,7 +199,7 @@ const SUPERVISION: &[FlagSpec] = &[
     flag(
         "monitor_interval",
         FlagKind::Float,
-        Default::Float(0.1),
+        DefaultValue::Float(0.1),
         "Accepted; remuda needs no interval",
     ),
     text_or("role", "default", "Role of the workers: ROLE_NAME"),
@@ -216,7 +216,12 @@ const DEEPSPEED: &[FlagSpec] = &[
     text("offload_optimizer_nvme_path", "Directory of the state of the optimizer"),
     text("offload_param_nvme_path", "Directory of parameters"),
     whole("gradient_accumulation_steps", "Steps between two updates"),
-    flag("gradient_clipping", FlagKind::Float, Default::None, "Limit of the norm of gradients"),
+    flag(
+        "gradient_clipping",
+        FlagKind::Float,
+        DefaultValue::None,
+        "Limit of the norm of gradients",
+    ),
     text("zero3_init_flag", "Whether the model is made in shards: `true`, `false`"),
     text("zero3_save_16bit_model", "Whether 16-bit weights are saved: `true`, `false`"),
     text("deepspeed_hostfile", "Hostfile of a job on several machines"),
@@ -230,7 +235,7 @@ const DEEPSPEED: &[FlagSpec] = &[
 ];
 
 const FSDP: &[FlagSpec] = &[
-    one_of("fsdp_version", &["1", "2"], Default::Text("1"), "Version of FSDP [default: 1]"),
+    one_of("fsdp_version", &["1", "2"], DefaultValue::Text("1"), "Version of FSDP [default: 1]"),
     text_or("fsdp_offload_params", "false", "Whether parameters are in host memory"),
     whole_or("fsdp_min_num_params", 100_000_000, "Size of a unit, with the policy by size"),
     text_or("fsdp_sharding_strategy", "FULL_SHARD", "FSDP 1: what is sharded"),
@@ -254,7 +259,7 @@ const PARALLELISM: &[FlagSpec] = &[
     one_of(
         "parallelism_config_cp_backend",
         &["torch"],
-        Default::Text("torch"),
+        DefaultValue::Text("torch"),
         "Its implementation",
     ),
     text_or("parallelism_config_cp_comm_strategy", "allgather", "Its communication"),
@@ -262,85 +267,95 @@ const PARALLELISM: &[FlagSpec] = &[
     one_of(
         "parallelism_config_sp_backend",
         &["deepspeed"],
-        Default::Text("deepspeed"),
+        DefaultValue::Text("deepspeed"),
         "Its implementation",
     ),
     text("parallelism_config_sp_seq_length", "Length of sequences"),
     flag(
         "parallelism_config_sp_seq_length_is_variable",
         FlagKind::NotEmpty,
-        Default::True,
+        DefaultValue::True,
         "Whether the length of sequences varies",
     ),
     text_or("parallelism_config_sp_attn_implementation", "sdpa", "Its attention"),
 ];
 
 const FP8: &[FlagSpec] = &[
-    one_of("fp8_backend", &["ao", "te", "msamp"], Default::None, "Library: `ao`, `te`, `msamp`"),
+    one_of(
+        "fp8_backend",
+        &["ao", "te", "msamp"],
+        DefaultValue::None,
+        "Library: `ao`, `te`, `msamp`",
+    ),
     switch("fp8_use_autocast_during_eval", "Use FP8 in evaluation too"),
     whole_or("fp8_margin", 0, "Margin of the scale"),
     whole_or("fp8_interval", 1, "Steps between two scales"),
-    one_of("fp8_format", &["HYBRID", "E4M3", "E5M2"], Default::Text("HYBRID"), "Format"),
+    one_of("fp8_format", &["HYBRID", "E4M3", "E5M2"], DefaultValue::Text("HYBRID"), "Format"),
     whole_or("fp8_amax_history_len", 1024, "Length of the history of maxima"),
     one_of(
         "fp8_amax_compute_algo",
         &["max", "most_recent"],
-        Default::Text("most_recent"),
+        DefaultValue::Text("most_recent"),
         "Maximum",
     ),
     flag(
         "fp8_override_linear_precision",
         FlagKind::ThreeBools,
-        Default::ThreeFalse,
+        DefaultValue::ThreeFalse,
         "Products in high precision: forward, data gradient, weight gradient",
     ),
-    one_of("fp8_opt_level", &["O1", "O2"], Default::Text("O2"), "Level of MS-AMP"),
-    flag("fp8_enable_fsdp_float8_all_gather", FlagKind::Bool, Default::True, "Gather FP8 weights"),
-    flag("fp8_pad_inner_dim", FlagKind::Bool, Default::True, "Pad the inner dimension"),
+    one_of("fp8_opt_level", &["O1", "O2"], DefaultValue::Text("O2"), "Level of MS-AMP"),
+    flag(
+        "fp8_enable_fsdp_float8_all_gather",
+        FlagKind::Bool,
+        DefaultValue::True,
+        "Gather FP8 weights",
+    ),
+    flag("fp8_pad_inner_dim", FlagKind::Bool, DefaultValue::True, "Pad the inner dimension"),
 ];
 
-const fn megatron(name: &'static str, kind: FlagKind, default: Default) -> FlagSpec {
+const fn megatron(name: &'static str, kind: FlagKind, default: DefaultValue) -> FlagSpec {
     flag(name, kind, default, "Setting of Megatron-LM")
 }
 
 const MEGATRON: &[FlagSpec] = &[
-    megatron("megatron_lm_tp_degree", FlagKind::Whole, Default::Whole(1)),
-    megatron("megatron_lm_use_custom_fsdp", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_no_load_optim", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_eod_mask_loss", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_overlap_cpu_optimizer_d2h_h2d", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_no_save_optim", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_optimizer_cpu_offload", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_use_precision_aware_optimizer", FlagKind::NotEmpty, Default::False),
-    megatron("megatron_lm_decoder_last_pipeline_num_layers", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_pp_degree", FlagKind::Whole, Default::Whole(1)),
-    megatron("megatron_lm_num_micro_batches", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_sequence_parallelism", FlagKind::Text, Default::None),
-    megatron("megatron_lm_recompute_activations", FlagKind::Text, Default::None),
-    megatron("megatron_lm_use_distributed_optimizer", FlagKind::Text, Default::None),
-    megatron("megatron_lm_gradient_clipping", FlagKind::Float, Default::Float(1.0)),
-    megatron("megatron_lm_recompute_granularity", FlagKind::Text, Default::None),
-    megatron("megatron_lm_recompute_method", FlagKind::Text, Default::None),
-    megatron("megatron_lm_recompute_num_layers", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_attention_backend", FlagKind::Text, Default::None),
-    megatron("megatron_lm_expert_model_parallel_size", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_context_parallel_size", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_attention_dropout", FlagKind::Float, Default::None),
-    megatron("megatron_lm_hidden_dropout", FlagKind::Float, Default::None),
-    megatron("megatron_lm_attention_softmax_in_fp32", FlagKind::Text, Default::None),
-    megatron("megatron_lm_expert_tensor_parallel_size", FlagKind::Whole, Default::None),
-    megatron("megatron_lm_calculate_per_token_loss", FlagKind::Text, Default::None),
-    megatron("megatron_lm_use_rotary_position_embeddings", FlagKind::Text, Default::None),
+    megatron("megatron_lm_tp_degree", FlagKind::Whole, DefaultValue::Whole(1)),
+    megatron("megatron_lm_use_custom_fsdp", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_no_load_optim", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_eod_mask_loss", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_overlap_cpu_optimizer_d2h_h2d", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_no_save_optim", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_optimizer_cpu_offload", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_use_precision_aware_optimizer", FlagKind::NotEmpty, DefaultValue::False),
+    megatron("megatron_lm_decoder_last_pipeline_num_layers", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_pp_degree", FlagKind::Whole, DefaultValue::Whole(1)),
+    megatron("megatron_lm_num_micro_batches", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_sequence_parallelism", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_recompute_activations", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_use_distributed_optimizer", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_gradient_clipping", FlagKind::Float, DefaultValue::Float(1.0)),
+    megatron("megatron_lm_recompute_granularity", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_recompute_method", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_recompute_num_layers", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_attention_backend", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_expert_model_parallel_size", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_context_parallel_size", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_attention_dropout", FlagKind::Float, DefaultValue::None),
+    megatron("megatron_lm_hidden_dropout", FlagKind::Float, DefaultValue::None),
+    megatron("megatron_lm_attention_softmax_in_fp32", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_expert_tensor_parallel_size", FlagKind::Whole, DefaultValue::None),
+    megatron("megatron_lm_calculate_per_token_loss", FlagKind::Text, DefaultValue::None),
+    megatron("megatron_lm_use_rotary_position_embeddings", FlagKind::Text, DefaultValue::None),
 ];
 
 /// Options for TPUs and for SageMaker.
-const NOT_SUPPORTED: &[FlagSpec] = &[
+pub(super) const NOT_SUPPORTED: &[FlagSpec] = &[
     switch("tpu", ""),
     switch("tpu_cluster", ""),
     switch("no_tpu_cluster", ""),
     switch("tpu_use_sudo", ""),
-    flag("vm", FlagKind::Words, Default::None, ""),
-    flag("env", FlagKind::Words, Default::None, ""),
+    flag("vm", FlagKind::Words, DefaultValue::None, ""),
+    flag("env", FlagKind::Words, DefaultValue::None, ""),
     text("main_training_function", ""),
     switch("downcast_bf16", ""),
     text("aws_access_key_id", ""),
@@ -350,11 +365,6 @@ const NOT_SUPPORTED: &[FlagSpec] = &[
 /// Returns every option.
 pub(super) fn all() -> impl Iterator<Item = &'static FlagSpec> {
     GROUPS.iter().flat_map(|group| group.flags)
-}
-
-/// Whether the option is for TPUs or for SageMaker.
-pub(super) fn is_not_supported(flag: &FlagSpec) -> bool {
-    NOT_SUPPORTED.iter().any(|other| other.name == flag.name)
 }
 
 /// Adds the options to a command.

@@ -11,7 +11,7 @@ use super::settings::Settings;
 use crate::base::diagnostic::Severity;
 use crate::base::{Diagnostic, Findings, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
-use crate::cli::command::run::{self, ParsedRun};
+use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
@@ -35,9 +35,9 @@ const KINDS: [(&str, Paradigm); 4] = [
 enum StartMethod {
     /// One process without a group.
     OneProcess,
-    /// As torchrun does, with these words before the script.
+    /// As torchrun does, with these options.
     Torchrun(Vec<OsString>),
-    /// As DeepSpeed's launcher does, on the hosts of a hostfile, with these words before the script.
+    /// As DeepSpeed's launcher does, on the hosts of a hostfile, with these options.
     DeepSpeed(Vec<OsString>),
 }
 
@@ -48,6 +48,8 @@ struct AccelerateJob<'a> {
     typed: &'a CommandLine,
     paradigm: Paradigm,
     uses_cpu: bool,
+    /// GPUs of this machine.
+    gpus: usize,
     processes: usize,
     machines: usize,
 }
@@ -64,34 +66,30 @@ pub(in crate::cli) fn start(
     if let Some(file) = &file {
         print_warnings(file, terminal);
     }
-    let settings = Settings::collect(typed, &args.matches, file.as_ref())?;
+    let settings = Settings::collect(args, typed, file.as_ref())?;
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
     let method = job.method()?;
     let env = job.variables(file.as_ref())?;
     match method {
         StartMethod::OneProcess => job.start_one(&env, terminal),
-        StartMethod::Torchrun(mut words) => {
-            words.push("--".into());
-            words.extend_from_slice(&args.script_and_args);
-            match torchrun::parse("remuda torchrun", words)? {
+        StartMethod::Torchrun(options) => {
+            match torchrun::parse("remuda torchrun", job.line(options))? {
                 Parsed::Run(args, typed) => {
-                    torch_job::start_with(&args, &typed, TorchLauncher::Torchrun, &env)
+                    torch_job::start(&args, &typed, TorchLauncher::Torchrun, &env)
                 }
                 Parsed::Text(_) => unreachable!("the words request no text"),
             }
         }
-        StartMethod::DeepSpeed(mut words) => {
-            words.extend(env_words(&env));
-            words.push("--".into());
-            words.extend_from_slice(&args.script_and_args);
-            run::main("remuda run", words)
+        StartMethod::DeepSpeed(mut options) => {
+            options.extend(env_words(&env));
+            run::main("remuda run", job.line(options))
         }
     }
 }
 
 fn refuse_unsupported(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
-    let given = flags::all().filter(|flag| flags::is_not_supported(flag));
-    let Some(flag) = given.into_iter().find(|flag| args.is_typed(flag.name)) else { return Ok(()) };
+    let given = flags::NOT_SUPPORTED.iter().find(|flag| args.is_typed(flag.name));
+    let Some(flag) = given else { return Ok(()) };
     let refused = typed.refuse(&[typed.name_or_end(flag.name)], |spans| {
         let message = format!("`--{}` is not supported", flag.name);
         Diagnostic::error(codes::NOT_SUPPORTED, spans[0], message)
@@ -135,8 +133,8 @@ impl<'a> AccelerateJob<'a> {
         file: Option<&ConfigFile>,
     ) -> Result<Self, CliError> {
         let gpus = resolve::visible_gpus();
-        let typed_kind = KINDS.iter().find(|(name, _)| settings.is_typed(name));
-        let megatron = settings.is_typed("use_megatron_lm").then_some(Paradigm::Megatron);
+        let typed_kind = KINDS.iter().find(|(name, _)| args.is_typed(name));
+        let megatron = args.is_typed("use_megatron_lm").then_some(Paradigm::Megatron);
         let chosen = typed_kind.map(|(_, kind)| *kind).or(megatron);
         let processes = processes(settings, file, typed, gpus)?;
         let guessed =
@@ -145,7 +143,7 @@ impl<'a> AccelerateJob<'a> {
         let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu");
         let machines = settings.whole("num_machines").unwrap_or(1).max(1) as usize;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
-        Ok(Self { settings, args, typed, paradigm, uses_cpu, processes, machines })
+        Ok(Self { settings, args, typed, paradigm, uses_cpu, gpus, processes, machines })
     }
 
     /// Decides how the workers are started.
@@ -170,11 +168,8 @@ impl<'a> AccelerateJob<'a> {
     /// Options of `remuda run` for DeepSpeed on several machines.
     fn deepspeed_words(&self, launcher: &str) -> Vec<OsString> {
         let mut words = Vec::new();
-        let mut add = |flag: &str, value: Option<String>| {
-            words.extend(value.map(|value| OsString::from(format!("--{flag}={value}"))));
-        };
+        let mut add = |flag, value| words.extend(option_word(flag, value));
         add("hostfile", self.settings.text("deepspeed_hostfile"));
-        let each = self.processes / self.machines;
         if launcher == "nossh" {
             add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
         } else {
@@ -185,22 +180,18 @@ impl<'a> AccelerateJob<'a> {
         let is_filtered = exclude.is_some() || include.is_some();
         add("include", include.filter(|_| exclude.is_none()));
         add("exclude", exclude);
-        add("num_gpus", (!is_filtered).then(|| each.to_string()));
+        add("num_gpus", (!is_filtered).then(|| (self.processes / self.machines).to_string()));
         add("master_addr", self.settings.text("main_process_ip"));
         let port = self.settings.whole("main_process_port").filter(|port| *port != 0);
         add("master_port", port.map(|port| port.to_string()));
         words.push(if launcher == "nossh" { "--no_ssh" } else { "--no_local_rank" }.into());
-        words.extend(self.program_words('_'));
-        words.extend(self.args.own_words.iter().cloned());
         words
     }
 
     /// Options of torchrun for the job.
     fn torchrun_words(&self) -> Result<Vec<OsString>, CliError> {
         let mut words = Vec::new();
-        let mut add = |flag: &str, value: Option<String>| {
-            words.extend(value.map(|value| OsString::from(format!("--{flag}={value}"))));
-        };
+        let mut add = |flag, value| words.extend(option_word(flag, value));
         let hosts = self.args.hostfile.clone().or_else(|| self.mpi_hosts().map(OsString::from));
         let is_sized = self.settings.whole("num_processes").is_some();
         if hosts.is_none() || is_sized {
@@ -231,15 +222,18 @@ impl<'a> AccelerateJob<'a> {
         add("tee", self.settings.text("tee"));
         add("log-dir", self.settings.text("log_dir"));
         words.extend(hosts.into_iter().flat_map(|hosts| ["--hostfile".into(), hosts]));
-        words.extend(self.program_words('-'));
-        words.extend(self.args.own_words.iter().cloned());
         Ok(words)
     }
 
-    fn program_words(&self, dash: char) -> impl Iterator<Item = OsString> {
-        let module = self.settings.is_on("module").then(|| "--module".into());
-        let direct = self.settings.is_on("no_python").then(|| format!("--no{dash}python").into());
-        module.into_iter().chain(direct)
+    /// Returns the line with these options, the other options that every way to start has, and the script.
+    fn line(&self, mut words: Vec<OsString>) -> Vec<OsString> {
+        for (setting, option) in [("module", "--module"), ("no_python", "--no_python")] {
+            words.extend(self.settings.is_on(setting).then(|| option.into()));
+        }
+        words.extend_from_slice(&self.args.own_words);
+        words.push("--".into());
+        words.extend_from_slice(&self.args.script_and_args);
+        words
     }
 
     fn no_address(&self) -> CliError {
@@ -258,12 +252,12 @@ impl<'a> AccelerateJob<'a> {
         let is_from_file = file.is_some_and(|file| {
             file.settings.iter().any(|setting| setting.name == "mixed_precision")
         });
-        if is_from_file && !self.settings.is_typed("mixed_precision") {
+        if is_from_file && !self.args.is_typed("mixed_precision") {
             fields.push("mixed_precision".to_owned());
         }
         let here = working_directory()?.to_string_lossy().into_owned();
         let path = env_vars::get_text(env_vars::PYTHONPATH).filter(|path| !path.is_empty());
-        let has_xpus = resolve::visible_gpus() == 0 && 0 < resolve::visible_xpus();
+        let has_xpus = self.gpus == 0 && 0 < resolve::visible_xpus();
         let facts = LaunchFacts {
             paradigm: self.paradigm,
             uses_cpu: self.uses_cpu,
@@ -296,16 +290,10 @@ impl<'a> AccelerateJob<'a> {
 
     /// Starts one process without a group.
     fn start_one(&self, env: &[WorkerVariable], terminal: Terminal) -> Result<Status, CliError> {
-        let mut words: Vec<OsString> = vec!["--accelerator=cpu".into(), "--no_local_rank".into()];
-        words.extend(self.program_words('_'));
-        words.extend(env_words(env));
-        words.extend(self.args.own_words.iter().cloned());
-        words.push("--".into());
-        words.extend_from_slice(&self.args.script_and_args);
-        let RunArgs { watch, workers, program, .. } = match run::parse_as("remuda run", words)? {
-            ParsedRun::Run(args, _) => *args,
-            ParsedRun::Text(_) => unreachable!("the words request no text"),
-        };
+        let mut options: Vec<OsString> = vec!["--accelerator=cpu".into(), "--no_local_rank".into()];
+        options.extend(env_words(env));
+        let (args, _) = run::parse_made("remuda run", self.line(options))?;
+        let RunArgs { watch, workers, program, .. } = args;
         let cluster = ResolvedCluster::here(vec![Slot(0)], None);
         let job = JobArgs { watch: &watch, workers: &workers, terminal };
         start_as(Face::OneProcess, cluster, job, &program)
@@ -337,6 +325,11 @@ fn no_count(typed: &CommandLine) -> CliError {
             .help("give `--num_processes N`")
     });
     refused.into()
+}
+
+/// Returns an option with its value, if it has one.
+fn option_word(flag: &str, value: Option<String>) -> Option<OsString> {
+    value.map(|value| format!("--{flag}={value}").into())
 }
 
 fn env_words(env: &[WorkerVariable]) -> impl Iterator<Item = OsString> {

@@ -1,10 +1,10 @@
 //! Settings of a job: the line, then the configuration file, then the defaults.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 
+use super::args::AccelerateArgs;
 use super::config_file::ConfigFile;
 use super::flags::{self, FlagKind, FlagSpec};
 use super::value::SettingValue;
@@ -16,7 +16,6 @@ use crate::cli::line::{BadValue, CommandLine, python_int, refuse_value};
 /// The settings of a job.
 pub(super) struct Settings {
     values: BTreeMap<String, SettingValue>,
-    typed: BTreeSet<&'static str>,
 }
 
 impl Settings {
@@ -25,21 +24,18 @@ impl Settings {
     /// # Errors
     /// If a value of the line or of the file has the wrong type.
     pub(super) fn collect(
+        args: &AccelerateArgs,
         typed: &CommandLine,
-        matches: &ArgMatches,
         file: Option<&ConfigFile>,
     ) -> Result<Self, CliError> {
         let defaults = flags::all().map(|flag| (flag.name.to_owned(), flag.default.value()));
-        let mut settings = Self { values: defaults.collect(), typed: BTreeSet::new() };
+        let mut settings = Self { values: defaults.collect() };
         if let Some(file) = file {
             settings.add_file(file)?;
         }
-        for flag in flags::all() {
-            if matches.value_source(flag.name) == Some(ValueSource::CommandLine) {
-                let value = typed_value(typed, matches, flag)?;
-                settings.values.insert(flag.name.to_owned(), value);
-                settings.typed.insert(flag.name);
-            }
+        for flag in flags::all().filter(|flag| args.is_typed(flag.name)) {
+            let value = typed_value(typed, &args.matches, flag)?;
+            settings.values.insert(flag.name.to_owned(), value);
         }
         Ok(settings)
     }
@@ -90,18 +86,9 @@ impl Settings {
         self.get(name).is_true()
     }
 
-    /// Whether the line gives the option.
-    pub(super) fn is_typed(&self, name: &str) -> bool {
-        self.typed.contains(name)
-    }
-
-    /// Whether the line or the file gives a setting another value than the default.
-    pub(super) fn names_with_prefix(
-        &self,
-        prefix: &str,
-    ) -> impl Iterator<Item = (&str, &SettingValue)> {
-        let named = self.values.iter().filter(move |(name, _)| name.starts_with(prefix));
-        named.map(|(name, value)| (&**name, value))
+    /// Returns the names of the settings that begin with `prefix`, sorted.
+    pub(super) fn names_with_prefix(&self, prefix: &str) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str).filter(move |name| name.starts_with(prefix))
     }
 }
 

@@ -12,7 +12,7 @@ use super::streams::{parse_local_ranks, parse_streams, prefix};
 use super::values::Values;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
-use crate::cli::command::run::{self, ParsedRun};
+use crate::cli::command::run;
 use crate::cli::error::CliError;
 use crate::cli::line::{BadValue, CommandLine, codes, parse_whole};
 use crate::cli::resolve::{self, NodePlace, NodePorts, OneByOne, ResolvedCluster};
@@ -45,17 +45,8 @@ enum Nodes {
     OneByOne(OneByOne),
 }
 
-/// Runs the job of a line.
+/// Runs the job of a line; `variables` are more variables for the workers.
 pub(in crate::cli) fn start(
-    args: &TorchrunArgs,
-    typed: &CommandLine,
-    launcher: TorchLauncher,
-) -> Result<Status, CliError> {
-    start_with(args, typed, launcher, &[])
-}
-
-/// Does the same with more variables for the workers.
-pub(in crate::cli) fn start_with(
     args: &TorchrunArgs,
     typed: &CommandLine,
     launcher: TorchLauncher,
@@ -68,7 +59,7 @@ pub(in crate::cli) fn start_with(
     let nodes = nodes(args, values, &rendezvous)?;
     let terminal = Terminal::detect();
     let line = run_line(args, values, launcher, (&nodes, workers))?;
-    let (mut run_args, _) = parse_run_line(typed, line)?;
+    let (mut run_args, _) = run::parse_made(&typed.program, line)?;
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
     run_args.watch.env.extend(variables);
     let slots: Vec<Slot> = (0..workers.unwrap_or(1) as u32).map(Slot).collect();
@@ -349,17 +340,6 @@ fn check_program(
         return Err(crate::cli::line::needs_other(typed, "no-python", "use-env").into());
     }
     Ok(())
-}
-
-/// Parses the words of `remuda run`. They were made from checked values, except those of `-H`.
-fn parse_run_line(
-    typed: &CommandLine,
-    line: Vec<OsString>,
-) -> Result<(RunArgs, CommandLine), CliError> {
-    match run::parse_as(&typed.program, line)? {
-        ParsedRun::Run(args, typed) => Ok((*args, typed)),
-        ParsedRun::Text(_) => unreachable!("the words request no text"),
-    }
 }
 
 fn conventions(
