@@ -209,9 +209,11 @@ impl Reader {
     fn setting(&mut self, entry: &YamlEntry, name: &str) {
         let span = entry.node.span;
         match SettingValue::of_node(&entry.node) {
-            Some(value) => {
-                self.settings.push(FileSetting { name: name.to_owned(), value, span });
+            // `mixed_precision: no` without quotes.
+            Some(SettingValue::Bool(false)) if name == "mixed_precision" => {
+                self.push(name, SettingValue::Text("no".to_owned()), span);
             }
+            Some(value) => self.push(name, value, span),
             None => self.bad_value(entry, "expected a value, not a mapping"),
         }
     }
@@ -355,6 +357,13 @@ mod tests {
             findings.diagnostics.iter().map(|found| &*found.message).collect();
         assert_eq!(messages.len(), 3, "{messages:?}");
         assert_eq!(findings.diagnostics[1].help.as_deref(), Some("did you mean `num_processes`?"));
+    }
+
+    #[test]
+    fn precision_without_quotes_is_a_word() {
+        let file =
+            read_text("distributed_type: NO\nmixed_precision: no\n").expect("a configuration");
+        assert_eq!(file.settings[0].value, SettingValue::Text("no".to_owned()));
     }
 
     #[test]
