@@ -24,7 +24,7 @@ mod tensor_parallel;
 
 /// Role of a worker. `sum`: one all-reduce; `loop`: all-reduces until one fails; the roles in [`ANY`]:
 /// different operations until one fails; `early` and `loop-after-early`: all ranks run one all-reduce,
-/// and then one rank exits; `product`: the example.
+/// and then one rank exits; `meet`: [`meet`]; `product`: the example.
 const ROLE: &str = "REMUDA_TEST_ROLE";
 /// Roles that run different operations: with the settings of one machine, with those of several
 /// machines, and with a ring.
@@ -61,6 +61,9 @@ fn work(group: &Group, role: &str) -> String {
     if role.starts_with("any") {
         return run_any_operations(group).expect_err("the loop ends with an error");
     }
+    if role == "meet" {
+        return meet(group).map_or_else(|error| error.to_string(), |()| "no error".to_owned());
+    }
     if role == "early" && group.rank() < 2 {
         return run_without_the_last_rank(group, &mut values);
     }
@@ -76,6 +79,26 @@ fn work(group: &Group, role: &str) -> String {
             Ok(()) => values.fill(group.rank() as i64),
         }
     }
+}
+
+/// Ranks 0, 1 and 3 make a group by themselves and use it; then ranks 0 and 3 wait for rank 1, which does
+/// not come a second time. Rank 2 takes no part.
+fn meet(group: &Group) -> Result<(), Error> {
+    const MEMBERS: [usize; 3] = [3, 0, 1];
+    if group.rank() != 2 {
+        let members = group.of(&MEMBERS, "members")?;
+        let mut sum = [group.rank() as i64];
+        members.all_reduce(&mut sum, ReduceOp::Sum)?;
+        print_line(&format!("sum: {}", sum[0]));
+    }
+    print_line("working");
+    if matches!(group.rank(), 0 | 3) {
+        return group.of(&MEMBERS, "members").map(drop);
+    }
+    // Rank 1 is killed here, and rank 2 ends when its standard input does.
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("stdin is open");
+    Ok(())
 }
 
 /// Runs one operation after the other, on the group and on halves of it, large and small.
@@ -203,7 +226,7 @@ fn worker_command(role: &str, timeout_ms: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "workers::worker", "--nocapture"]);
     command.env(ROLE, role).env(TIMEOUT_MS, timeout_ms.to_string());
-    command.stdout(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
@@ -285,6 +308,39 @@ fn every_other_rank_names_a_killed_rank() {
         assert_eq!(worker.notes(), [Note::Ready, Note::PeerLost { rank: Rank(1) }]);
     }
     job.workers.into_iter().for_each(Worker::wait);
+}
+
+#[test]
+fn group_of_members_names_a_member_that_was_killed() {
+    for nodes in [&[4][..], &[2, 2], &[1, 1, 2]] {
+        let mut job = start(nodes, "meet", 60_000);
+        for worker in &mut job.workers {
+            if worker.rank != Rank(2) {
+                assert_eq!(worker.read_until("sum: "), "4");
+            }
+            worker.read_until("working");
+        }
+        let mut victim = job.workers.remove(1);
+        victim.process.kill().unwrap();
+        victim.process.wait().unwrap();
+        let node = job.nodes.iter().position(|ranks| ranks.contains(&victim.rank)).unwrap();
+        for worker in &mut job.workers {
+            if job.nodes[node].contains(&worker.rank) {
+                worker.send(&ToWorker::PeerGone { rank: victim.rank });
+            }
+        }
+        for worker in &mut job.workers {
+            drop(worker.process.stdin.take());
+            let expect = match worker.rank {
+                Rank(2) => "no error".to_owned(),
+                rank => {
+                    format!("Group::of failed on rank {rank}: rank 1 on host `n{node}` is gone")
+                }
+            };
+            assert_eq!(worker.read_until("result: "), expect, "{nodes:?}");
+        }
+        job.workers.into_iter().for_each(Worker::wait);
+    }
 }
 
 #[test]

@@ -297,8 +297,11 @@ impl Meeting<'_> {
         // Members that have given up are named only if no other is missing: they waited, too.
         let late = if late.is_empty() { gave_up } else { late };
         let waiting_for = self.founder.roster.job_ranks(&late);
-        // All may have come at the last moment; the next looks find it.
-        if waiting_for.is_empty() && clock::now() < clock::after(self.until, AGREEMENT_TIMEOUT) {
+        // All may have come at the last moment, or, if this process was stopped, long before it could look:
+        // then the others have made the group. The next look finds it.
+        let is_agreed = own.seen.is_some();
+        let until = clock::after(self.until, AGREEMENT_TIMEOUT);
+        if waiting_for.is_empty() && (is_agreed || clock::now() < until) {
             return Ok(());
         }
         Err(Cause::Deadline { waiting_for, timeout: self.timeout })
