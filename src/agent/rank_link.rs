@@ -22,6 +22,8 @@ use crate::wire::FromAgent;
 
 /// Size of one read.
 const READ_BYTES: usize = 4096;
+/// Number of reads that empty a socket of the default size.
+const READS_MAX: usize = 64;
 /// Pause in reading from a worker that has filled the read buffer.
 const FLOOD_PAUSE: Duration = Duration::from_millis(1);
 
@@ -134,9 +136,16 @@ impl NoteReader {
     /// Forwards all notes that were written until now, including the newest step.
     pub(super) async fn catch_up(&self) {
         let mut buffer = Vec::with_capacity(READ_BYTES);
-        // The end of the socket, and errors, are handled by `forward_notes`.
-        let _ = self.reader.try_read(&mut buffer);
-        self.send_notes(self.parse_notes(&buffer)).await;
+        // A worker that writes without end is not read without end.
+        for _ in 0..READS_MAX {
+            buffer.clear();
+            // The end of the socket, and errors, are handled by `forward_notes`.
+            let _ = self.reader.try_read(&mut buffer);
+            self.send_notes(self.parse_notes(&buffer)).await;
+            if buffer.len() < READ_BYTES {
+                break;
+            }
+        }
         self.send_notes(self.take_step()).await;
     }
 

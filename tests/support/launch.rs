@@ -253,17 +253,33 @@ impl Launch {
     }
 }
 
-/// The path of the fixture `examples/misbehave.rs`, next to this test's executable. It is built
-/// here, because a run of only one test does not build it.
+/// The path of the fixture `examples/misbehave.rs`, next to this test's executable.
 fn misbehave() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_misbehave).clone()
 }
 
-#[expect(clippy::disallowed_methods, reason = "cargo passes its path to tests in a variable")]
+/// Builds the fixture, because a run of only one test does not; once for each build of the tests, because
+/// each test can be a process of its own.
 fn build_misbehave() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let build = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let fixture = build.join("examples/misbehave");
+    let modified = fs::metadata(&test).and_then(|metadata| metadata.modified());
+    let current = format!("{} {:?}", test.display(), modified.expect("a test has a time"));
+    let stamp = build.join("examples/misbehave.built-for");
+    if fs::read_to_string(&stamp).is_ok_and(|built_for| built_for == current) && fixture.exists() {
+        return fixture;
+    }
+    let stderr = cargo_build_misbehave(build);
+    assert!(fixture.exists(), "`cargo build --example misbehave` does not make it: {stderr}");
+    let own = stamp.with_extension(std::process::id().to_string());
+    fs::write(&own, current).and_then(|()| fs::rename(own, stamp)).expect("target is writable");
+    fixture
+}
+
+#[expect(clippy::disallowed_methods, reason = "cargo passes its path to tests in a variable")]
+fn cargo_build_misbehave(build: &Path) -> String {
     let profile = match build.file_name().and_then(OsStr::to_str) {
         None | Some("debug") => "dev",
         Some(profile) => profile,
@@ -272,10 +288,7 @@ fn build_misbehave() -> PathBuf {
     let mut command = command(cargo);
     command.args(["build", "--quiet", "--offline", "--example", "misbehave", "--profile", profile]);
     let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo starts");
-    let fixture = build.join("examples/misbehave");
-    let stderr = String::from_utf8_lossy(&built.stderr);
-    assert!(fixture.exists(), "`cargo build --example misbehave` does not make it: {stderr}");
-    fixture
+    String::from_utf8_lossy(&built.stderr).into_owned()
 }
 
 #[expect(clippy::disallowed_methods, reason = "these tests start the real program")]
