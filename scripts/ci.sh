@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all checks of CI: format, lints, documentation, licences, crate counts, tests. Proofs are tests and
-# run there with few cases. Run it before a commit. If a step fails, the later steps still run.
+# Runs all checks of CI: format, licences, crate counts, tests, and beside the tests lints, documentation and
+# features. Proofs are tests and run there with few cases. Run it before a commit. If a step fails, the later
+# steps still run.
 #
 #   scripts/ci.sh [ARGUMENTS OF scripts/test]
 set -uo pipefail
@@ -20,6 +21,35 @@ step() {
     times+=("$name: $((SECONDS - since)) s")
 }
 
+build() {
+    cargo test --locked --quiet --no-run
+}
+
+# Most tests wait, for a time limit or for another process: these checks take the processors meanwhile. Their
+# directory is their own, because cargo locks it.
+checks() {
+    local name
+    export CARGO_TARGET_DIR=target/checks
+    renice -n 19 -p "$BASHPID" >/dev/null
+    for name in lints documentation features; do
+        local since=$SECONDS
+        "$name" >"$results/$name.log" 2>&1 && : >"$results/$name.passed"
+        echo "$name: $((SECONDS - since)) s" >"$results/$name.time"
+    done
+}
+
+# Prints what a step of `checks` has printed.
+report_check() {
+    printf '\n== %s\n' "$1"
+    cat "$results/$1.log"
+    [[ -e $results/$1.passed ]] || failed+=("$1")
+    times+=("$(cat "$results/$1.time") beside the tests")
+}
+
+lints() {
+    cargo clippy --locked --quiet --all-targets -- -D warnings
+}
+
 # Checks the links of the documentation for several sets of features.
 documentation() {
     local features problems=0
@@ -27,6 +57,18 @@ documentation() {
         # shellcheck disable=SC2086 # several words
         RUSTDOCFLAGS="-Dwarnings" cargo doc --locked --quiet --no-deps --lib $features || {
             echo "failed: cargo doc --no-deps --lib $features"
+            problems=1
+        }
+    done
+    return "$problems"
+}
+
+# Checks the library without features, and with each feature alone.
+features() {
+    local features problems=0
+    for features in "" cli,train,nccl cli train nccl; do
+        cargo check --locked --quiet --lib --no-default-features --features "$features" || {
+            echo "failed: cargo check --lib --no-default-features --features \"$features\""
             problems=1
         }
     done
@@ -52,12 +94,19 @@ crate_counts() {
     done < <(scripts/crates)
 }
 
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
 step "format" cargo fmt --check
-step "lints" cargo clippy --locked --quiet --all-targets -- -D warnings
-step "documentation" documentation
 step "licences and advisories" licences
 step "crate counts" crate_counts
+step "build" build
+checks &
 step "tests" scripts/test "$@"
+wait
+for name in lints documentation features; do
+    report_check "$name"
+done
 
 printf '\ntimes:'
 printf ' [%s]' "${times[@]}"
