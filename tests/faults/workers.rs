@@ -144,7 +144,8 @@ fn unkillable_worker_is_reported() {
     let flag = job.dir().join("flag");
     job.wait_for_lines("ready", 1);
     // It prints `ready` before it executes `sleep 1000`; rank 0 executes short ones.
-    let waits = || job.processes().into_iter().find(|worker| worker.command.trim_end() == "sleep 1000");
+    let waits =
+        || job.processes().into_iter().find(|worker| worker.command.trim_end() == "sleep 1000");
     let undead = wait_for("rank 1", waits).pid;
     let Some(tracer) = Tracer::attach(undead) else {
         job.signal(Signal::TERM);
