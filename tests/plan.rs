@@ -13,6 +13,7 @@ use remuda::plan::{
     Accelerator, Bindings, Conventions, EnvValue, Export, JobSpec, LaunchPlan, MasterAddr,
     PlanError, Program, RendezvousPort, ThreadShare, VariableOrigin, WorkerPlan, digest, plan,
 };
+use remuda::report::PlanSettings;
 use remuda::report::plan::{Secrets, show_plan, write_plan_json};
 
 fn host(name: &str) -> HostName {
@@ -332,7 +333,8 @@ fn full_spec() -> JobSpec {
 
 fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut text = Vec::new();
-    write_plan_json(&mut text, plan, secrets).expect("writing to memory cannot fail");
+    let settings = PlanSettings { node: None, max_restarts: 3, grace_ms: 10_000, streams: None };
+    write_plan_json(&mut text, plan, &settings, secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
 }
 

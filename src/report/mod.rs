@@ -16,7 +16,9 @@ mod output;
 mod terminal;
 pub mod text;
 
-pub use documents::{findings, plan, record, world};
+pub use documents::{
+    PlanSettings, StreamSetDocument, StreamSettings, findings, plan, record, world,
+};
 pub use logs::{
     AttemptDir, AttemptPlace, LogDir, LogRetention, RankFiles, RunClass, RunDir, SavedRun,
     epoch_dir, make_dirs, make_private_dir, this_host, with_disk_timeout,

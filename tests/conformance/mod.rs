@@ -1,4 +1,4 @@
-//! Comparison of remuda with the real DeepSpeed launcher on the same inputs.
+//! Comparison of remuda with other launchers, above all the real DeepSpeed, on the same inputs.
 //!
 //! Every difference must have a name in backticks in COMPAT.md. `scripts/conformance` installs the
 //! package and compares any number of cases; without the
@@ -7,6 +7,7 @@
 mod commands;
 mod cores;
 mod hostfiles;
+mod launchers;
 mod machine;
 mod reference;
 mod rules;
@@ -68,7 +69,8 @@ fn named_in_compat() -> BTreeSet<String> {
 
 #[test]
 fn differences_and_named_rows_of_compat_match() {
-    let rules: BTreeSet<String> = RULES.iter().map(|rule| rule.0.to_owned()).collect();
+    let rules = RULES.iter().map(|rule| rule.0).chain(launchers::rules());
+    let rules: BTreeSet<String> = rules.map(str::to_owned).collect();
     assert_eq!(named_in_compat(), rules);
 }
 

@@ -60,6 +60,7 @@ fn fsdp_settings_are_variables() {
          ACCELERATE_DYNAMO_USE_DYNAMIC=False ACCELERATE_DYNAMO_USE_FULLGRAPH=False
          ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=False ACCELERATE_MIXED_PRECISION=bf16
          ACCELERATE_USE_FSDP=true FSDP_ACTIVATION_CHECKPOINTING=false
+         FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD=false
          FSDP_CPU_RAM_EFFICIENT_LOADING=true FSDP_FORWARD_PREFETCH=false
          FSDP_MIN_NUM_PARAMS=100000000 FSDP_OFFLOAD_PARAMS=false FSDP_RESHARD_AFTER_FORWARD=true
          FSDP_SHARDING_STRATEGY=FULL_SHARD FSDP_SYNC_MODULE_STATES=true FSDP_USE_ORIG_PARAMS=true
@@ -170,4 +171,81 @@ fn deepspeed_on_several_machines_is_a_line_of_run() {
     assert_eq!(plan["world_size"], 4);
     let shown = outcome.stdout_text().to_owned();
     assert!(shown.contains("ACCELERATE_USE_DEEPSPEED"), "{shown}");
+}
+
+/// The screen of a line that is refused.
+#[track_caller]
+fn check_refused(options: &[&str], status: i32, screen: &str) {
+    let launch =
+        face("accelerate").option("launch").options(options).env("HF_HOME", "/nonexistent");
+    assert_eq!(launch.program(["x.py"]).end().code(status).stderr, screen);
+}
+
+#[test]
+fn one_worker_for_several_gpus_is_refused() {
+    check_refused(
+        &["--multi_gpu", "--num_processes", "1"],
+        2,
+        "error[C007]: `--multi_gpu` needs two workers\n --> command line:1:26\n  |\n\
+         1 | remuda accelerate launch --multi_gpu --num_processes 1 -- x.py\n  |                          ^^^^^^^^^^^ several GPUs    - fewer than two workers\n  |\n\
+         help: leave `--multi_gpu` out, or give `--num_processes 2` or more\n",
+    );
+}
+
+#[test]
+fn weights_that_rank_0_loads_and_does_not_send_are_refused() {
+    let text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  \
+                fsdp_cpu_ram_efficient_loading: true\n  fsdp_sync_module_states: false\n";
+    let launch = face("accelerate").option("launch");
+    let path = config(&launch, text);
+    let outcome = launch.option("--config_file").option(&path).program(["x.py"]).end().code(65);
+    let expected = format!(
+        "error[C010]: `fsdp_cpu_ram_efficient_loading` needs `fsdp_sync_module_states`\n \
+         --> {}:5:28\n  |\n5 |   fsdp_sync_module_states: false\n  |                            ^^^^^ rank 0 does not send the weights\n  |\n\
+         help: set `fsdp_sync_module_states` to true, or `fsdp_cpu_ram_efficient_loading` to false\n",
+        path.display()
+    );
+    assert_eq!(outcome.stderr, expected);
+    check_refused(
+        &["--use_fsdp", "--num_processes=2", "--fsdp_sync_module_states="],
+        2,
+        "error[C010]: `fsdp_cpu_ram_efficient_loading` needs `fsdp_sync_module_states`\n \
+         --> command line:1:55\n  |\n\
+         1 | remuda accelerate launch --use_fsdp --num_processes=2 --fsdp_sync_module_states= -- x.py\n  |                                                       \
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^ rank 0 does not send the weights\n  |\n\
+         help: set `fsdp_sync_module_states` to true, or `fsdp_cpu_ram_efficient_loading` to false\n",
+    );
+}
+
+#[test]
+fn one_gpu_for_a_configuration_of_several_is_refused() {
+    let launch = face("accelerate").option("launch");
+    let path = config(&launch, "distributed_type: MULTI_GPU\nnum_processes: 2\ngpu_ids: '0'\n");
+    let outcome = launch.option("--config_file").option(&path).program(["x.py"]).end().code(65);
+    let expected = format!(
+        "error[A003]: `gpu_ids` is `0`, and the job uses several GPUs\n --> {}:3:10\n  |\n\
+         3 | gpu_ids: '0'\n  |          ^^^ one GPU\n  |\n\
+         help: name two GPUs or more, such as `0,1`, or write `all`\n",
+        path.display()
+    );
+    assert_eq!(outcome.stderr, expected);
+}
+
+#[test]
+fn combinations_that_accelerate_refuses_are_refused() {
+    check_refused(
+        &["--use_parallelism_config"],
+        2,
+        "error[C010]: `--use_parallelism_config` needs `--use_fsdp`\n --> command line:1:26\n  |\n\
+         1 | remuda accelerate launch --use_parallelism_config -- x.py\n  |                          \
+         ^^^^^^^^^^^^^^^^^^^^^^^^ has no effect alone\n  |\n\
+         help: add `--use_fsdp`, or leave `--use_parallelism_config` out\n",
+    );
+    let check = |options: &[&str], says: &str| {
+        let launch = face("accelerate").option("launch").options(options);
+        launch.env("HF_HOME", "/nonexistent").program(["x.py"]).end().code(2).says(says);
+    };
+    check(&["--module", "--no_python"], "`--module` and `--no_python` cannot be combined");
+    check(&["--use_fsdp", "--num_processes=-1"], "the number of workers is not positive");
+    check(&["--use_fsdp", "--num_processes=0"], "the number of workers is not positive");
 }

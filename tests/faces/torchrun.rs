@@ -144,6 +144,37 @@ fn log_files_have_the_layout_of_torchrun() {
 }
 
 #[test]
+fn lines_with_a_text_are_copied_to_one_file_of_the_node() {
+    let options = ["--nproc-per-node=2", "-t", "0:3,1:3", "--max-restarts=1"];
+    let launch = face("torchrun").options(options).option("--no-python");
+    let script = format!(
+        "echo apple $RANK; echo pear; echo 'a,b' >&2; {} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 1",
+        meet(launch.dir())
+    );
+    let filters = ["--duplicate-stdout-filters=apple,x", "--duplicate-stderr-filters=,,"];
+    let launch = launch.options(filters).sh(&script);
+    let logs = launch.dir().join("logs");
+    let _outcome = launch.option("--log-dir").option(&logs).end().code(0);
+    let copied: Vec<_> = files(&logs)
+        .into_iter()
+        .filter(|(name, _)| name.contains("filtered"))
+        .map(|(name, text)| {
+            let mut lines: Vec<&str> = text.lines().collect();
+            lines.sort_unstable();
+            (name, lines.join(" "))
+        })
+        .collect();
+    let expected = (0..2).flat_map(|attempt| {
+        let file = |stream| format!("none/attempt_{attempt}/filtered_{stream}.log");
+        [
+            (file("stderr"), "[default0]:a,b [default1]:a,b".to_owned()),
+            (file("stdout"), "[default0]:apple 0 [default1]:apple 1".to_owned()),
+        ]
+    });
+    assert_eq!(copied, expected.collect::<Vec<_>>());
+}
+
+#[test]
 fn streams_without_output_have_empty_files() {
     let launch = torchrun(&["-r", "3", "--local_ranks_filter", "0"], "true");
     let logs = launch.dir().join("logs");
@@ -442,7 +473,10 @@ fn options_without_an_equivalent_are_refused() {
     };
     check(&["--numa-binding", "node"], "`--numa-binding` is not supported");
     check(&["--logs-specs", "x"], "it names a class in Python");
-    check(&["--duplicate-stdout-filters", "x"], "search them with grep");
+    check(&["--start-method", "thread"], "expected `spawn`, `fork` or `forkserver`");
+    check(&["--monitor-interval", "0"], "expected a number of seconds above 0");
+    check(&["--node-rank="], "expected a whole number");
+    check(&["--master-addr", "a b"], "this is no address");
     check(&["--signals-to-handle", "SIGFOO"], "`SIGFOO` is no signal");
     check(&["--module", "--no-python"], "`--module` and `--no-python` cannot be combined");
     check(

@@ -4,6 +4,7 @@ use crate::cli::args::WatchArgs;
 use crate::cli::error::CliError;
 use crate::cli::resolve::ResolvedCluster;
 use crate::cli::resolve::environment::{self, FileExports, JobScope};
+use crate::launch::Transport;
 use crate::plan::Export;
 use crate::report::{Terminal, print_error};
 
@@ -25,6 +26,12 @@ pub(in crate::cli) fn exports(
         print_error(&cluster.warnings);
         print_error(&files.warnings);
     }
-    let scope = JobScope::of(cluster.nodes.len(), &cluster.transport);
+    let scope = match cluster.transport {
+        // Each node of a line of torchrun has an environment of its own.
+        Transport::Dial(_) if !reads_files => JobScope::Here,
+        Transport::Local | Transport::Ssh(_) | Transport::Dial(_) | Transport::Managed(_) => {
+            JobScope::of(cluster.nodes.len(), &cluster.transport)
+        }
+    };
     environment::exports(&watch.env, files, scope, accelerator)
 }

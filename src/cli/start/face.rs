@@ -9,7 +9,9 @@ use crate::cli::error::CliError;
 use crate::launch::Options;
 use crate::plan::{Conventions, Program, RendezvousPort, TorchrunConventions};
 use crate::report::text::show_io_error;
-use crate::report::{AttemptDir, Redirects, StreamSet};
+use crate::report::{
+    AttemptDir, OutputStreams, Redirects, StreamSet, StreamSetDocument, StreamSettings,
+};
 
 /// The launcher whose command line was typed.
 #[derive(Clone, Debug)]
@@ -43,6 +45,39 @@ pub(in crate::cli) struct TorchrunStreams {
     pub(in crate::cli) tee_prefix: String,
     /// `--local-ranks-filter`.
     pub(in crate::cli) shown: Option<std::collections::BTreeSet<u32>>,
+    /// `--duplicate-stdout-filters`.
+    pub(in crate::cli) stdout_filters: Vec<String>,
+    /// `--duplicate-stderr-filters`.
+    pub(in crate::cli) stderr_filters: Vec<String>,
+}
+
+impl TorchrunStreams {
+    fn settings(&self) -> StreamSettings {
+        StreamSettings {
+            log_dir: self.directory.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
+            redirects: set_document(&self.redirected),
+            tee: set_document(&self.tee),
+            tee_prefix: self.tee_prefix.clone(),
+            shown_local_ranks: self.shown.clone(),
+            stdout_filters: self.stdout_filters.clone(),
+            stderr_filters: self.stderr_filters.clone(),
+        }
+    }
+}
+
+fn set_document(set: &StreamSet) -> StreamSetDocument {
+    let name = |streams: OutputStreams| match streams {
+        OutputStreams::None => "none",
+        OutputStreams::Stdout => "stdout",
+        OutputStreams::Stderr => "stderr",
+        OutputStreams::Both => "both",
+    };
+    match set {
+        StreamSet::Every(streams) => StreamSetDocument::Every(name(*streams)),
+        StreamSet::Some(of_rank) => StreamSetDocument::Some(
+            of_rank.iter().map(|(rank, streams)| (*rank, name(*streams))).collect(),
+        ),
+    }
 }
 
 /// Runs a script by its path, as `--run-path` of torchrun does.
@@ -61,8 +96,9 @@ impl Face {
                 if face.runs_path =>
             {
                 let words = ["-u".into(), "-c".into(), RUN_PATH.into(), script];
-                let program = Program::Exec { program: interpreter, local_rank };
-                (program, words.into_iter().chain(args).collect())
+                let passed = local_rank.then(|| OsString::from("--local-rank=${local_rank}"));
+                let program = Program::Exec { program: interpreter, local_rank: false };
+                (program, words.into_iter().chain(passed).chain(args).collect())
             }
             (_, program) => (program, args),
         }
@@ -83,6 +119,14 @@ impl Face {
             Self::Remuda => RendezvousPort::or_usual(given),
             Self::OneProcess => RendezvousPort::Free,
             Self::Torchrun(face) => face.port,
+        }
+    }
+
+    /// Returns what a dry run says about the streams of workers.
+    pub(super) fn stream_settings(&self) -> Option<StreamSettings> {
+        match self {
+            Self::Torchrun(face) => Some(face.streams.settings()),
+            Self::Remuda | Self::OneProcess => None,
         }
     }
 
@@ -128,6 +172,8 @@ impl Face {
             tee: streams.tee.clone(),
             tee_prefix: streams.tee_prefix.clone(),
             shown: streams.shown.clone(),
+            stdout_filters: streams.stdout_filters.clone(),
+            stderr_filters: streams.stderr_filters.clone(),
         });
         Ok(())
     }

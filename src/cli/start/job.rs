@@ -21,7 +21,7 @@ use crate::launch::{self, DialOptions, LauncherFlag, MemberOptions, SupervisorOp
 use crate::plan::{self, JobSpec, LaunchPlan, Program};
 use crate::report::plan::{Secrets, show_plan, write_plan_json};
 use crate::report::text::show_step;
-use crate::report::{Terminal, print, print_message, print_with};
+use crate::report::{PlanSettings, Terminal, print, print_message, print_with};
 
 /// Note for a dry run, which contacts no host.
 const NO_PREFLIGHT: &str = "note: --preflight has no effect: a dry run checks no host\n";
@@ -81,7 +81,8 @@ pub(in crate::cli) fn start(
     };
     let (plan, single_node) = started_part(plan::plan(&spec)?, cluster.started);
     if watch.dry_run {
-        return print_plan(&plan, &spec.program, args);
+        let settings = plan_settings(&face, cluster.started, watch);
+        return print_plan(&plan, &settings, &spec.program, args);
     }
     check_size(&plan)?;
     if let (StartedNodes::Dialing(node), Transport::Dial(dial)) =
@@ -204,8 +205,27 @@ fn launcher_flags() -> Vec<LauncherFlag> {
     command.get_arguments().filter(|arg| !arg.is_positional()).map(flag).collect()
 }
 
+/// Returns what a dry run says beside the workers.
+fn plan_settings(face: &Face, started: StartedNodes, watch: &WatchArgs) -> PlanSettings {
+    let node = match started {
+        StartedNodes::Separate(node) | StartedNodes::Dialing(Some(node)) => Some(node.0),
+        StartedNodes::All | StartedNodes::Dialing(None) => None,
+    };
+    PlanSettings {
+        node,
+        max_restarts: watch.max_restarts,
+        grace_ms: watch.grace.as_millis() as u64,
+        streams: face.stream_settings(),
+    }
+}
+
 /// Prints the plan of a dry run, and a warning if the job would not start.
-fn print_plan(plan: &LaunchPlan, program: &Program, args: JobArgs<'_>) -> Result<Status, CliError> {
+fn print_plan(
+    plan: &LaunchPlan,
+    settings: &PlanSettings,
+    program: &Program,
+    args: JobArgs<'_>,
+) -> Result<Status, CliError> {
     let JobArgs { watch, terminal, .. } = args;
     let no_script = resolve::script_problem(program, &working_directory()?);
     if let Some(why) = no_script.filter(|_| watch.prints_warnings()) {
@@ -213,7 +233,7 @@ fn print_plan(plan: &LaunchPlan, program: &Program, args: JobArgs<'_>) -> Result
     }
     let secrets = if watch.show_env { Secrets::Shown } else { Secrets::Masked };
     let printed = if watch.json {
-        print_with(|out| write_plan_json(out, plan, secrets))
+        print_with(|out| write_plan_json(out, plan, settings, secrets))
     } else {
         print(&show_plan(plan, secrets))
     };

@@ -99,7 +99,8 @@ impl Template {
             (true, word) => with_local_rank(word, local_rank),
             (false, word) => word,
         };
-        head.map(borrowed).chain(passed).chain(tail.map(argument))
+        let (first, head) = (head.clone().take(1), head.skip(1));
+        first.map(borrowed).chain(head.map(argument)).chain(passed).chain(tail.map(argument))
     }
 }
 

@@ -2,5 +2,8 @@
 
 pub mod findings;
 pub mod plan;
+mod plan_settings;
 pub mod record;
 pub mod world;
+
+pub use plan_settings::{PlanSettings, StreamSetDocument, StreamSettings};

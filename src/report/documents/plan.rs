@@ -18,6 +18,7 @@ use crate::plan::{
     EnvValue, LaunchPlan, MASTER_PORT, MasterAddr, NodePlan, RendezvousPort, WorkerPlan,
 };
 use crate::pool::nodeset;
+use crate::report::documents::plan_settings::PlanSettings;
 
 /// Version of the JSON document; it increases when a field changes its meaning.
 pub const PLAN_VERSION: u32 = 1;
@@ -180,7 +181,12 @@ fn show_slots(slots: &[Slot]) -> String {
 /// Writes the plan as a JSON document: the same plan gives the same bytes. Ends with a newline.
 ///
 /// Workers are written one at a time, because the text of a large job would need much memory.
-pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets) -> io::Result<()> {
+pub fn write_plan_json(
+    out: impl io::Write,
+    plan: &LaunchPlan,
+    settings: &PlanSettings,
+    secrets: Secrets,
+) -> io::Result<()> {
     let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
     let hidden = &secret_names(plan, secrets);
     let document = PlanDocument {
@@ -193,6 +199,7 @@ pub fn write_plan_json(out: impl io::Write, plan: &LaunchPlan, secrets: Secrets)
         world_size: plan.world_size,
         nodes: List(|| plan.nodes.iter().map(|node| node_document(node, hidden))),
         origins: OriginsDocument(plan),
+        settings,
     };
     serde_json::to_writer_pretty(&mut out, &document)?;
     out.write_all(b"\n")?;
@@ -214,6 +221,7 @@ struct PlanDocument<'a, N: Serialize> {
     world_size: u32,
     nodes: N,
     origins: OriginsDocument<'a>,
+    settings: &'a PlanSettings,
 }
 
 #[derive(serde::Serialize)]

@@ -72,10 +72,23 @@ impl AttemptDir {
     }
 
     fn worker(&self, epoch: Epoch, place: AttemptPlace) -> PathBuf {
-        let AttemptPlace { node, local_rank } = place;
+        self.attempt(epoch, place.node).join(place.local_rank.to_string())
+    }
+
+    /// File of chosen lines of a stream of all workers of a node.
+    pub(in crate::report) fn filtered(
+        &self,
+        epoch: Epoch,
+        node: NodeRank,
+        stream: Stream,
+    ) -> PathBuf {
+        self.attempt(epoch, node).join(format!("filtered_{stream}.log"))
+    }
+
+    fn attempt(&self, epoch: Epoch, node: NodeRank) -> PathBuf {
         let root =
             if self.has_nodes { self.root.join(format!("node_{node}")) } else { self.root.clone() };
-        root.join(format!("attempt_{epoch}")).join(local_rank.to_string())
+        root.join(format!("attempt_{epoch}"))
     }
 
     /// Keeps copies of the error files of an epoch, `error.json` beside the logs of each worker, as

@@ -12,7 +12,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::rank_log::RankLog;
-use crate::base::{Epoch, Rank, clock};
+use crate::base::{Epoch, NodeRank, Rank, clock};
 use crate::report::monitor::Monitor;
 use crate::wire::Stream;
 
@@ -24,8 +24,16 @@ const STALL_LIMIT: Duration = Duration::from_secs(1);
 /// Time without progress after which a warning is printed, also if no bytes are lost yet.
 const STALL_WARNING: Duration = Duration::from_secs(5);
 
-/// Key of a file: of one stream, or of both streams of a rank.
-pub(in crate::report) type FileKey = (Rank, Option<Stream>);
+/// Key of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::report) enum FileKey {
+    /// One stream of a rank.
+    Stream(Rank, Stream),
+    /// Both streams of a rank.
+    Rank(Rank),
+    /// Chosen lines of one stream of all ranks of a node.
+    Filtered(NodeRank, Stream),
+}
 
 /// Handle of the thread. Dropping it does not wait, [`LogWriter::finish`] does.
 pub(in crate::report) struct LogWriter {
@@ -235,7 +243,7 @@ fn perform(logs: &mut BTreeMap<FileKey, RankLog>, task: Task) -> std::io::Result
         Task::End(file) => logs.get_mut(&file).map_or(Ok(()), RankLog::finish),
         Task::BeginEpoch(epoch) => {
             // The file of both streams continues in the next epoch.
-            let of_epoch = logs.iter_mut().filter(|((_, stream), _)| stream.is_some());
+            let of_epoch = logs.iter_mut().filter(|(key, _)| !matches!(key, FileKey::Rank(_)));
             of_epoch.for_each(|(_, log)| log.begin_epoch(epoch));
             Ok(())
         }
@@ -310,7 +318,7 @@ mod tests {
     use super::super::rank_log::{LogPath, LogRetention};
     use super::*;
 
-    const FILE: FileKey = (Rank(0), Some(Stream::Stdout));
+    const FILE: FileKey = FileKey::Stream(Rank(0), Stream::Stdout);
 
     struct Scratch(PathBuf);
 

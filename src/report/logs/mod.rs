@@ -11,7 +11,7 @@ mod run_dir;
 mod saved_run;
 
 pub use attempts::{AttemptDir, AttemptPlace};
-pub(super) use files::LogWriter;
+pub(super) use files::{FileKey, LogWriter};
 pub use log_dir::LogDir;
 pub use private_files::{epoch_dir, make_private_dir};
 pub(super) use rank_log::{LogPath, RankLog};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::attempts::{AttemptDir, AttemptPlace};
 use super::private_files::{create_private, epoch_dir, make_private_dirs};
-use crate::base::{Epoch, Rank};
+use crate::base::{Epoch, NodeRank, Rank};
 use crate::wire::Stream;
 
 /// The bytes of a stream that are kept.
@@ -59,6 +59,8 @@ pub(in crate::report) enum LogPath {
     Rank(PathBuf),
     /// A stream in torchrun's layout.
     Attempt(AttemptDir, AttemptPlace, Stream),
+    /// Chosen lines of a stream of a node, in torchrun's layout.
+    Filtered(AttemptDir, NodeRank, Stream),
 }
 
 impl LogPath {
@@ -70,6 +72,7 @@ impl LogPath {
             }
             Self::Rank(path) => path.clone(),
             Self::Attempt(directory, worker, stream) => directory.stream(epoch, *worker, *stream),
+            Self::Filtered(directory, node, stream) => directory.filtered(epoch, *node, *stream),
         }
     }
 }

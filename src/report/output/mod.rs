@@ -1,6 +1,7 @@
 //! Output of a job: from the pieces that workers write to lines on the screen and in files.
 
 pub mod gather;
+mod line_filter;
 mod lines;
 mod live_status;
 mod prefix;

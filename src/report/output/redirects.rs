@@ -75,6 +75,10 @@ pub struct Redirects {
     pub tee_prefix: String,
     /// Ranks on each node whose output the screen shows; `None`: all.
     pub shown: Option<BTreeSet<u32>>,
+    /// Texts of the lines of `tee` that are copied to a file for all workers of a node.
+    pub stdout_filters: Vec<String>,
+    /// The same for standard error.
+    pub stderr_filters: Vec<String>,
 }
 
 /// Where a stream goes.
@@ -97,6 +101,16 @@ impl Redirects {
             is_shown: passes && (has_tee || !is_redirected),
             has_tee_prefix: has_tee,
             has_file: has_tee || is_redirected,
+        }
+    }
+
+    /// Texts of the lines of a stream that are copied; empty if the worker's lines are not.
+    pub(super) fn filters(&self, worker: &WorkerLabel, stream: Stream) -> &[String] {
+        let place = self.place(worker, stream);
+        match stream {
+            _ if !(place.has_tee_prefix && place.is_shown) => &[],
+            Stream::Stdout => &self.stdout_filters,
+            Stream::Stderr => &self.stderr_filters,
         }
     }
 
@@ -131,6 +145,8 @@ mod tests {
             tee: StreamSet::Every(OutputStreams::Stderr),
             tee_prefix: String::new(),
             shown: Some([0, 2].into()),
+            stdout_filters: vec!["x".to_owned()],
+            stderr_filters: vec!["y".to_owned()],
         };
         let place = |rank, stream| {
             let place = redirects.place(&label(rank), stream);
@@ -140,6 +156,9 @@ mod tests {
         assert_eq!(place(0, Stream::Stderr), (true, true, true), "both: the screen as well");
         assert_eq!(place(1, Stream::Stderr), (false, true, true), "filtered");
         assert_eq!(place(2, Stream::Stdout), (true, false, false), "neither");
+        assert_eq!(redirects.filters(&label(0), Stream::Stderr), ["y"]);
+        assert!(redirects.filters(&label(0), Stream::Stdout).is_empty(), "no --tee");
+        assert!(redirects.filters(&label(1), Stream::Stderr).is_empty(), "not shown");
         assert!(!redirects.tee.is_empty() && StreamSet::Every(OutputStreams::None).is_empty());
     }
 }

@@ -18,7 +18,7 @@ use crate::base::{Epoch, Rank, clock};
 use crate::job::Evidence;
 use crate::report::emulation::first_control;
 use crate::report::gather::GatheredOutput;
-use crate::report::logs::{LogPath, LogRetention, LogWriter, RankLog};
+use crate::report::logs::{FileKey, LogPath, LogRetention, LogWriter, RankLog};
 use crate::report::terminal::{Area, Screens, StatusPlace, Terminal, Tty, WorkerStep};
 use crate::report::text::{paint_message, show_count, show_last_output};
 use crate::wire::Stream;
@@ -97,6 +97,7 @@ impl OutputRouter {
         };
         buffer.tail.push(&bytes);
         let is_kept = buffer.is_kept;
+        let copied = buffer.filter.as_mut().map(|(filter, node)| (*node, filter.push(&bytes)));
         if let Some(gathered) = &mut self.gathered {
             gathered.entry((rank, stream)).or_default().push(&bytes);
             buffer.hidden_until = buffer.tail.total();
@@ -111,12 +112,15 @@ impl OutputRouter {
         let Some(files) = &self.files else { return };
         match (is_kept, self.has_rank_files) {
             (true, true) => {
-                files.write((rank, Some(stream)), bytes.clone());
-                files.write((rank, None), bytes);
+                files.write(FileKey::Stream(rank, stream), bytes.clone());
+                files.write(FileKey::Rank(rank), bytes);
             }
-            (true, false) => files.write((rank, Some(stream)), bytes),
-            (false, true) => files.write((rank, None), bytes),
+            (true, false) => files.write(FileKey::Stream(rank, stream), bytes),
+            (false, true) => files.write(FileKey::Rank(rank), bytes),
             (false, false) => {}
+        }
+        if let Some((node, lines)) = copied.filter(|(_, lines)| !lines.is_empty()) {
+            files.write(FileKey::Filtered(node, stream), lines);
         }
     }
 
@@ -198,7 +202,10 @@ impl OutputRouter {
             status.set((rank, stream), None);
         }
         if let (true, Some(files)) = (buffer.is_kept, &self.files) {
-            files.end((rank, Some(stream)));
+            files.end(FileKey::Stream(rank, stream));
+        }
+        if let (Some((filter, node)), Some(files)) = (&mut buffer.filter, &self.files) {
+            files.write(FileKey::Filtered(*node, stream), filter.finish());
         }
     }
 
@@ -259,7 +266,12 @@ impl OutputRouter {
             files.begin_epoch(epoch);
             let redirected = self.streams.iter().filter(|(_, buffer)| buffer.has_redirect);
             for ((rank, stream), _) in redirected {
-                files.write((*rank, Some(*stream)), Vec::new());
+                files.write(FileKey::Stream(*rank, *stream), Vec::new());
+            }
+            for ((_, stream), buffer) in &self.streams {
+                if let Some((_, node)) = buffer.filter {
+                    files.write(FileKey::Filtered(node, *stream), Vec::new());
+                }
             }
         }
     }
@@ -437,7 +449,7 @@ impl OutputRouter {
 
     /// The file that holds a stream, if there is one.
     pub fn log_path(&self, rank: Rank, stream: Stream) -> Option<PathBuf> {
-        self.files.as_ref()?.path((rank, Some(stream)))
+        self.files.as_ref()?.path(FileKey::Stream(rank, stream))
     }
 }
 
@@ -463,12 +475,19 @@ fn start_files(workers: &[WorkerLabel], style: &Style) -> Option<LogWriter> {
     for label in workers {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if let Some(log) = stream_log(label, stream, style) {
-                logs.insert((label.rank, Some(stream)), log);
+                logs.insert(FileKey::Stream(label.rank, stream), log);
+            }
+            if let Some(redirects) = &style.redirects
+                && !redirects.filters(label, stream).is_empty()
+            {
+                let path = LogPath::Filtered(redirects.directory.clone(), label.node, stream);
+                let log = RankLog::new(path, LogRetention::All);
+                logs.insert(FileKey::Filtered(label.node, stream), log);
             }
         }
         if let Some(files) = &style.rank_files {
             let log = RankLog::new(LogPath::Rank(files.path(label.job_rank)), LogRetention::All);
-            logs.insert((label.rank, None), log);
+            logs.insert(FileKey::Rank(label.rank), log);
         }
     }
     let is_early = |log: &RankLog| log.exists_from_start();

@@ -1,10 +1,11 @@
 //! State of one stream of a worker: its lines, and the end that is kept.
 
+use super::line_filter::LineFilter;
 use super::lines::{Bars, ControlChars, LineCutter};
 use super::prefix::{WorkerLabel, paint_prefix, prefix};
 use super::style::Style;
 use super::tail::Tail;
-use crate::base::clock;
+use crate::base::{NodeRank, clock};
 use crate::report::terminal::{RedrawableRows, StatusPlace};
 use crate::wire::Stream;
 
@@ -17,6 +18,8 @@ pub(super) struct StreamBuffer {
     pub(super) has_redirect: bool,
     /// Whether the screen shows it.
     pub(super) is_shown: bool,
+    /// Copies some of its lines to a file of the node.
+    pub(super) filter: Option<(LineFilter, NodeRank)>,
     /// Length of the stream when bytes of it were last hidden from the screen.
     pub(super) hidden_until: u64,
     /// Value of `OutputRouter::shown_bytes` when bytes of it were last shown.
@@ -58,10 +61,22 @@ impl StreamBuffer {
             is_kept: style.log_dir.is_some() || place.is_some_and(|place| place.has_file),
             has_redirect: place.is_some_and(|place| place.has_file),
             is_shown: place.is_none_or(|place| place.is_shown),
+            filter: line_filter(label, stream, style),
             hidden_until: 0,
             shown_until: 0,
         }
     }
+}
+
+fn line_filter(
+    label: &WorkerLabel,
+    stream: Stream,
+    style: &Style,
+) -> Option<(LineFilter, NodeRank)> {
+    let redirects = style.redirects.as_ref()?;
+    let texts = redirects.filters(label, stream);
+    let prefix = prefix(label, stream, Some(&redirects.tee_prefix), (0, style.terminal.charset));
+    (!texts.is_empty()).then(|| (LineFilter::new(prefix.into_bytes(), texts), label.node))
 }
 
 impl LineFormat {

@@ -93,6 +93,8 @@ pub(super) struct FileSetting {
     pub(super) name: String,
     pub(super) value: SettingValue,
     pub(super) span: Span,
+    /// Whether it is inside of a mapping such as `fsdp_config`.
+    pub(super) is_of_mapping: bool,
 }
 
 /// A configuration file.
@@ -100,6 +102,8 @@ pub(super) struct FileSetting {
 pub(super) struct ConfigFile {
     pub(super) source: Source,
     pub(super) paradigm: Paradigm,
+    /// Whether the file is for one process: `distributed_type: NO`.
+    pub(super) is_for_one: bool,
     pub(super) settings: Vec<FileSetting>,
     /// Keys of `deepspeed_config`, in their order.
     pub(super) deepspeed_keys: Vec<String>,
@@ -152,7 +156,7 @@ pub(super) fn parse(source: Source) -> Result<ConfigFile, Findings> {
         return Err(Findings { source, diagnostics: vec![problem] });
     };
     let mut reader = Reader::default();
-    for entry in &entries {
+    for entry in entries.iter().filter(|entry| !is_replaced(entry, &entries)) {
         reader.top(entry);
     }
     if reader.paradigm.is_none() && reader.problems.is_empty() {
@@ -164,12 +168,23 @@ pub(super) fn parse(source: Source) -> Result<ConfigFile, Findings> {
         Some(paradigm) if reader.problems.is_empty() => Ok(ConfigFile {
             source,
             paradigm,
+            is_for_one: reader.is_for_one,
             settings: reader.settings,
             deepspeed_keys: reader.deepspeed_keys,
             has_parallelism: reader.has_parallelism,
             warnings: reader.warnings,
         }),
         _ => Err(Findings { source, diagnostics: reader.problems }),
+    }
+}
+
+/// Whether accelerate ignores an entry because the file has another one.
+fn is_replaced(entry: &YamlEntry, entries: &[YamlEntry]) -> bool {
+    let has = |key: &str| entries.iter().any(|other| other.key == key);
+    match &*entry.key {
+        "fp16" => has("mixed_precision"),
+        "dynamo_config" => has("dynamo_backend"),
+        _ => false,
     }
 }
 
@@ -184,11 +199,13 @@ fn not_yaml(error: YamlError) -> Diagnostic {
 #[derive(Default)]
 struct Reader {
     paradigm: Option<Paradigm>,
+    is_for_one: bool,
     settings: Vec<FileSetting>,
     deepspeed_keys: Vec<String>,
     has_parallelism: bool,
     warnings: Vec<Diagnostic>,
     problems: Vec<Diagnostic>,
+    is_in_mapping: bool,
 }
 
 impl Reader {
@@ -232,6 +249,7 @@ impl Reader {
             ("distributed_type", text) => {
                 let known = text.and_then(|text| TYPES.iter().find(|(name, _)| *name == text));
                 self.paradigm = known.map(|(_, paradigm)| *paradigm);
+                self.is_for_one = text == Some("NO");
                 if known.is_none() {
                     let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
                     self.bad_value(entry, &format!("expected one of {}", names.join(", ")));
@@ -263,7 +281,8 @@ impl Reader {
     }
 
     fn push(&mut self, name: &str, value: SettingValue, span: Span) {
-        self.settings.push(FileSetting { name: name.to_owned(), value, span });
+        let is_of_mapping = self.is_in_mapping;
+        self.settings.push(FileSetting { name: name.to_owned(), value, span, is_of_mapping });
     }
 
     fn section(&mut self, entry: &YamlEntry, prefix: &str) {
@@ -276,6 +295,7 @@ impl Reader {
             self.deepspeed_keys = entries.iter().map(|inner| inner.key.clone()).collect();
         }
         self.has_parallelism |= entry.key == "parallelism_config" && !entries.is_empty();
+        self.is_in_mapping = true;
         for inner in entries {
             let name = match inner.key.strip_prefix(prefix) {
                 Some(_) => inner.key.clone(),
@@ -287,6 +307,7 @@ impl Reader {
                 self.ignored(inner, &entry.key);
             }
         }
+        self.is_in_mapping = false;
     }
 
     /// accelerate ignores unknown keys of a mapping.

@@ -20,6 +20,8 @@ pub(super) struct LaunchFacts<'a> {
     pub(super) deepspeed_fields: String,
     /// PYTHONPATH with the working directory.
     pub(super) python_path: String,
+    /// Whether the script uses Megatron-LM.
+    pub(super) uses_megatron: bool,
     /// Whether the script uses several kinds of parallelism.
     pub(super) uses_parallelism: bool,
 }
@@ -44,15 +46,14 @@ pub(super) fn variables(settings: &Settings, facts: &LaunchFacts<'_>) -> Vec<Wor
             env.add_simple(facts);
             env.add_dynamo(facts);
         }
-        Paradigm::MultiDevice => env.add_dynamo(facts),
+        Paradigm::MultiDevice | Paradigm::Megatron => env.add_dynamo(facts),
         Paradigm::Fsdp => {
             env.add_dynamo(facts);
             env.add_fsdp();
         }
-        Paradigm::Megatron => {
-            env.add_dynamo(facts);
-            env.add_megatron();
-        }
+    }
+    if facts.uses_megatron && !matches!(facts.paradigm, Paradigm::Simple | Paradigm::DeepSpeed) {
+        env.add_megatron();
     }
     if settings.is_on("enable_cpu_affinity") {
         env.set("ACCELERATE_CPU_AFFINITY", "1");
@@ -139,6 +140,7 @@ impl Environment<'_> {
             "cpu_ram_efficient_loading",
             "sync_module_states",
             "activation_checkpointing",
+            "activation_checkpointing_offload",
         ] {
             self.set_namesake("", &format!("fsdp_{name}"), Letters::Lower);
         }

@@ -119,10 +119,7 @@ const DYNAMO_BACKENDS: &[&str] = &[
     "onnxrt",
     "tensorrt",
     "aot_torchxla_trace_once",
-    "torchxla_trace_once",
     "tvm",
-    "hpu_backend",
-    "neuron",
 ];
 
 /// Every option, by group.
@@ -249,6 +246,11 @@ const FSDP: &[FlagSpec] = &[
     text_or("fsdp_cpu_ram_efficient_loading", "true", "Whether only rank 0 loads weights"),
     text_or("fsdp_sync_module_states", "true", "FSDP 1: whether rank 0 sends its weights"),
     text_or("fsdp_activation_checkpointing", "false", "Whether activations are computed again"),
+    text_or(
+        "fsdp_activation_checkpointing_offload",
+        "false",
+        "Whether activations that are kept are in host memory",
+    ),
 ];
 
 const PARALLELISM: &[FlagSpec] = &[

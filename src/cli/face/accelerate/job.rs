@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::args::AccelerateArgs;
+use super::codes::BAD_CONFIG_VALUE;
 use super::config_file::{self, ConfigFile, Paradigm};
 use super::environment::{LaunchFacts, WorkerVariable, variables};
 use super::flags;
@@ -15,7 +16,7 @@ use crate::cli::command::run;
 use crate::cli::command::torchrun;
 use crate::cli::error::CliError;
 use crate::cli::face::torchrun::job::{self as torch_job, TorchLauncher};
-use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes};
+use crate::cli::line::{CommandLine, Parsed, cannot_combine, codes, needs_other, python_int};
 use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, start_as};
@@ -61,6 +62,7 @@ pub(in crate::cli) fn start(
 ) -> Result<Status, CliError> {
     refuse_unsupported(args, typed)?;
     refuse_two_kinds(args, typed)?;
+    refuse_conflicts(args, typed)?;
     let file = config(args)?;
     let terminal = Terminal::detect();
     if let Some(file) = &file {
@@ -68,6 +70,7 @@ pub(in crate::cli) fn start(
     }
     let settings = Settings::collect(args, typed, file.as_ref())?;
     let job = AccelerateJob::new(args, typed, &settings, file.as_ref())?;
+    job.check_fsdp(file.as_ref())?;
     let method = job.method()?;
     let env = job.variables(file.as_ref())?;
     match method {
@@ -109,6 +112,29 @@ fn refuse_two_kinds(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), Cl
     }
 }
 
+/// Refuses combinations that accelerate refuses.
+fn refuse_conflicts(args: &AccelerateArgs, typed: &CommandLine) -> Result<(), CliError> {
+    let value = |name: &str| args.matches.get_one::<String>(name).map(String::as_str);
+    let processes = value("num_processes").and_then(python_int);
+    if args.is_typed("multi_gpu") && processes.is_some_and(|count| count < 2) {
+        let places = [typed.name_or_end("multi_gpu"), typed.value_or_end("num_processes")];
+        let refused = typed.refuse(&places, |spans| {
+            Diagnostic::error(codes::CANNOT_COMBINE, spans[0], "`--multi_gpu` needs two workers")
+                .label("several GPUs")
+                .related(spans[1], "fewer than two workers")
+                .help("leave `--multi_gpu` out, or give `--num_processes 2` or more")
+        });
+        return Err(refused.into());
+    }
+    if args.is_typed("module") && args.is_typed("no_python") {
+        return Err(cannot_combine(typed, "module", "no_python", "a module needs Python").into());
+    }
+    if args.is_typed("use_parallelism_config") && !args.is_typed("use_fsdp") {
+        return Err(needs_other(typed, "use_parallelism_config", "use_fsdp").into());
+    }
+    Ok(())
+}
+
 /// Reads the file of the line, or the default file. `--cpu` alone reads none.
 fn config(args: &AccelerateArgs) -> Result<Option<ConfigFile>, CliError> {
     let typed = args.matches.get_one::<String>("config_file").map(PathBuf::from);
@@ -141,9 +167,50 @@ impl<'a> AccelerateJob<'a> {
             if 1 < processes && 1 < gpus { Paradigm::MultiDevice } else { Paradigm::Simple };
         let paradigm = chosen.or(file.map(|file| file.paradigm)).unwrap_or(guessed);
         let uses_cpu = settings.is_on("cpu") || settings.is_on("use_cpu");
+        if let Some(file) = file.filter(|_| paradigm == Paradigm::MultiDevice) {
+            check_gpu_ids(settings, file, typed)?;
+        }
+        if processes == 0 && paradigm != Paradigm::Simple && !settings.is_on("cpu") {
+            return Err(no_count(typed));
+        }
         let machines = settings.whole("num_machines").unwrap_or(1).max(1) as usize;
         let paradigm = if settings.is_on("cpu") { Paradigm::Simple } else { paradigm };
         Ok(Self { settings, args, typed, paradigm, uses_cpu, gpus, processes, machines })
+    }
+
+    /// Whether the line gives the kind of training; the file's is ignored then.
+    fn has_typed_kind(&self) -> bool {
+        let kinds = KINDS.iter().map(|(name, _)| *name).filter(|name| *name != "cpu");
+        kinds.chain(["use_megatron_lm"]).any(|name| self.args.is_typed(name))
+    }
+
+    /// Refuses weights that only rank 0 loads and does not send.
+    fn check_fsdp(&self, file: Option<&ConfigFile>) -> Result<(), CliError> {
+        const LOADS: &str = "fsdp_cpu_ram_efficient_loading";
+        const SENDS: &str = "fsdp_sync_module_states";
+        let is_wrong = self.settings.is_on(LOADS) && !self.settings.is_on(SENDS);
+        if self.paradigm != Paradigm::Fsdp || !is_wrong {
+            return Ok(());
+        }
+        let message = format!("`{LOADS}` needs `{SENDS}`");
+        let help = format!("set `{SENDS}` to true, or `{LOADS}` to false");
+        let of_file = file.and_then(|file| {
+            let setting = file.settings.iter().find(|setting| setting.name == SENDS)?;
+            Some((file, setting.span))
+        });
+        let Some((file, span)) = of_file.filter(|_| !self.args.is_typed(SENDS)) else {
+            let refused = self.typed.refuse(&[self.typed.value_or_end(SENDS)], |spans| {
+                Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
+                    .label("rank 0 does not send the weights")
+                    .help(help)
+            });
+            return Err(refused.into());
+        };
+        let problem = Diagnostic::error(codes::NEEDS_OTHER, span, message)
+            .label("rank 0 does not send the weights")
+            .help(help);
+        let findings = Findings { source: file.source.clone(), diagnostics: vec![problem] };
+        Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] })
     }
 
     /// Decides how the workers are started.
@@ -269,8 +336,10 @@ impl<'a> AccelerateJob<'a> {
             threads: self.threads(),
             deepspeed_fields: fields.join(","),
             python_path: path.map_or_else(|| here.clone(), |path| format!("{path}:{here}")),
+            uses_megatron: self.paradigm == Paradigm::Megatron
+                || self.args.is_typed("use_megatron_lm"),
             uses_parallelism: self.settings.is_on("use_parallelism_config")
-                || file.is_some_and(|file| file.has_parallelism),
+                || !self.has_typed_kind() && file.is_some_and(|file| file.has_parallelism),
         };
         Ok(variables(self.settings, &facts))
     }
@@ -307,22 +376,55 @@ fn processes(
     typed: &CommandLine,
     gpus: usize,
 ) -> Result<usize, CliError> {
-    let is_simple = file.is_some_and(|file| file.paradigm == Paradigm::Simple);
+    let is_for_one = file.is_some_and(|file| file.is_for_one);
     match settings.whole("num_processes") {
         Some(count) if 0 <= count => Ok(count as usize),
-        Some(-1) | None if file.is_some() && !is_simple => Err(no_count(typed)),
+        Some(-1) | None if file.is_some() && !is_for_one => Err(no_count(typed)),
         None if file.is_some() => Ok(1),
         None => Ok(gpus),
         Some(_) => Err(no_count(typed)),
     }
 }
 
+/// Refuses one GPU for a configuration of several.
+fn check_gpu_ids(
+    settings: &Settings,
+    file: &ConfigFile,
+    typed: &CommandLine,
+) -> Result<(), CliError> {
+    let ids = settings.text("gpu_ids").unwrap_or_else(|| "all".to_owned());
+    let is_one = ids != "all" && !ids.contains(',');
+    if !is_one || settings.whole("num_machines").is_some_and(|machines| 1 < machines) {
+        return Ok(());
+    }
+    let message = format!("`gpu_ids` is `{}`, and the job uses several GPUs", ids.escape_debug());
+    let help = "name two GPUs or more, such as `0,1`, or write `all`";
+    let of_file = file.settings.iter().find(|setting| setting.name == "gpu_ids");
+    let is_typed = typed.options.iter().any(|given| given.flag == "gpu_ids");
+    if let Some(setting) = of_file.filter(|_| !is_typed) {
+        let problem = Diagnostic::error(BAD_CONFIG_VALUE, setting.span, message);
+        let diagnostics = vec![problem.label("one GPU").help(help)];
+        let findings = Findings { source: file.source.clone(), diagnostics };
+        return Err(CliError::Findings { status: Status::BadInput, findings: vec![findings] });
+    }
+    let refused = typed.refuse(&[typed.value_or_end("gpu_ids")], |spans| {
+        Diagnostic::error(codes::BAD_VALUE, spans[0], message).label("one GPU").help(help)
+    });
+    Err(refused.into())
+}
+
 fn no_count(typed: &CommandLine) -> CliError {
-    let refused = typed.refuse(&[typed.value_or_end("num_processes")], |spans| {
-        let message = "the number of workers is not given";
-        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message)
-            .label("the configuration file does not say it")
-            .help("give `--num_processes N`")
+    let place = typed.value_or_end("num_processes");
+    let is_typed = typed.options.iter().any(|given| given.flag == "num_processes");
+    let refused = typed.refuse(&[place], |spans| {
+        let (message, label) = if is_typed {
+            ("the number of workers is not positive", "no worker")
+        } else {
+            ("the number of workers is not given", "neither here nor in a configuration file")
+        };
+        Diagnostic::error(codes::NEEDS_OTHER, spans[0], message).label(label).help(
+            "give `--num_processes N`; without a file N is the number of GPUs of this machine",
+        )
     });
     refused.into()
 }

@@ -44,11 +44,20 @@ impl Settings {
         let mut problems = Vec::new();
         for setting in &file.settings {
             let kind = flags::all().find(|flag| flag.name == setting.name).map(|flag| flag.kind);
-            let is_number = matches!(setting.value, SettingValue::Whole(_) | SettingValue::None);
+            // Scripts read the settings of mappings, which may be text: `auto`.
+            let kind = kind.filter(|_| !setting.is_of_mapping);
+            let is_number = match &setting.value {
+                SettingValue::Whole(_) | SettingValue::None => true,
+                SettingValue::Text(text) => python_int(text).is_some(),
+                SettingValue::Bool(_)
+                | SettingValue::Float(_)
+                | SettingValue::Bools(_)
+                | SettingValue::List(_) => false,
+            };
             if kind == Some(FlagKind::Whole) && !is_number {
                 let message = format!("the value of `{}` is invalid", setting.name);
                 let problem = Diagnostic::error(BAD_CONFIG_VALUE, setting.span, message);
-                problems.push(problem.label("expected a whole number, without quotes"));
+                problems.push(problem.label("expected a whole number"));
             }
             if !setting.value.is_none() {
                 self.values.insert(setting.name.clone(), setting.value.clone());

@@ -146,11 +146,11 @@ pub struct StreamArgs {
     /// Local ranks whose output the screen shows: `0,1`
     #[arg(long, value_name = "RANKS")]
     pub local_ranks_filter: Option<String>,
-    /// Copies of lines in filtered_stdout.log
-    #[arg(long, value_name = "TEXTS", hide = true)]
+    /// Copy lines of --tee that contain one of these texts to filtered_stdout.log: `apple,orange`
+    #[arg(long, value_name = "TEXTS")]
     pub duplicate_stdout_filters: Option<String>,
-    /// Copies of lines in filtered_stderr.log
-    #[arg(long, value_name = "TEXTS", hide = true)]
+    /// The same for standard error and filtered_stderr.log
+    #[arg(long, value_name = "TEXTS")]
     pub duplicate_stderr_filters: Option<String>,
     /// Class in Python that decides where logs go
     #[arg(long, value_name = "NAME", hide = true)]

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::args::TorchrunArgs;
 use super::rendezvous::{
     Endpoint, RendezvousBackend, RendezvousConf, parse_backend, parse_conf, parse_endpoint,
+    parse_host,
 };
 use super::size::{OwnDevices, parse_nnodes, parse_nproc};
-use super::streams::{parse_local_ranks, parse_streams, prefix};
+use super::streams::{parse_filters, parse_local_ranks, parse_streams, prefix};
 use super::values::Values;
 use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
@@ -54,6 +55,7 @@ pub(in crate::cli) fn start(
 ) -> Result<Status, CliError> {
     let values = Values { typed };
     refuse_unsupported(args, typed)?;
+    check_values_without_effect(args, values)?;
     let workers = workers(args, values)?;
     let rendezvous = Rendezvous::read(args, values)?;
     let nodes = nodes(args, values, &rendezvous)?;
@@ -91,16 +93,6 @@ fn refuse_unsupported(args: &TorchrunArgs, typed: &CommandLine) -> Result<(), Cl
             "`remuda run --bind_cores_to_rank` binds each worker to CPUs of its own",
         ),
         (
-            "duplicate-stdout-filters",
-            args.logs.duplicate_stdout_filters.is_some(),
-            "`--tee 1` keeps the whole output in files: search them with grep",
-        ),
-        (
-            "duplicate-stderr-filters",
-            args.logs.duplicate_stderr_filters.is_some(),
-            "`--tee 2` keeps the whole output in files: search them with grep",
-        ),
-        (
             "logs-specs",
             args.logs.logs_specs.is_some(),
             "it names a class in Python; `--log-dir`, `--redirects` and `--tee` decide where logs go",
@@ -116,6 +108,22 @@ fn refuse_unsupported(args: &TorchrunArgs, typed: &CommandLine) -> Result<(), Cl
             .help(help)
     });
     Err(refused.into())
+}
+
+/// Checks values that torchrun checks and that have no effect here.
+fn check_values_without_effect(args: &TorchrunArgs, values: Values<'_>) -> Result<(), CliError> {
+    let method = values.text("start-method", args.watch.start_method.as_deref(), "spawn");
+    method.parse(|text| match text {
+        "spawn" | "fork" | "forkserver" => Ok(()),
+        _ => Err(BadValue::new("expected `spawn`, `fork` or `forkserver`")
+            .help("leave the option out: workers are always started by exec")),
+    })?;
+    let interval = values.text("monitor-interval", args.watch.monitor_interval.as_deref(), "0.1");
+    interval.parse(|text| match text.trim().parse::<f64>() {
+        Ok(seconds) if 0.0 < seconds => Ok(()),
+        _ => Err(BadValue::new("expected a number of seconds above 0")
+            .help("leave the option out: an exit is noticed at once")),
+    })
 }
 
 /// Workers on each node; `None`: the slots of the hosts.
@@ -145,20 +153,25 @@ struct Rendezvous {
 impl Rendezvous {
     fn read(args: &TorchrunArgs, values: Values<'_>) -> Result<Self, CliError> {
         let args = &args.rendezvous;
+        let is_standalone = values.switch("standalone", args.standalone)?;
         let backend = values.text("rdzv-backend", args.rdzv_backend.as_deref(), "static");
+        let backend =
+            if is_standalone { RendezvousBackend::C10d } else { backend.parse(parse_backend)? };
         let endpoint = values.optional("rdzv-endpoint", args.rdzv_endpoint.as_deref());
+        let endpoint = endpoint.filter(|_| !is_standalone);
         let endpoint = endpoint.map(|value| value.parse(parse_endpoint));
-        let port = values.optional("master-port", args.master_port.as_deref());
+        let port = values.number("master-port", args.master_port.as_deref());
         let port = port.map(|port| port.parse(|text| parse_whole(text, 0..=65535)));
         let conf = values.text("rdzv-conf", args.rdzv_conf.as_deref(), "");
         Ok(Self {
-            backend: backend.parse(parse_backend)?,
+            backend,
             endpoint: endpoint.transpose()?,
             master_addr: values
                 .optional("master-addr", args.master_addr.as_deref())
-                .map(|address| address.text),
+                .map(|address| address.parse(parse_host))
+                .transpose()?,
             master_port: port.transpose()?.map(|port| port as u16),
-            is_standalone: values.switch("standalone", args.standalone)?,
+            is_standalone,
             conf: conf.parse(parse_conf)?,
         })
     }
@@ -202,13 +215,15 @@ fn nodes(
 ) -> Result<Nodes, CliError> {
     let value = values.text("nnodes", args.size.nnodes.as_deref(), "1");
     let count = value.parse(parse_nnodes)?;
+    let node_rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
+    let any = i64::from(i32::MIN)..=i64::from(i32::MAX);
+    node_rank.as_ref().map(|rank| rank.parse(|text| parse_whole(text, any))).transpose()?;
     if args.size.hostfile.is_some() {
         return Ok(Nodes::Hosts { count: value.is_given().then_some(count) });
     }
     if count == 1 || rendezvous.is_standalone {
         return Ok(Nodes::Here);
     }
-    let node_rank = values.optional("node-rank", args.rendezvous.node_rank.as_deref());
     let (address, port) = match (&rendezvous.endpoint, rendezvous.backend) {
         (Some(endpoint), backend) => {
             (endpoint.host.clone(), endpoint.port.unwrap_or(backend.usual_port()))
@@ -291,10 +306,12 @@ fn run_line(
         line.extend(is_given.then(|| OsString::from(flag)));
     }
     let program = &args.program;
-    let is_module = values.switch("module", program.module)?;
-    let no_python = values.switch("no-python", program.no_python)?;
+    // `--run-path` outranks the two other ways to run a script.
+    let runs_path = values.switch("run-path", program.run_path)?;
+    let is_module = values.switch("module", program.module)? && !runs_path;
+    let no_python = values.switch("no-python", program.no_python)? && !runs_path;
     let use_env = launcher == TorchLauncher::Torchrun || program.use_env;
-    check_program(values.typed, is_module, no_python, use_env)?;
+    check_program(values.typed, is_module, no_python)?;
     line.extend(is_module.then(|| OsString::from("--module")));
     line.extend(no_python.then(|| OsString::from("--no_python")));
     line.extend(use_env.then(|| OsString::from("--no_local_rank")));
@@ -326,18 +343,10 @@ fn grace(args: &TorchrunArgs, values: Values<'_>) -> Result<String, CliError> {
     Ok(format!("{}ms", (seconds * 1000.0) as u64))
 }
 
-fn check_program(
-    typed: &CommandLine,
-    is_module: bool,
-    no_python: bool,
-    use_env: bool,
-) -> Result<(), CliError> {
+fn check_program(typed: &CommandLine, is_module: bool, no_python: bool) -> Result<(), CliError> {
     if is_module && no_python {
         let why = "a module needs Python";
         return Err(crate::cli::line::cannot_combine(typed, "module", "no-python", why).into());
-    }
-    if no_python && !use_env {
-        return Err(crate::cli::line::needs_other(typed, "no-python", "use-env").into());
     }
     Ok(())
 }
@@ -413,7 +422,13 @@ fn streams(args: &TorchrunArgs, values: Values<'_>) -> Result<TorchrunStreams, C
     let shown = values.optional("local-ranks-filter", logs.local_ranks_filter.as_deref());
     let typed_dir = logs.log_dir.as_ref().map(|dir| dir.to_string_lossy());
     let directory = values.optional("log-dir", typed_dir.as_deref());
+    let filters = |flag, typed: &Option<String>| {
+        let value = values.text(flag, typed.as_deref(), "");
+        if value.is_given() { parse_filters(&value.text) } else { Vec::new() }
+    };
     Ok(TorchrunStreams {
+        stdout_filters: filters("duplicate-stdout-filters", &logs.duplicate_stdout_filters),
+        stderr_filters: filters("duplicate-stderr-filters", &logs.duplicate_stderr_filters),
         directory: directory.map(|directory| PathBuf::from(directory.text)),
         redirected: set("redirects", &logs.redirects)?,
         tee: set("tee", &logs.tee)?,

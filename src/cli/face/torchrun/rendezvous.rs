@@ -57,13 +57,26 @@ pub(super) fn parse_endpoint(text: &str) -> Result<Endpoint, BadValue> {
             None => (text, None),
         },
     };
-    let is_name = |c: char| c.is_alphanumeric() || "_.:-".contains(c);
-    if host.is_empty() || !host.chars().all(is_name) {
+    if !is_host(host) {
         return Err(BadValue::new("this is no address").help(HELP));
     }
     let port = port.map(|port| parse_whole(port, 0..=i64::from(u16::MAX))).transpose();
     let port = port.map_err(|_| BadValue::new("this port is no number up to 65535").help(HELP))?;
     Ok(Endpoint { host: host.to_owned(), port: port.map(|port| port as u16) })
+}
+
+/// Parses a name, an IPv4 address, or an IPv6 address with or without brackets.
+pub(super) fn parse_host(text: &str) -> Result<String, BadValue> {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if is_host(inner) {
+        return Ok(inner.to_owned());
+    }
+    Err(BadValue::new("this is no address").help("write a name or an address of the first node"))
+}
+
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "_.:-".contains(c))
 }
 
 /// Settings of `--rdzv-conf` with an effect.
@@ -93,7 +106,7 @@ pub(super) fn parse_conf(text: &str) -> Result<RendezvousConf, BadValue> {
         let bad = || BadValue::new("expected KEY=VALUE pairs").help("write `join_timeout=60`");
         let (key, value) = pair.split_once('=').ok_or_else(bad)?;
         match (key.trim(), value.trim()) {
-            (_, "") => return Err(bad()),
+            ("", _) | (_, "") => return Err(bad()),
             (name @ ("timeout" | "join_timeout"), value) => {
                 let seconds = value.parse::<f64>().ok().filter(|seconds| 0.0 < *seconds);
                 let bad = || BadValue::new(format!("`{name}` is a number of seconds"));
@@ -132,11 +145,20 @@ mod tests {
     }
 
     #[test]
+    fn hosts_lose_their_brackets() {
+        assert_eq!(parse_host(" n1 "), Ok("n1".to_owned()));
+        assert_eq!(parse_host("[::1]"), Ok("::1".to_owned()));
+        for bad in ["", "a b", "[]", "[::1", "n1/x"] {
+            assert!(parse_host(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn settings_are_pairs() {
         assert_eq!(parse_conf(""), Ok(RendezvousConf::default()));
         let conf = RendezvousConf { join_limit: Some(2.5), is_host: Some(true) };
         assert_eq!(parse_conf("is_host=1, join_timeout=2.5,read_timeout=9"), Ok(conf));
-        for bad in ["a", "a=", "timeout=x", "timeout=0", "is_host=maybe"] {
+        for bad in ["a", "a=", "=b", "timeout=x", "timeout=0", "is_host=maybe"] {
             assert!(parse_conf(bad).is_err(), "{bad}");
         }
     }

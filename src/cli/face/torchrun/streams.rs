@@ -37,14 +37,67 @@ pub(super) fn parse_local_ranks(text: &str) -> Result<BTreeSet<u32>, BadValue> {
     ranks.ok_or_else(|| BadValue::new("expected local ranks").help("write numbers: `0,1`"))
 }
 
+/// Reads the texts of `apple,orange`; `,,` is a comma in a text.
+pub(super) fn parse_filters(text: &str) -> Vec<String> {
+    let mut texts = vec![String::new()];
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let last = texts.last_mut().expect("never empty");
+        match rest.strip_prefix(",,") {
+            Some(after) => {
+                last.push(',');
+                rest = after;
+                continue;
+            }
+            None if first == ',' => texts.push(String::new()),
+            None => last.push(first),
+        }
+        rest = &rest[first.len_utf8()..];
+    }
+    texts
+}
+
 /// The prefix of lines as remuda writes its placeholders; torchrun's own by default.
 pub(super) fn prefix(template: Option<&str>, role: &str) -> String {
     let Some(template) = template else { return format!("[{role}{{local_rank}}]:") };
-    template
-        .replace("${role_name}", role)
-        .replace("${local_rank}", "{local_rank}")
-        .replace("${rank}", "{rank}")
-        .replace("${hostname}", "{host}")
+    let names = [
+        ("role_name", role),
+        ("local_rank", "{local_rank}"),
+        ("rank", "{rank}"),
+        ("hostname", "{host}"),
+    ];
+    fill_template(template, &names)
+}
+
+/// Replaces `${NAME}` and `$NAME`, and `$$` by `$`, as `string.Template` of Python does. Other names
+/// stay.
+fn fill_template(template: &str, names: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let (text, braces) = match rest.strip_prefix('{') {
+            Some(text) => (text, true),
+            None => (rest, false),
+        };
+        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let (name, after) = text.split_at(end.unwrap_or(text.len()));
+        let after = if braces { after.strip_prefix('}') } else { Some(after) };
+        match (names.iter().find(|(known, _)| *known == name), after) {
+            (Some((_, value)), Some(after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            _ => out.push('$'),
+        }
+    }
+    out + rest
 }
 
 #[cfg(test)]
@@ -68,9 +121,21 @@ mod tests {
     }
 
     #[test]
+    fn filters_are_texts_between_single_commas() {
+        assert_eq!(parse_filters("apple,orange"), ["apple", "orange"]);
+        assert_eq!(parse_filters("a,,b,c"), ["a,b", "c"]);
+        assert_eq!(parse_filters(",,,"), [",", ""]);
+        assert_eq!(parse_filters(""), [""]);
+    }
+
+    #[test]
     fn prefix_of_torchrun_is_translated() {
         assert_eq!(prefix(None, "trainer"), "[trainer{local_rank}]:");
         let own = "${hostname} ${role_name}/${rank}.${local_rank} ";
         assert_eq!(prefix(Some(own), "x"), "{host} x/{rank}.{local_rank} ");
+        assert_eq!(
+            prefix(Some("$rank:$$ ${rank $ranks ${x}$"), "x"),
+            "{rank}:$ ${rank $ranks ${x}$"
+        );
     }
 }

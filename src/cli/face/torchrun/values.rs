@@ -87,26 +87,25 @@ impl<'a> Values<'a> {
         (value.is_given() && !value.text.is_empty()).then_some(value)
     }
 
+    /// The value of an option that is a number, without a default; empty text is a wrong number.
+    pub(super) fn number(self, flag: &'static str, typed: Option<&str>) -> Option<OptionText<'a>> {
+        let value = self.text(flag, typed, "");
+        value.is_given().then_some(value)
+    }
+
     /// Whether a switch is on. Its variable is a number, as for Python's `bool(int(…))`.
     pub(super) fn switch(self, flag: &'static str, is_typed: bool) -> Result<bool, CliError> {
         let name = variable(flag);
-        match env_vars::get_text(&name) {
-            Some(text) if !is_typed => {
-                let value = OptionText {
-                    flag,
-                    text,
-                    origin: ValueOrigin::Variable(name),
-                    typed: self.typed,
-                };
-                value.parse(|text| {
-                    let number = python_int(text);
-                    number.map(|number| number != 0).ok_or_else(|| {
-                        BadValue::new("expected 0 or 1").help("a switch is on with 1, off with 0")
-                    })
-                })
-            }
-            _ => Ok(is_typed),
-        }
+        let Some(text) = env_vars::get_text(&name) else { return Ok(is_typed) };
+        let value =
+            OptionText { flag, text, origin: ValueOrigin::Variable(name), typed: self.typed };
+        let is_set = value.parse(|text| {
+            let number = python_int(text).map(|number| number != 0);
+            number.ok_or_else(|| {
+                BadValue::new("expected 0 or 1").help("a switch is on with 1, off with 0")
+            })
+        })?;
+        Ok(is_typed || is_set)
     }
 }
 

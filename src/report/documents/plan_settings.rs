@@ -1,0 +1,47 @@
+//! Settings of a job beside its workers, in the JSON document of `--dry-run --json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+/// Settings of a job beside its workers.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanSettings {
+    /// The node that the line starts; `None`: all nodes, or the node gets its number later.
+    pub node: Option<u32>,
+    /// Largest number of restarts.
+    pub max_restarts: u32,
+    /// Time between the request to stop and SIGKILL, in milliseconds.
+    pub grace_ms: u64,
+    /// Where the streams of workers go, if the launcher has options for it.
+    pub streams: Option<StreamSettings>,
+}
+
+/// Where the streams of workers go.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamSettings {
+    /// Directory of the files; `None`: that of the run.
+    pub log_dir: Option<String>,
+    /// Streams that go to files only.
+    pub redirects: StreamSetDocument,
+    /// Streams that go to files and to the screen.
+    pub tee: StreamSetDocument,
+    /// Prefix of the lines of `tee`.
+    pub tee_prefix: String,
+    /// Local ranks whose output the screen shows; `None`: all.
+    pub shown_local_ranks: Option<BTreeSet<u32>>,
+    /// Texts of the lines that are copied to `filtered_stdout.log`.
+    pub stdout_filters: Vec<String>,
+    /// Texts of the lines that are copied to `filtered_stderr.log`.
+    pub stderr_filters: Vec<String>,
+}
+
+/// A set of streams: a name such as `both`, or names by local rank.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum StreamSetDocument {
+    /// The same streams of every worker.
+    Every(&'static str),
+    /// Streams by local rank; no stream of others.
+    Some(BTreeMap<u32, &'static str>),
+}
