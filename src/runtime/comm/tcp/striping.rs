@@ -1,6 +1,9 @@
-//! Transfers to and from ranks of other nodes. Messages are divided into stripes, one for each
-//! stream of a connection, and sent and received in the order in which they were posted.
+//! Transfers to and from ranks of other nodes. Messages are divided into stripes, at most one for each
+//! stream of a connection, and sent and received in the order in which they were posted. The first stripe of
+//! a message is on the stream after the last stripe of the message before, so that short messages that are in
+//! transit together use all streams.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
@@ -104,29 +107,92 @@ impl Stripe {
 struct Message<B> {
     fingerprint: Fingerprint,
     bytes: B,
-    /// Stripes, one for each of the first streams.
+    /// Stream of the first stripe; the next ones follow it in a circle.
+    first_stream: usize,
+    /// Number of streams of the connection.
+    streams: usize,
     stripes: Vec<Stripe>,
 }
 
 impl<B: AsRef<[u8]>> Message<B> {
-    fn new(fingerprint: Fingerprint, bytes: B, streams: usize) -> Self {
+    /// `next_stream` is that of the connection in the direction of the message.
+    fn new(fp: Fingerprint, bytes: B, streams: usize, next_stream: &Cell<usize>) -> Self {
         let len = bytes.as_ref().len();
-        let header = encode_header(fingerprint, len);
+        let header = encode_header(fp, len);
         let stripe = |range| Stripe { range, header, transferred: 0 };
-        let stripes = stripes(len, streams).map(stripe).collect();
-        Self { fingerprint, bytes, stripes }
+        let stripes: Vec<_> = stripes(len, streams).map(stripe).collect();
+        let first_stream = next_stream.get();
+        next_stream.set((first_stream + stripes.len()) % streams);
+        Self { fingerprint: fp, bytes, first_stream, streams, stripes }
     }
+}
 
+impl<B> Message<B> {
     fn is_done(&self) -> bool {
         self.stripes.iter().all(Stripe::is_done)
+    }
+
+    /// Number of the stripe on a stream, if there is one that is incomplete.
+    fn pending_on(&self, stream: usize) -> Option<usize> {
+        let number = (stream + self.streams - self.first_stream) % self.streams;
+        self.stripes.get(number).filter(|stripe| !stripe.is_done()).map(|_| number)
+    }
+}
+
+/// Messages in one direction that are not complete, and those behind them that are.
+struct MessageQueue<B> {
+    messages: VecDeque<Message<B>>,
+}
+
+impl<B> Default for MessageQueue<B> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new() }
+    }
+}
+
+impl<B> MessageQueue<B> {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    fn is_pending_on(&self, stream: usize) -> bool {
+        self.messages.iter().any(|message| message.pending_on(stream).is_some())
+    }
+
+    /// Transfers the first incomplete stripe on every stream, and then those after it; returns whether
+    /// any byte was transferred.
+    fn pump(
+        &mut self,
+        streams: &[TcpStream],
+        mut pump: impl FnMut(&mut Message<B>, usize, &TcpStream) -> Result<(), Cause>,
+    ) -> Result<bool, Cause> {
+        let mut has_moved = false;
+        for (at, stream) in streams.iter().enumerate() {
+            for message in &mut self.messages {
+                let Some(number) = message.pending_on(at) else { continue };
+                let before = message.stripes[number].transferred;
+                pump(message, number, stream)?;
+                has_moved |= before < message.stripes[number].transferred;
+                if !message.stripes[number].is_done() {
+                    break;
+                }
+            }
+        }
+        Ok(has_moved)
+    }
+
+    /// Removes the complete messages at the front, and returns their bytes.
+    fn take_done(&mut self) -> impl Iterator<Item = B> {
+        let done = self.messages.iter().take_while(|message| message.is_done()).count();
+        self.messages.drain(..done).map(|message| message.bytes)
     }
 }
 
 /// Transfers to and from one peer.
 struct PeerQueue<S, R> {
     peer: usize,
-    sends: VecDeque<Message<S>>,
-    recvs: VecDeque<Message<R>>,
+    sends: MessageQueue<S>,
+    recvs: MessageQueue<R>,
 }
 
 /// Transfers to and from all peers. `S` and `R` contain the bytes that are sent and received.
@@ -136,9 +202,24 @@ pub(crate) struct Traffic<S, R> {
     received: Vec<R>,
 }
 
-/// Access to the streams of each peer.
-pub(crate) trait Streams {
-    fn streams(&self, peer: usize) -> &[TcpStream];
+/// Connection to a peer.
+pub(crate) struct Connection {
+    streams: Vec<TcpStream>,
+    /// Stream of the first stripe of the next message that is sent, and that is received. Both ends post the
+    /// same messages in the same order, so that one is the other at the other end.
+    next_send: Cell<usize>,
+    next_recv: Cell<usize>,
+}
+
+impl Connection {
+    pub(crate) fn new(streams: Vec<TcpStream>) -> Self {
+        Self { streams, next_send: Cell::new(0), next_recv: Cell::new(0) }
+    }
+}
+
+/// Access to the connection to each peer.
+pub(crate) trait Connections {
+    fn connection(&self, peer: usize) -> &Connection;
 }
 
 impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
@@ -149,42 +230,61 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     /// Queue of a peer, which is created at its first use.
     fn queue(&mut self, peer: usize) -> &mut PeerQueue<S, R> {
         let at = self.queues.iter().position(|queue| queue.peer == peer).unwrap_or_else(|| {
-            self.queues.push(PeerQueue { peer, sends: VecDeque::new(), recvs: VecDeque::new() });
+            let (sends, recvs) = (MessageQueue::default(), MessageQueue::default());
+            self.queues.push(PeerQueue { peer, sends, recvs });
             self.queues.len() - 1
         });
         &mut self.queues[at]
     }
 
-    pub(crate) fn post_send(&mut self, fp: Fingerprint, peer: usize, bytes: S, net: &impl Streams) {
-        let message = Message::new(fp, bytes, net.streams(peer).len());
-        self.queue(peer).sends.push_back(message);
+    pub(crate) fn post_send(
+        &mut self,
+        fp: Fingerprint,
+        peer: usize,
+        bytes: S,
+        net: &impl Connections,
+    ) {
+        let Connection { streams, next_send, .. } = net.connection(peer);
+        let message = Message::new(fp, bytes, streams.len(), next_send);
+        self.queue(peer).sends.messages.push_back(message);
     }
 
-    pub(crate) fn post_recv(&mut self, fp: Fingerprint, peer: usize, bytes: R, net: &impl Streams) {
-        let message = Message::new(fp, bytes, net.streams(peer).len());
-        self.queue(peer).recvs.push_back(message);
+    pub(crate) fn post_recv(
+        &mut self,
+        fp: Fingerprint,
+        peer: usize,
+        bytes: R,
+        net: &impl Connections,
+    ) {
+        let Connection { streams, next_recv, .. } = net.connection(peer);
+        let message = Message::new(fp, bytes, streams.len(), next_recv);
+        self.queue(peer).recvs.messages.push_back(message);
     }
 
     /// Transfers as many bytes as possible without blocking; returns whether any byte was transferred.
-    pub(crate) fn pump(&mut self, net: &impl Streams, roster: &RankRoster) -> Result<bool, Cause> {
+    pub(crate) fn pump(
+        &mut self,
+        net: &impl Connections,
+        roster: &RankRoster,
+    ) -> Result<bool, Cause> {
         let mut has_moved = false;
         for PeerQueue { peer, sends, recvs } in &mut self.queues {
-            let streams = net.streams(*peer);
+            let streams = &net.connection(*peer).streams;
             let lost = || roster.peer_lost(*peer, Departure::Gone);
-            has_moved |= pump_queue(sends, streams, |message, at, stream| {
+            has_moved |= sends.pump(streams, |message, number, stream| {
                 let bytes = message.bytes.as_ref();
-                message.stripes[at].send(bytes, stream).map_err(|_| lost())
+                message.stripes[number].send(bytes, stream).map_err(|_| lost())
             })?;
-            has_moved |= pump_queue(recvs, streams, |message, at, stream| {
-                let Message { fingerprint, bytes, stripes } = message;
+            has_moved |= recvs.pump(streams, |message, number, stream| {
+                let Message { fingerprint, bytes, stripes, .. } = message;
                 let bytes = bytes.as_mut();
                 let len = bytes.len();
                 let check =
                     |theirs: &Header| check_header(theirs, *fingerprint, len, *peer, roster);
-                stripes[at].receive(bytes, stream, check, lost)
+                stripes[number].receive(bytes, stream, check, lost)
             })?;
-            self.sent.extend(take_done(sends));
-            self.received.extend(take_done(recvs));
+            self.sent.extend(sends.take_done());
+            self.received.extend(recvs.take_done());
         }
         Ok(has_moved)
     }
@@ -226,54 +326,19 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
     /// Calls `visit` for every stream with pending transfers: whether to send, whether to receive.
     pub(crate) fn visit_pending<'n>(
         &self,
-        net: &'n impl Streams,
+        net: &'n impl Connections,
         mut visit: impl FnMut(&'n TcpStream, bool, bool),
     ) {
         for queue in &self.queues {
-            for (at, stream) in net.streams(queue.peer).iter().enumerate() {
-                let sends = queue.sends.iter().any(|message| is_pending(&message.stripes, at));
-                let receives = queue.recvs.iter().any(|message| is_pending(&message.stripes, at));
+            for (at, stream) in net.connection(queue.peer).streams.iter().enumerate() {
+                let sends = queue.sends.is_pending_on(at);
+                let receives = queue.recvs.is_pending_on(at);
                 if sends || receives {
                     visit(stream, sends, receives);
                 }
             }
         }
     }
-}
-
-/// Whether a message has an incomplete stripe on a stream.
-fn is_pending(stripes: &[Stripe], at: usize) -> bool {
-    stripes.get(at).is_some_and(|stripe| !stripe.is_done())
-}
-
-/// Transfers the first incomplete stripe on every stream, and then those after it; returns whether
-/// any byte was transferred.
-fn pump_queue<B>(
-    messages: &mut VecDeque<Message<B>>,
-    streams: &[TcpStream],
-    mut pump: impl FnMut(&mut Message<B>, usize, &TcpStream) -> Result<(), Cause>,
-) -> Result<bool, Cause> {
-    let mut has_moved = false;
-    for (at, stream) in streams.iter().enumerate() {
-        for message in messages.iter_mut() {
-            if !is_pending(&message.stripes, at) {
-                continue;
-            }
-            let before = message.stripes[at].transferred;
-            pump(message, at, stream)?;
-            has_moved |= before < message.stripes[at].transferred;
-            if !message.stripes[at].is_done() {
-                break;
-            }
-        }
-    }
-    Ok(has_moved)
-}
-
-/// Removes the complete messages at the front of a queue, and returns their bytes.
-fn take_done<B: AsRef<[u8]>>(messages: &mut VecDeque<Message<B>>) -> impl Iterator<Item = B> {
-    let done = messages.iter().take_while(|message| message.is_done()).count();
-    messages.drain(..done).map(|message| message.bytes)
 }
 
 /// Compares a received header with that of the expected message.
