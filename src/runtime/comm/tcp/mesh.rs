@@ -28,7 +28,7 @@ use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
 use crate::runtime::comm::tcp::handshake::{Dial, HandshakeState, PendingHandshake};
 use crate::runtime::comm::tcp::socket::{Idle, TICK, backend_error, poll, set_stream_options};
-use crate::runtime::comm::tcp::striping::{Connection, Connections, Traffic};
+use crate::runtime::comm::tcp::striping::{Connections, StripedConnection, Traffic};
 use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};
 
 /// Time limit of one attempt to connect to a peer.
@@ -78,7 +78,7 @@ pub(crate) struct Mesh {
     store: SharedStore,
     peers: Vec<PeerInfo>,
     /// All streams to every connected peer.
-    connections: BTreeMap<usize, Connection>,
+    connections: BTreeMap<usize, StripedConnection>,
     /// Accepted streams of connections that are not complete.
     accepted: BTreeMap<(usize, u8), TcpStream>,
     handshakes: Vec<PendingHandshake>,
@@ -349,7 +349,7 @@ impl Mesh {
         let connect_stream =
             |stream| self.dial(peer, stream, node, deadline)?.wait(peer, node, deadline);
         let streams = (0..self.stream_count(peer)).map(connect_stream).collect::<Result<_, _>>()?;
-        self.connections.insert(peer, Connection::new(streams));
+        self.connections.insert(peer, StripedConnection::new(streams));
         Ok(())
     }
 
@@ -384,7 +384,7 @@ impl Mesh {
             return Ok(false);
         }
         let streams = dials.into_iter().filter_map(DialedStream::into_stream).collect();
-        self.connections.insert(peer, Connection::new(streams));
+        self.connections.insert(peer, StripedConnection::new(streams));
         Ok(true)
     }
 
@@ -503,13 +503,13 @@ impl Mesh {
         if streams.clone().all(|stream| self.accepted.contains_key(&(peer, stream))) {
             let streams = streams.filter_map(|stream| self.accepted.remove(&(peer, stream)));
             let streams = streams.collect();
-            self.connections.insert(peer, Connection::new(streams));
+            self.connections.insert(peer, StripedConnection::new(streams));
         }
     }
 }
 
 impl Connections for Mesh {
-    fn connection(&self, peer: usize) -> &Connection {
+    fn connection(&self, peer: usize) -> &StripedConnection {
         &self.connections[&peer]
     }
 }

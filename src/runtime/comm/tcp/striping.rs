@@ -202,8 +202,8 @@ pub(crate) struct Traffic<S, R> {
     received: Vec<R>,
 }
 
-/// Connection to a peer.
-pub(crate) struct Connection {
+/// StripedConnection to a peer.
+pub(crate) struct StripedConnection {
     streams: Vec<TcpStream>,
     /// Stream of the first stripe of the next message that is sent, and that is received. Both ends post the
     /// same messages in the same order, so that one is the other at the other end.
@@ -211,7 +211,7 @@ pub(crate) struct Connection {
     next_recv: Cell<usize>,
 }
 
-impl Connection {
+impl StripedConnection {
     pub(crate) fn new(streams: Vec<TcpStream>) -> Self {
         Self { streams, next_send: Cell::new(0), next_recv: Cell::new(0) }
     }
@@ -219,7 +219,7 @@ impl Connection {
 
 /// Access to the connection to each peer.
 pub(crate) trait Connections {
-    fn connection(&self, peer: usize) -> &Connection;
+    fn connection(&self, peer: usize) -> &StripedConnection;
 }
 
 impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
@@ -244,7 +244,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         bytes: S,
         net: &impl Connections,
     ) {
-        let Connection { streams, next_send, .. } = net.connection(peer);
+        let StripedConnection { streams, next_send, .. } = net.connection(peer);
         let message = Message::new(fp, bytes, streams.len(), next_send);
         self.queue(peer).sends.messages.push_back(message);
     }
@@ -256,7 +256,7 @@ impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
         bytes: R,
         net: &impl Connections,
     ) {
-        let Connection { streams, next_recv, .. } = net.connection(peer);
+        let StripedConnection { streams, next_recv, .. } = net.connection(peer);
         let message = Message::new(fp, bytes, streams.len(), next_recv);
         self.queue(peer).recvs.messages.push_back(message);
     }
