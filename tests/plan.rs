@@ -333,7 +333,13 @@ fn full_spec() -> JobSpec {
 
 fn plan_json(plan: &LaunchPlan, secrets: Secrets) -> String {
     let mut text = Vec::new();
-    let settings = PlanSettings { node: None, max_restarts: 3, grace_ms: 10_000, streams: None };
+    let settings = PlanSettings {
+        node: None,
+        max_restarts: 3,
+        grace_ms: 10_000,
+        streams: None,
+        numa_binding: None,
+    };
     write_plan_json(&mut text, plan, &settings, secrets).expect("writing to memory cannot fail");
     String::from_utf8(text).expect("JSON is UTF-8")
 }

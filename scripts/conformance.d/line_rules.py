@@ -51,8 +51,6 @@ def of_refusal(case, ours, theirs):
         return "variable-choices"
     if other and "The hostname of the rendezvous endpoint ':" in text:
         return "empty-address"
-    if mine and "numa-binding" in text:
-        return "numa-binding"
     if mine and case["kind"] == "accelerate" and ours["refused"]["type"].startswith(("S", "H")):
         return "deepspeed-nodes"
     if other and ("of 'str' and 'int'" in text or ": 'str' and 'int'" in text):

@@ -46,6 +46,8 @@ pub(super) struct Prepared {
     pub(super) env: Environment,
     /// The binding of each worker, in the order of local ranks; empty if workers are not bound.
     pub(super) shares: Vec<CoreShare>,
+    /// Whether a worker has a thread for each of its processors.
+    pub(super) sets_threads: bool,
     /// Locks of GPUs.
     pub(super) gpu_locks: Vec<OwnedFd>,
     /// Notes for the user.
@@ -111,7 +113,9 @@ pub(super) fn run_preflight(
         {
             let GpuLocks { locks, notes: lock_notes } = locks.unwrap_or_default();
             notes.extend(lock_notes);
-            Ok(Prepared { path, listening, env, shares, gpu_locks: locks, notes })
+            let near_gpus = prepare.cores.as_ref().and_then(|request| request.near_gpus);
+            let sets_threads = near_gpus.is_none();
+            Ok(Prepared { path, listening, env, shares, sets_threads, gpu_locks: locks, notes })
         }
         _ => Err(problems),
     }

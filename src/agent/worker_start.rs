@@ -60,7 +60,7 @@ fn resolve_worker(
         env.insert(env_vars::TORCHELASTIC_ERROR_FILE.into(), path);
     }
     let bound = prepared.shares.get(worker.local_rank.index());
-    if let Some(share) = bound {
+    if let Some(share) = bound.filter(|_| prepared.sets_threads) {
         // Variables that the user set are added later and replace this one.
         let threads = share.cpus.len().to_string();
         env.insert(env_vars::OMP_NUM_THREADS.into(), threads.into());

@@ -70,6 +70,10 @@ pub const TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE: &str = "TORCHELASTIC_LOG_LINE_P
 pub const TORCHELASTIC_SIGNALS_TO_HANDLE: &str = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 /// Whether torch aborts NCCL operations that fail.
 pub const TORCH_NCCL_ASYNC_ERROR_HANDLING: &str = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+/// `1` keeps NCCL from direct connections between GPUs.
+pub const NCCL_P2P_DISABLE: &str = "NCCL_P2P_DISABLE";
+/// `1` keeps NCCL from InfiniBand.
+pub const NCCL_IB_DISABLE: &str = "NCCL_IB_DISABLE";
 /// Whether Hugging Face's accelerate uses the CPU without a launcher of its own.
 pub const ACCELERATE_USE_CPU: &str = "ACCELERATE_USE_CPU";
 /// Descriptor of the socket between a worker and its agent; see `runtime::contract`.

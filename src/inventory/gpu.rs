@@ -69,6 +69,29 @@ pub fn gpus() -> Option<Vec<Gpu>> {
     (0..nvml.device_count().ok()?).map(|index| describe(&nvml, index).ok()).collect()
 }
 
+/// Names of the GPUs, and the version of their driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpusAndDriver {
+    /// Names, such as `NVIDIA H200`.
+    pub names: Vec<String>,
+    /// Version, such as `550.40.07`.
+    pub driver: String,
+}
+
+/// Returns the names of all GPUs and the version of their driver; nothing when NVML cannot be opened or
+/// fails.
+pub fn gpus_and_driver() -> GpusAndDriver {
+    let read = || -> Result<GpusAndDriver, NvmlError> {
+        let nvml = Nvml::init()?;
+        let names = (0..nvml.device_count()?).map(|index| nvml.device_by_index(index)?.name());
+        Ok(GpusAndDriver {
+            names: names.collect::<Result<_, _>>()?,
+            driver: nvml.sys_driver_version()?,
+        })
+    };
+    read().unwrap_or_default()
+}
+
 fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     let device = nvml.device_by_index(index)?;
     Ok(Gpu {
@@ -90,7 +113,7 @@ pub fn gpu_uuids() -> Vec<String> {
 
 /// UUIDs in a directory like `/proc/driver/nvidia/gpus`; empty if it does not exist, `None` if one
 /// of them is hidden.
-fn uuids_in(dir: &Path) -> Option<Vec<String>> {
+pub(super) fn uuids_in(dir: &Path) -> Option<Vec<String>> {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     let mut addresses: Vec<_> = entries.map(|entry| entry.path()).collect();
     addresses.sort();

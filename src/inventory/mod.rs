@@ -17,10 +17,13 @@ mod testing;
 mod topology;
 
 pub use cpu::{CpuQuota, cpu_quota, usable_cpus};
-pub use gpu::{Gpu, VisibleDevices, gpu_count, gpu_uuids, gpus, slots_of, visible_devices};
+pub use gpu::{
+    Gpu, GpusAndDriver, VisibleDevices, gpu_count, gpu_uuids, gpus, gpus_and_driver, slots_of,
+    visible_devices,
+};
 pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
 pub use kernel_log::xids;
 pub use libraries::{FoundLibrary, libraries};
 pub use memory::{available_memory, memory_limit};
 pub use network::{IbPort, Nic, ib_ports, nics};
-pub use topology::topology;
+pub use topology::{numa_topology, topology};

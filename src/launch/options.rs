@@ -10,6 +10,7 @@ use crate::base::{JobId, NodeRank, Rank, Status};
 use crate::job::{OnTerm, Warning};
 use crate::launch::pod::termination_log::TerminationLog;
 use crate::launch::screen::argument_hints::LauncherFlag;
+use crate::plan::NumaBinding;
 use crate::report::{LogDir, RunDir, Style};
 use crate::secure::JobKey;
 use crate::transport::dial::{BindError, BoundListener, KeyOrigin};
@@ -245,6 +246,8 @@ pub enum Cores {
     All,
     /// These CPUs, in ascending order.
     List(Vec<u32>),
+    /// CPUs near the GPU of each worker.
+    NearGpus(NumaBinding),
 }
 
 /// Whether GPUs are locked against other jobs.

@@ -36,3 +36,4 @@ pub use workers::cores::{CoreShare, CoresError, NumaMemory, Topology, share_core
 pub use workers::env_value::EnvValue;
 pub use workers::export::{Export, VariableOrigin, propagated_exports};
 pub use workers::launch_plan::{Bindings, LaunchPlan, NodePlan, WorkerPlan, error_file};
+pub use workers::numa::{NumaBinding, NumaError, NumaTopology, share_near_gpus};

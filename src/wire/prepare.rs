@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Slot, Status};
+use crate::plan::NumaBinding;
 use crate::secure::JobKey;
 
 /// Request to check whether the job can start on a node.
@@ -88,6 +89,8 @@ pub struct GpuLockRequest {
 pub struct CoreRequest {
     /// Processors to divide; `None`: one of each core.
     pub list: Option<Vec<u32>>,
+    /// Processors near GPUs, instead of those of `list`.
+    pub near_gpus: Option<NumaBinding>,
     /// Number of workers of the node.
     pub workers: u32,
 }

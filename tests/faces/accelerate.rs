@@ -1,9 +1,10 @@
 //! Lines of `accelerate launch`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::support::launch::{Launch, Outcome, face};
+use crate::support::launch::{Launch, Outcome, REMUDA, face};
 
 /// A line of accelerate whose workers run a line of `sh`.
 fn accelerate(options: &[&str], script: &str) -> Launch {
@@ -248,4 +249,34 @@ fn combinations_that_accelerate_refuses_are_refused() {
     check(&["--module", "--no_python"], "`--module` and `--no_python` cannot be combined");
     check(&["--use_fsdp", "--num_processes=-1"], "the number of workers is not positive");
     check(&["--use_fsdp", "--num_processes=0"], "the number of workers is not positive");
+}
+
+#[test]
+fn other_subcommands_are_handed_to_accelerate() {
+    let launch =
+        || face("accelerate").options(["config", "--config_file", "a b"]).program([] as [&str; 0]);
+    let directory = launch().dir().parent().expect("a parent").join("accelerate-itself");
+    fs::create_dir_all(&directory).expect("a directory");
+    let own = directory.join("own");
+    let other = directory.join("other");
+    for directory in [&own, &other] {
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir(directory).expect("a directory");
+    }
+    std::os::unix::fs::symlink(REMUDA, own.join("accelerate")).expect("a link");
+    let path = std::env::join_paths([own.clone(), "/bin".into()]).expect("a path");
+    let outcome = launch().env("PATH", path).end().code(2);
+    assert_eq!(
+        outcome.stderr,
+        "error[C012]: `config` is a command of accelerate itself, which is not in PATH\n\
+         \x20--> command line:1:19\n  |\n1 | remuda accelerate config --config_file 'a b' --\n  |                   \
+         ^^^^^^ handed to accelerate\n  |\n\
+         help: type `pip install accelerate`; remuda itself reads `accelerate launch`\n"
+    );
+    let program = other.join("accelerate");
+    fs::write(&program, "#!/bin/sh\nprintf '<%s>' \"$@\"\nexit 7\n").expect("a program");
+    fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("permissions");
+    let path = std::env::join_paths([own, other, "/bin".into()]).expect("a path");
+    let outcome = launch().env("PATH", path).end().code(7);
+    assert_eq!(outcome.stdout_text(), "<config><--config_file><a b><-->");
 }

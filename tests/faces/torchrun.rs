@@ -471,7 +471,7 @@ fn options_without_an_equivalent_are_refused() {
     let check = |options: &[&str], says: &str| {
         face("torchrun").options(options).program(["x.py"]).end().code(2).says(says);
     };
-    check(&["--numa-binding", "node"], "`--numa-binding` is not supported");
+    check(&["--numa-binding", "x"], "expected `node`, `socket`, `exclusive` or `core-complex`");
     check(&["--logs-specs", "x"], "it names a class in Python");
     check(&["--start-method", "thread"], "expected `spawn`, `fork` or `forkserver`");
     check(&["--monitor-interval", "0"], "expected a number of seconds above 0");
@@ -482,6 +482,17 @@ fn options_without_an_equivalent_are_refused() {
     check(
         &["--virtual-local-rank", "--nproc-per-node=2", "--rdzv-conf=a"],
         "expected KEY=VALUE pairs",
+    );
+}
+
+#[test]
+fn workers_without_gpus_cannot_be_bound_near_them() {
+    let options = ["--numa-binding", "exclusive", "--nproc-per-node=2"];
+    let outcome = torchrun(&options, "true").env("CUDA_VISIBLE_DEVICES", "").end().code(78);
+    assert_eq!(
+        outcome.stderr,
+        "error[R100]: the job cannot start\n  localhost: --numa-binding: visible GPUs: 0, workers: 2\n\
+         help: give each worker a GPU, or leave --numa-binding out\n"
     );
 }
 

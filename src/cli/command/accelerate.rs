@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::base::{Diagnostic, Status};
+use crate::base::{Diagnostic, Status, env_vars};
 use crate::cli::command::parse::{into_args, parse as parse_command};
 use crate::cli::error::CliError;
 use crate::cli::face::accelerate::args::{
@@ -10,6 +10,14 @@ use crate::cli::face::accelerate::args::{
 };
 use crate::cli::face::accelerate::job;
 use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine, codes};
+use crate::os::process::replace::{find_other_program, replace_process};
+use crate::report::text::show_io_error;
+
+/// The program of Hugging Face.
+const ACCELERATE: &str = "accelerate";
+/// Its subcommands that start no job.
+const OWN_COMMANDS: [&str; 7] =
+    ["config", "env", "test", "estimate-memory", "merge-weights", "tpu-config", "to-fsdp2"];
 
 /// Parses the arguments of `program`, which is `accelerate launch`. Nothing outside the line is read.
 fn parse(program: &str, words: Vec<OsString>) -> Result<Parsed<AccelerateArgs>, RefusedLine> {
@@ -29,6 +37,7 @@ pub(in crate::cli) fn main(program: &str, words: Vec<OsString>) -> Result<Status
             let _ = parse_command::<AccelerateCli>(words)?;
             Ok(Status::Success)
         }
+        Some(name) if OWN_COMMANDS.contains(&name) => Err(hand_over(program, words)),
         _ => Err(not_launch(program, words)),
     }
 }
@@ -39,7 +48,28 @@ pub(in crate::cli) fn launch(program: &str, words: Vec<OsString>) -> Result<Stat
     job::start(&args, &typed)
 }
 
-/// The other subcommands are those of accelerate itself.
+/// Replaces this process by accelerate itself, which has the other subcommands.
+fn hand_over(program: &str, words: Vec<OsString>) -> CliError {
+    let path = env_vars::get(env_vars::PATH).unwrap_or_default();
+    let found = find_other_program(ACCELERATE, &path);
+    let failed = found.map(|file| {
+        let error = replace_process(&file, &words);
+        format!("cannot execute `{}`: {}", file.display(), show_io_error(&error))
+    });
+    let typed = CommandLine::new(program, words);
+    let refused = typed.refuse(&[typed.word_span(0)], |spans| {
+        let name = typed.words[0].to_string_lossy();
+        let message = failed.unwrap_or_else(|| {
+            format!("`{name}` is a command of accelerate itself, which is not in PATH")
+        });
+        Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], message)
+            .label("handed to accelerate")
+            .help("type `pip install accelerate`; remuda itself reads `accelerate launch`")
+    });
+    refused.into()
+}
+
+/// Neither `launch` nor a subcommand of accelerate.
 fn not_launch(program: &str, words: Vec<OsString>) -> CliError {
     let typed = CommandLine::new(program, words);
     let place = if typed.words.is_empty() { typed.end_span() } else { typed.word_span(0) };
@@ -47,7 +77,8 @@ fn not_launch(program: &str, words: Vec<OsString>) -> CliError {
         Diagnostic::error(codes::UNKNOWN_COMMAND, spans[0], "expected `launch`")
             .label("not a subcommand of remuda")
             .help(format!(
-                "type `{program} launch SCRIPT`; the other subcommands are those of accelerate itself"
+                "type `{program} launch SCRIPT`; {} are handed to accelerate itself",
+                OWN_COMMANDS.join(", ")
             ))
     });
     refused.into()

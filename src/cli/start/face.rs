@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::base::Status;
 use crate::cli::codes::machine::CANNOT_CREATE;
 use crate::cli::error::CliError;
-use crate::launch::Options;
-use crate::plan::{Conventions, Program, RendezvousPort, TorchrunConventions};
+use crate::launch::{Cores, Options};
+use crate::plan::{Conventions, NumaBinding, Program, RendezvousPort, TorchrunConventions};
 use crate::report::text::show_io_error;
 use crate::report::{
     AttemptDir, OutputStreams, Redirects, StreamSet, StreamSetDocument, StreamSettings,
@@ -33,6 +33,8 @@ pub(in crate::cli) struct TorchrunFace {
     /// Port of rank 0.
     pub(in crate::cli) port: RendezvousPort,
     pub(in crate::cli) streams: TorchrunStreams,
+    /// `--numa-binding`.
+    pub(in crate::cli) numa_binding: Option<NumaBinding>,
 }
 
 /// Where torchrun's options send the streams of workers.
@@ -130,14 +132,29 @@ impl Face {
         }
     }
 
+    /// Applies the options of this launcher for processors and streams. `nodes` is the number of nodes
+    /// whose output is written here.
+    pub(super) fn apply(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
+        let cores = self.numa_binding().map(Cores::NearGpus);
+        options.devices.cores = cores.or(options.devices.cores.take());
+        self.redirect(options, nodes)
+    }
+
+    /// Returns the value of `--numa-binding`.
+    pub(super) fn numa_binding(&self) -> Option<NumaBinding> {
+        match self {
+            Self::Torchrun(face) => face.numa_binding,
+            Self::Remuda | Self::OneProcess => None,
+        }
+    }
+
     /// Whether environment files of DeepSpeed are read.
     pub(super) fn reads_environment_files(&self) -> bool {
         matches!(self, Self::Remuda)
     }
 
-    /// Sends the streams of workers where the line says. `nodes` is the number of nodes whose output
-    /// is written here.
-    pub(super) fn redirect(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
+    /// Sends the streams of workers where the line says.
+    fn redirect(&self, options: &mut Options, nodes: usize) -> Result<(), CliError> {
         let Self::Torchrun(face) = self else { return Ok(()) };
         let TorchrunFace { conventions, streams, .. } = &**face;
         let has_files = !(streams.redirected.is_empty() && streams.tee.is_empty());

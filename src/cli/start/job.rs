@@ -102,7 +102,7 @@ pub(in crate::cli) fn start(
     let (printed_ranks, class) = (worker_program.printed_ranks, worker_program.class);
     let (mut options, note) = options(args, &spec, cluster.transport, printed_ranks, class)?;
     configure_builtin_worker(&mut options, &spec);
-    face.redirect(&mut options, plan.nodes.len())?;
+    face.apply(&mut options, plan.nodes.len())?;
     options.command.flags = launcher_flags;
     options.command.files = worker_program.files;
     options.command.checkpoint_dir = worker_program.checkpoint_dir;
@@ -216,6 +216,7 @@ fn plan_settings(face: &Face, started: StartedNodes, watch: &WatchArgs) -> PlanS
         max_restarts: watch.max_restarts,
         grace_ms: watch.grace.as_millis() as u64,
         streams: face.stream_settings(),
+        numa_binding: face.numa_binding(),
     }
 }
 

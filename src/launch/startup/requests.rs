@@ -121,11 +121,12 @@ fn gpu_lock_request(claims: GpuSharing, node: &NodePlan) -> Option<GpuLockReques
 }
 
 fn core_request(cores: &Cores, node: &NodePlan) -> CoreRequest {
-    let list = match cores {
-        Cores::All => None,
-        Cores::List(list) => Some(list.clone()),
+    let (list, near_gpus) = match cores {
+        Cores::All => (None, None),
+        Cores::List(list) => (Some(list.clone()), None),
+        Cores::NearGpus(binding) => (None, Some(*binding)),
     };
-    CoreRequest { list, workers: node.workers.len() as u32 }
+    CoreRequest { list, near_gpus, workers: node.workers.len() as u32 }
 }
 
 /// The start messages of all nodes, made one after the other: together they are as large as the

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fork`, `process_tree` | starting processes; adopting, finding, killing and reaping those below this one |
 //! | `signals`, `signal_stream` | signals: blocked, received, sent; as a stream in an async runtime |
+//! | `replace` | replacing this process by another program |
 //! | `command_output`, `shell_env`, `io_with_timeout` | output of a helper program, environment of a shell, file I/O that may hang |
 
 #[cfg(feature = "cli")]
@@ -12,6 +13,8 @@ pub mod fork;
 #[cfg(feature = "cli")]
 pub mod io_with_timeout;
 pub mod process_tree;
+#[cfg(feature = "cli")]
+pub mod replace;
 #[cfg(feature = "cli")]
 pub mod shell_env;
 #[cfg(feature = "cli")]

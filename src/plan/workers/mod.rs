@@ -14,4 +14,5 @@ pub(crate) mod env;
 pub(crate) mod env_value;
 pub(crate) mod export;
 pub(crate) mod launch_plan;
+pub(crate) mod numa;
 pub(crate) mod template;

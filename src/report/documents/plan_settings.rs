@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::plan::NumaBinding;
+
 /// Settings of a job beside its workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanSettings {
@@ -15,6 +17,8 @@ pub struct PlanSettings {
     pub grace_ms: u64,
     /// Where the streams of workers go, if the launcher has options for it.
     pub streams: Option<StreamSettings>,
+    /// Which processors near its GPU a worker gets; `None`: it is not bound.
+    pub numa_binding: Option<NumaBinding>,
 }
 
 /// Where the streams of workers go.

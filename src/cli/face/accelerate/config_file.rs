@@ -11,6 +11,7 @@ use crate::cli::codes::machine::CANNOT_READ;
 use crate::cli::error::CliError;
 use crate::cli::face::accelerate::codes::{BAD_CONFIG_VALUE, NOT_YAML, UNKNOWN_KEY};
 use crate::cli::line::codes::NOT_SUPPORTED;
+use crate::os::user::home_of;
 use crate::pool::nearest;
 use crate::report::text::show_io_error;
 
@@ -120,11 +121,20 @@ pub(super) fn default_path() -> Option<PathBuf> {
     let hub = env_vars::get(env_vars::HF_HOME).map(PathBuf::from);
     let hub =
         hub.or_else(|| Some(cache.or_else(|| Some(home()?.join(".cache")))?.join("huggingface")))?;
-    let hub = match hub.strip_prefix("~") {
-        Ok(rest) => home()?.join(rest),
-        Err(_) => hub,
-    };
+    let hub = with_home(hub, home().as_deref());
     Some(hub.join("accelerate/default_config.yaml")).filter(|path| path.is_file())
+}
+
+/// Replaces `~` and `~USER` at the start of a path, as a shell does. The path of an unknown user stays.
+fn with_home(path: PathBuf, own: Option<&Path>) -> PathBuf {
+    let mut parts = path.iter();
+    let first = parts.next().and_then(|first| first.to_str());
+    let home = match first.and_then(|first| first.strip_prefix('~')) {
+        None => None,
+        Some("") => own.map(Path::to_owned),
+        Some(name) => home_of(name),
+    };
+    home.map_or_else(|| path.clone(), |home| home.join(parts.as_path()))
 }
 
 /// Reads a file.
@@ -353,6 +363,16 @@ mod tests {
 
     fn read_text(text: &str) -> Result<ConfigFile, Findings> {
         parse(Source { name: "config.yaml".to_owned(), text: text.to_owned() })
+    }
+
+    #[test]
+    fn home_directories_are_expanded() {
+        let expanded = |path: &str| with_home(path.into(), Some(Path::new("/home/me")));
+        assert_eq!(expanded("~/cache"), PathBuf::from("/home/me/cache"));
+        assert_eq!(expanded("~root/cache"), PathBuf::from("/root/cache"));
+        for path in ["/x/~/y", "~no such user/x", "x"] {
+            assert_eq!(expanded(path), PathBuf::from(path));
+        }
     }
 
     #[test]

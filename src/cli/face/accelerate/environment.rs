@@ -3,6 +3,8 @@
 use super::config_file::Paradigm;
 use super::settings::Settings;
 use super::value::SettingValue;
+use crate::base::env_vars;
+use crate::inventory::GpusAndDriver;
 
 /// A variable and its value.
 pub(super) type WorkerVariable = (String, String);
@@ -62,6 +64,27 @@ pub(super) fn variables(settings: &Settings, facts: &LaunchFacts<'_>) -> Vec<Wor
         env.add_parallelism();
     }
     env.variables
+}
+
+/// GPUs that NCCL cannot connect directly with a driver older than this one.
+const SLOW_LINK_GPUS: &str = "RTX 40";
+const SLOW_LINK_DRIVER: [u32; 3] = [550, 40, 7];
+
+/// Returns the variables that keep NCCL from direct connections, which GPUs of the RTX 4000 series do not
+/// have. Variables of the environment stay.
+pub(super) fn slow_links(
+    gpus: &GpusAndDriver,
+    is_given: impl Fn(&str) -> bool,
+) -> Vec<WorkerVariable> {
+    let version =
+        gpus.driver.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>();
+    let is_concerned = gpus.names.iter().any(|name| name.contains(SLOW_LINK_GPUS));
+    if gpus.names.len() < 2 || !is_concerned || SLOW_LINK_DRIVER.as_slice() <= version.as_slice() {
+        return Vec::new();
+    }
+    let names = [env_vars::NCCL_P2P_DISABLE, env_vars::NCCL_IB_DISABLE];
+    let unset = names.into_iter().filter(|name| !is_given(name));
+    unset.map(|name| (name.to_owned(), "1".to_owned())).collect()
 }
 
 /// How a value is written.
@@ -225,5 +248,29 @@ impl Environment<'_> {
             let variable = format!("PARALLELISM_CONFIG_{}", name.to_uppercase());
             self.set_from(&variable, &format!("parallelism_config_{name}"), Letters::Python);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_without_direct_links_are_told_to_nccl() {
+        let check = |names: &[&str], driver: &str, given: &str, expect: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            let gpus = GpusAndDriver { names, driver: driver.to_owned() };
+            let found = slow_links(&gpus, |name| name == given);
+            let found: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(found, expect, "{gpus:?}");
+        };
+        let (both, two) = (["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"], ["NVIDIA GeForce RTX 4090"; 2]);
+        check(&two, "535.183.01", "", &both);
+        check(&two, "550.40", "", &both);
+        check(&two, "535.183.01", "NCCL_IB_DISABLE", &both[..1]);
+        check(&two, "550.40.07", "", &[]);
+        check(&two, "560.35.03", "", &[]);
+        check(&two[..1], "535.183.01", "", &[]);
+        check(&["NVIDIA H200"; 8], "535.183.01", "", &[]);
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::args::AccelerateArgs;
 use super::codes::BAD_CONFIG_VALUE;
 use super::config_file::{self, ConfigFile, Paradigm};
-use super::environment::{LaunchFacts, WorkerVariable, variables};
+use super::environment::{LaunchFacts, WorkerVariable, slow_links, variables};
 use super::flags;
 use super::settings::Settings;
 use crate::base::diagnostic::Severity;
@@ -21,7 +21,7 @@ use crate::cli::resolve::environment::working_directory;
 use crate::cli::resolve::{self, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, start_as};
 use crate::inventory;
-use crate::report::diagnostic::show_findings;
+use crate::report::diagnostic::show_problems;
 use crate::report::{Terminal, print_error};
 
 /// Options of which a line has one at most.
@@ -148,7 +148,7 @@ fn print_warnings(file: &ConfigFile, terminal: Terminal) {
     }
     let findings = Findings { source: file.source.clone(), diagnostics: file.warnings.clone() };
     debug_assert!(findings.count(Severity::Error) == 0);
-    print_error(&show_findings(&findings, terminal.paint));
+    print_error(&show_problems(&findings, terminal.paint));
 }
 
 impl<'a> AccelerateJob<'a> {
@@ -341,7 +341,12 @@ impl<'a> AccelerateJob<'a> {
             uses_parallelism: self.settings.is_on("use_parallelism_config")
                 || !self.has_typed_kind() && file.is_some_and(|file| file.has_parallelism),
         };
-        Ok(variables(self.settings, &facts))
+        let mut found = variables(self.settings, &facts);
+        if self.paradigm != Paradigm::Simple && 1 < self.gpus {
+            let given = |name: &str| env_vars::get(name).is_some();
+            found.extend(slow_links(&inventory::gpus_and_driver(), given));
+        }
+        Ok(found)
     }
 
     /// OMP_NUM_THREADS of a worker: that of the environment; on CPUs the machine is shared out.

@@ -49,8 +49,8 @@ pub struct SizeArgs {
     /// Start all nodes from here, over ssh: a hostfile, or a list such as `n1,n2`
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<OsString>,
-    /// Bind workers to the CPUs beside their GPUs
-    #[arg(long, value_name = "HOW", hide = true)]
+    /// Bind each worker to the CPUs near its GPU: `node`, `socket`, `exclusive`, `core-complex`
+    #[arg(long, value_name = "HOW")]
     pub numa_binding: Option<String>,
     /// Give each worker one device, as its only one, and LOCAL_RANK 0
     #[arg(long)]

@@ -15,11 +15,11 @@ use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
 use crate::cli::command::run;
 use crate::cli::error::CliError;
-use crate::cli::line::{BadValue, CommandLine, codes, parse_whole};
+use crate::cli::line::{BadValue, CommandLine, codes, parse_whole, refuse_value};
 use crate::cli::resolve::{self, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
-use crate::plan::{RendezvousPort, TorchrunConventions};
+use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
 use crate::report::Terminal;
 
 /// Signals that torchrun handles by default.
@@ -78,6 +78,7 @@ pub(in crate::cli) fn start(
         runs_path: values.switch("run-path", args.program.run_path)?,
         port: rendezvous.port(&nodes),
         streams: streams(args, values)?,
+        numa_binding: numa_binding(args, typed)?,
     };
     let RunArgs { watch, workers: worker_args, program, .. } = run_args;
     let job = JobArgs { watch: &watch, workers: &worker_args, terminal };
@@ -86,18 +87,11 @@ pub(in crate::cli) fn start(
 
 /// Refuses options that are known and have no equivalent.
 fn refuse_unsupported(args: &TorchrunArgs, typed: &CommandLine) -> Result<(), CliError> {
-    let unsupported = [
-        (
-            "numa-binding",
-            args.size.numa_binding.is_some(),
-            "`remuda run --bind_cores_to_rank` binds each worker to CPUs of its own",
-        ),
-        (
-            "logs-specs",
-            args.logs.logs_specs.is_some(),
-            "it names a class in Python; `--log-dir`, `--redirects` and `--tee` decide where logs go",
-        ),
-    ];
+    let unsupported = [(
+        "logs-specs",
+        args.logs.logs_specs.is_some(),
+        "it names a class in Python; `--log-dir`, `--redirects` and `--tee` decide where logs go",
+    )];
     let Some((flag, _, help)) = unsupported.into_iter().find(|(_, is_given, _)| *is_given) else {
         return Ok(());
     };
@@ -108,6 +102,22 @@ fn refuse_unsupported(args: &TorchrunArgs, typed: &CommandLine) -> Result<(), Cl
             .help(help)
     });
     Err(refused.into())
+}
+
+/// Reads `--numa-binding`, which has no variable.
+fn numa_binding(args: &TorchrunArgs, typed: &CommandLine) -> Result<Option<NumaBinding>, CliError> {
+    let Some(text) = &args.size.numa_binding else { return Ok(None) };
+    Ok(Some(match text.as_str() {
+        "node" => NumaBinding::Node,
+        "socket" => NumaBinding::Socket,
+        "exclusive" => NumaBinding::Exclusive,
+        "core-complex" => NumaBinding::CoreComplex,
+        _ => {
+            let bad = BadValue::new("expected `node`, `socket`, `exclusive` or `core-complex`");
+            let (flag, place) = ("numa-binding", typed.value_or_end("numa-binding"));
+            return Err(refuse_value(typed, place, flag, text, &bad).into());
+        }
+    }))
 }
 
 /// Checks values that torchrun checks and that have no effect here.
