@@ -472,6 +472,7 @@ fn options_without_an_equivalent_are_refused() {
         face("torchrun").options(options).program(["x.py"]).end().code(2).says(says);
     };
     check(&["--numa-binding", "x"], "expected `node`, `socket`, `exclusive` or `core-complex`");
+    check(&["--print-completion", "zsh"], "`remuda completion SHELL` prints the completion script");
     check(&["--logs-specs", "x"], "it names a class in Python");
     check(&["--start-method", "thread"], "expected `spawn`, `fork` or `forkserver`");
     check(&["--monitor-interval", "0"], "expected a number of seconds above 0");

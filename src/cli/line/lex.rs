@@ -274,6 +274,9 @@ impl Lexer<'_> {
                 _ if typed_name == "-m" => problem
                     .label("unknown")
                     .help("`--module pkg.train` runs a module, as `python -m` does"),
+                _ if name == "print_completion" => problem
+                    .label("unknown")
+                    .help("`remuda completion SHELL` prints the completion script of a shell"),
                 Some(meant) => problem.label("unknown").help(meant),
                 None => problem.label("unknown").help(format!(
                     "place options of the script after the script; `{} --help` lists those of remuda",
