@@ -25,7 +25,15 @@ def of_refusal(case, ours, theirs):
         return "empty-variables"
     if other and re.search("invalid (int|float) value|invalid choice", text) and is_replaced(case, text):
         return "replaced-values"
-    if mine and "--local-ranks-filter` cannot be" in text:
+    if mine and "--master-addr` cannot be" in text:
+        return "address-check"
+    if other and re.search(r"\d\d:\d.* does not match", text):
+        return "rank-digits"
+    if mine and "CUDA_VISIBLE_DEVICES has" in text:
+        return "virtual-devices"
+    if other and case["kind"] == "accelerate" and theirs["refused"]["type"] == "AssertionError" and ours.get("nodes", 1) > 1:
+        return "machine-count"
+    if mine and re.search("--local-ranks-filter` cannot be|PET_LOCAL_RANKS_FILTER is", text):
         return "rank-filter"
     if mine and re.search("TPUs are not supported|for TPUs or SageMaker", text):
         return "tpu"
