@@ -25,7 +25,7 @@ def of_refusal(case, ours, theirs):
         return "empty-variables"
     if other and re.search("invalid (int|float) value|invalid choice", text) and is_replaced(case, text):
         return "replaced-values"
-    if mine and "--master-addr` cannot be" in text:
+    if mine and re.search("--master-addr` cannot be|PET_MASTER_ADDR is", text):
         return "address-check"
     if other and re.search(r"\d\d:\d.* does not match", text):
         return "rank-digits"
