@@ -67,6 +67,8 @@ struct Arrival {
     seen: Option<u128>,
     /// Whether the member has given up; its offer is withdrawn.
     gave_up: bool,
+    /// Rank of the job whose loss is the reason why the member has given up.
+    lost: Option<Rank>,
 }
 
 /// List that a rank passes for a name, in ranks of the job.
@@ -229,8 +231,8 @@ struct Failure {
 impl Meeting<'_> {
     /// Waits until all members have come and agree; returns their offers.
     fn hold(&self, offer: MemberOffer) -> Result<Vec<MemberOffer>, Failure> {
-        let mut arrival =
-            Arrival { attempt: self.attempt, uses: self.uses, offer, seen: None, gave_up: false };
+        let (attempt, uses) = (self.attempt, self.uses);
+        let mut arrival = Arrival { attempt, uses, offer, seen: None, gave_up: false, lost: None };
         let outcome = self.agree(&mut arrival);
         let is_conflict = matches!(outcome, Err(Cause::Argument(_)));
         if !is_conflict {
@@ -239,6 +241,10 @@ impl Meeting<'_> {
         }
         outcome.map_err(|cause| {
             arrival.gave_up = true;
+            arrival.lost = match &cause {
+                Cause::PeerLost { rank, .. } => Some(*rank),
+                _ => None,
+            };
             let _ = self.write(self.arrivals, &encode(&arrival));
             Failure { cause, may_be_joined: arrival.seen.is_some() }
         })
@@ -357,7 +363,13 @@ impl Meeting<'_> {
                 show_list(&theirs.ranks)
             )));
         }
-        departure.map_or(Ok(()), |how| Err(roster.peer_lost(rank, how)))
+        let Some(how) = departure else { return Ok(()) };
+        // A member that gave up because of a lost rank can have exited since: the first loss is the cause.
+        let cause = self.last_arrival(rank)?.and_then(|arrival| arrival.lost);
+        Err(match cause {
+            Some(lost) => roster.job_peer_lost(lost, Departure::Gone),
+            None => roster.peer_lost(rank, how),
+        })
     }
 
     /// Arrivals of all members; `None` if one has not come.

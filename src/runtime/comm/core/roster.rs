@@ -89,7 +89,8 @@ impl RankRoster {
         self.job_peer_lost(self.job_rank(rank), how)
     }
 
-    fn job_peer_lost(&self, rank: Rank, how: Departure) -> Cause {
+    /// Loss of a rank of the job.
+    pub(crate) fn job_peer_lost(&self, rank: Rank, how: Departure) -> Cause {
         let host = self.job().placement.host_of(rank.index()).to_owned();
         Cause::PeerLost { rank, host, how }
     }
