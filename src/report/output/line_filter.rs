@@ -87,7 +87,9 @@ mod tests {
             let whole = |parts: &[&[u8]]| {
                 let mut filter = LineFilter::new(b"> ".to_vec(), &["ab".to_owned()]);
                 let mut found = Vec::new();
-                parts.iter().for_each(|part| found.extend(filter.push(part)));
+                for part in parts {
+                    found.extend(filter.push(part));
+                }
                 found.extend(filter.finish());
                 found
             };

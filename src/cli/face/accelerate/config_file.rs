@@ -121,12 +121,12 @@ pub(super) fn default_path() -> Option<PathBuf> {
     let hub = env_vars::get(env_vars::HF_HOME).map(PathBuf::from);
     let hub =
         hub.or_else(|| Some(cache.or_else(|| Some(home()?.join(".cache")))?.join("huggingface")))?;
-    let hub = with_home(hub, home().as_deref());
+    let hub = with_home(&hub, home().as_deref());
     Some(hub.join("accelerate/default_config.yaml")).filter(|path| path.is_file())
 }
 
 /// Replaces `~` and `~USER` at the start of a path, as a shell does. The path of an unknown user stays.
-fn with_home(path: PathBuf, own: Option<&Path>) -> PathBuf {
+fn with_home(path: &Path, own: Option<&Path>) -> PathBuf {
     let mut parts = path.iter();
     let first = parts.next().and_then(|first| first.to_str());
     let home = match first.and_then(|first| first.strip_prefix('~')) {
@@ -134,7 +134,7 @@ fn with_home(path: PathBuf, own: Option<&Path>) -> PathBuf {
         Some("") => own.map(Path::to_owned),
         Some(name) => home_of(name),
     };
-    home.map_or_else(|| path.clone(), |home| home.join(parts.as_path()))
+    home.map_or_else(|| path.to_owned(), |home| home.join(parts.as_path()))
 }
 
 /// Reads a file.
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn home_directories_are_expanded() {
-        let expanded = |path: &str| with_home(path.into(), Some(Path::new("/home/me")));
+        let expanded = |path: &str| with_home(Path::new(path), Some(Path::new("/home/me")));
         assert_eq!(expanded("~/cache"), PathBuf::from("/home/me/cache"));
         assert_eq!(expanded("~root/cache"), PathBuf::from("/root/cache"));
         for path in ["/x/~/y", "~no such user/x", "x"] {
