@@ -3,11 +3,10 @@
 #![cfg(feature = "train")]
 
 use std::num::NonZeroUsize;
-use std::ops::Range;
 
-use remuda::train::{
-    Gpt, GptConfig, GradientSink, Mlp, Model, RandomStream, Samples, Sequences, Threads,
-};
+use remuda::runtime::RandomStream;
+use remuda::runtime::engine::{Model, gradient_of, loss_of};
+use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
 
 /// Largest difference between finite differences and backward, relative to the largest gradient of a
 /// tensor.
@@ -21,7 +20,7 @@ fn slope<M: Model<f64>>(model: &mut M, params: &mut [f64], batch: &M::Batch, i: 
     let center = params[i];
     let mut at = |offset: f64| {
         params[i] = center + offset * STEP;
-        let loss = model.loss(params, batch);
+        let loss = loss_of(model, params, batch).expect("passes name their units");
         params[i] = center;
         loss
     };
@@ -38,8 +37,9 @@ fn check<M: Model<f64>>(mut model: M, batch: &M::Batch) {
         *p += 0.3 * stream.normal();
     }
     let mut gradients = vec![f64::NAN; params.len()];
-    let loss = model.backward(&params, batch, &mut gradients);
-    assert_eq!(loss.to_bits(), model.loss(&params, batch).to_bits());
+    let loss = gradient_of(&mut model, &params, batch, &mut gradients).expect("as above");
+    let again = loss_of(&mut model, &params, batch).expect("as above");
+    assert_eq!(loss.to_bits(), again.to_bits());
     for parameter in &model.parameters().clone() {
         let (name, found) = (&parameter.name, &gradients[parameter.range.clone()]);
         let largest = found.iter().fold(0.0_f64, |largest, g| largest.max(g.abs()));
@@ -87,7 +87,7 @@ fn gpt_gradients_of_short_sequences() {
     let mut model = Gpt::<f64>::new(config, Threads::ONE);
     let params: Vec<f64> = model.parameters().init(1);
     let mut gradients = vec![f64::NAN; params.len()];
-    model.backward(&params, &sequences(config, 4, 2), &mut gradients);
+    gradient_of(&mut model, &params, &sequences(config, 4, 2), &mut gradients).expect("as above");
     let positions = model.parameters().get("wpe.weight").expect("a GPT has positions");
     let (seen, unseen) = gradients[positions.range.clone()].split_at(4 * 4);
     assert!(seen.iter().all(|&g| g != 0.0) && unseen.iter().all(|&g| g == 0.0));
@@ -115,7 +115,7 @@ fn mlp_gradients_with_wide_layers() {
 fn bits<M: Model<f64>>(mut model: M, batch: &M::Batch) -> Vec<u64> {
     let params: Vec<f64> = model.parameters().init(3);
     let mut gradients = vec![f64::NAN; params.len()];
-    let loss = model.backward(&params, batch, &mut gradients);
+    let loss = gradient_of(&mut model, &params, batch, &mut gradients).expect("as above");
     gradients.iter().chain([&loss]).map(|x| x.to_bits()).collect()
 }
 
@@ -130,41 +130,4 @@ fn thread_count_changes_no_bit_of_the_gradients() {
         assert_eq!(gpt(1), gpt(count), "{count} threads");
         assert_eq!(mlp(1), mlp(count), "{count} threads");
     }
-}
-
-/// Sink that records the ranges in order, with their content at that time.
-struct Recorder {
-    flat: Vec<f64>,
-    reported: Vec<(Range<usize>, Vec<f64>)>,
-}
-
-impl GradientSink<f64> for Recorder {
-    fn range(&mut self, range: Range<usize>) -> &mut [f64] {
-        &mut self.flat[range]
-    }
-
-    fn ready(&mut self, range: Range<usize>) {
-        self.reported.push((range.clone(), self.flat[range].to_vec()));
-    }
-}
-
-#[track_caller]
-fn check_order<M: Model<f64>>(mut model: M, batch: &M::Batch) {
-    let params: Vec<f64> = model.parameters().init(3);
-    let mut recorder = Recorder { flat: vec![f64::NAN; params.len()], reported: Vec::new() };
-    model.backward(&params, batch, &mut recorder);
-    let mut end = params.len();
-    for (range, then) in &recorder.reported {
-        assert_eq!(range.end, end, "ranges are ready from the last layer to the first");
-        assert_eq!(&recorder.flat[range.clone()], then, "a ready range does not change");
-        end = range.start;
-    }
-    assert_eq!(end, 0, "every parameter is reported");
-}
-
-#[test]
-fn gradients_are_ready_from_the_last_layer_on() {
-    let config = GptConfig { vocabulary: 7, block: 6, layers: 3, heads: 2, width: 8 };
-    check_order(Gpt::new(config, Threads::ONE), &sequences(config, 6, 3));
-    check_order(Mlp::new(&[9, 13, 11, 5], Threads::ONE), &samples(9, 5, 7));
 }

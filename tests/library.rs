@@ -3,6 +3,8 @@
 mod collectives;
 mod ddp;
 #[cfg(feature = "train")]
+mod engine;
+#[cfg(feature = "train")]
 mod gradients;
 mod sampler;
 mod store;

@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::Path;
 
-use remuda::train::{
-    AdamW, AdamWOptions, Gpt, GptConfig, Mlp, Model, Samples, Sequences, Threads, clip_factor,
-    gradient_norm,
-};
+use remuda::runtime::engine::{Model, gradient_of};
+use remuda::runtime::global_norm;
+use remuda::runtime::optim::{Optimizer, UpdateStep};
+use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
 use serde_json::Value;
 
 /// Largest difference from torch, relative to the largest number of a tensor.
@@ -78,7 +78,7 @@ fn check_close<M: Model<f32>>(model: &M, found: &[f32], expected: &[f32]) {
 fn check_gradients<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
     let params = floats(&case["params"]);
     let mut gradients = vec![f32::NAN; params.len()];
-    let loss = model.backward(&params, &batch, &mut gradients);
+    let loss = gradient_of(&mut model, &params, &batch, &mut gradients).expect("a gradient");
     let expected = case["loss"].as_f64().expect("a loss") as f32;
     assert!(
         (loss - expected).abs() <= RELATIVE_ERROR_MAX * expected,
@@ -91,12 +91,21 @@ fn check_gradients<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Valu
 fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
     let mut params = floats(&case["params"]);
     let mut gradients = vec![f32::NAN; params.len()];
-    let options = AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
-    let mut optimizer = AdamW::new(model.parameters(), options, Threads::ONE);
-    for step in 0..5 {
-        model.backward(&params, &batch, &mut gradients);
-        let clip = clip_factor(gradient_norm(Threads::ONE, &gradients), 0.5);
-        optimizer.step(&mut params, &gradients, 1e-2 / f64::from(1 + step), clip);
+    let optimizer = Optimizer { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 };
+    let mut moments = [vec![0.0_f32; params.len()], vec![0.0_f32; params.len()]];
+    for number in 1..=5 {
+        gradient_of(&mut model, &params, &batch, &mut gradients).expect("a gradient");
+        let factor = (0.5 / (global_norm(&gradients) + 1e-6)).min(1.0) as f32;
+        for parameter in model.parameters() {
+            let range = parameter.range.clone();
+            let rate = 1e-2 / number as f64;
+            let decays = parameter.decays();
+            let step = UpdateStep { number, rate, factor, momentum: None, decays };
+            let mut moments: Vec<&mut [f32]> =
+                moments.iter_mut().map(|moment| &mut moment[range.clone()]).collect();
+            let gradient = &gradients[range.clone()];
+            optimizer.update(&step, &mut params[range], &mut moments, gradient);
+        }
     }
     check_close(&model, &params, &floats(&case["after"]));
 }

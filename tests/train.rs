@@ -4,17 +4,16 @@
 
 use std::fs;
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
 
-use remuda::base::{Status, clock};
-use remuda::runtime::{DdpEvent, DdpOptions, DistributedDataParallel, Gradients, Group};
+use remuda::base::Status;
+use remuda::runtime::Group;
+use remuda::runtime::engine::{EngineConfig, EngineError};
+use remuda::runtime::optim::{LrSchedule, Optimizer};
 use remuda::train::{
-    AdamWOptions, CheckpointError, CheckpointOptions, CorpusError, Gpt, GptConfig, GptOptions,
-    GradientSink, MlpOptions, Model, ModelOptions, RunEnd, Schedule, Sequences, Threads,
-    TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
+    CheckpointError, CheckpointOptions, CorpusError, GptOptions, MlpOptions, ModelOptions, RunEnd,
+    Threads, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
 };
 
 const STEPS: u64 = 20;
@@ -35,10 +34,14 @@ fn options(model: ModelOptions) -> TrainOptions {
     TrainOptions {
         model,
         batch_size: count(3),
-        accumulate: count(1),
-        schedule: Schedule { rate: 1e-2, rate_min: 1e-3, warmup: 4, steps: STEPS },
-        optimizer: AdamWOptions { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 },
-        clip: Some(0.25),
+        engine: EngineConfig {
+            optimizer: Optimizer { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 },
+            schedule: rates(STEPS, 4),
+            clip: Some(0.25),
+            seed: 7,
+            ..EngineConfig::default()
+        },
+        steps: STEPS,
         seed: 7,
         threads: Threads::ONE,
         eval_every: None,
@@ -48,8 +51,17 @@ fn options(model: ModelOptions) -> TrainOptions {
         metrics: None,
         plot: None,
         may_start_fresh: false,
-        bucket_bytes: None,
     }
+}
+
+/// Learning rates of a run.
+fn rates(steps: u64, warmup: u64) -> LrSchedule {
+    LrSchedule::Cosine { rate: 1e-2, rate_min: 1e-3, warmup, steps }
+}
+
+/// The same options with another number of micro-batches.
+fn accumulating(accumulate: usize, options: TrainOptions) -> TrainOptions {
+    TrainOptions { engine: EngineConfig { accumulate, ..options.engine }, ..options }
 }
 
 /// Runs one worker; returns the outcome and the events.
@@ -82,8 +94,7 @@ fn digest_on(ranks_of_nodes: &[usize], options: &TrainOptions) -> String {
 
 #[track_caller]
 fn check_split(model: &ModelOptions, world: usize, accumulate: usize) {
-    let with =
-        |accumulate| TrainOptions { accumulate: count(accumulate), ..options(model.clone()) };
+    let with = |accumulate| accumulating(accumulate, options(model.clone()));
     let split = digest_of(world, &with(accumulate));
     let alone = digest_of(1, &with(world * accumulate));
     assert_eq!(split, alone, "{world} workers accumulating {accumulate}, {model:?}");
@@ -102,81 +113,25 @@ fn workers_give_the_same_bits_as_accumulation() {
 #[test]
 fn nodes_change_no_bit() {
     for model in [gpt(), mlp()] {
-        let alone = TrainOptions { accumulate: count(4), ..options(model.clone()) };
+        let alone = accumulating(4, options(model.clone()));
         let expected = digest_of(1, &alone);
         for ranks_of_nodes in [&[2, 2][..], &[1, 3], &[3, 1], &[1, 1, 1, 1]] {
             assert_eq!(digest_on(ranks_of_nodes, &options(model.clone())), expected);
         }
-        let two = TrainOptions { accumulate: count(2), ..options(model) };
+        let two = accumulating(2, options(model));
         assert_eq!(digest_on(&[1, 1], &two), expected);
     }
-}
-
-/// Sink that delays the last `ready` until the first bucket is reduced. If buckets were reduced only after
-/// the backward pass, it would never return.
-struct HoldLast<'a, 'b>(&'a mut Gradients<'b, f32>);
-
-impl GradientSink<f32> for HoldLast<'_, '_> {
-    fn range(&mut self, range: Range<usize>) -> &mut [f32] {
-        self.0.range(range)
-    }
-
-    fn ready(&mut self, range: Range<usize>) {
-        let deadline = clock::now() + Duration::from_secs(60);
-        while range.start == 0 && !self.0.is_reduced(0) {
-            assert!(clock::now() < deadline, "no bucket was reduced during the backward pass");
-            thread::yield_now();
-        }
-        self.0.ready(range);
-    }
-}
-
-fn check_overlap(group: &Group) {
-    let config = GptConfig { vocabulary: 20, block: 8, layers: 3, heads: 2, width: 16 };
-    let mut model = Gpt::<f32>::new(config, Threads::ONE);
-    let params: Vec<f32> = model.parameters().init(1);
-    let tokens: Vec<u8> = (0..24).map(|i| i % 20).collect();
-    let batch = Sequences { length: 8, inputs: tokens.clone(), targets: tokens };
-    let small = DdpOptions { first_bucket_bytes: 1, bucket_bytes: 4096, ..DdpOptions::default() };
-    let mut ddp = DistributedDataParallel::new(group, &model.parameters().layout(), small)
-        .expect("all ranks agree");
-    let last = ddp.buckets().len() - 1;
-    for _ in 0..3 {
-        ddp.micro_batch(|sink| model.backward(&params, &batch, &mut HoldLast(sink)))
-            .expect("all peers run");
-        ddp.reduce().expect("all peers run");
-        let events = ddp.events();
-        let index = |event| events.iter().position(|other| *other == event).expect("an event");
-        let reduced = index(DdpEvent::ReduceDone { bucket: 0 });
-        assert!(reduced < index(DdpEvent::GradReady { bucket: last }), "{events:?}");
-    }
-}
-
-#[test]
-fn buckets_are_reduced_during_the_backward_pass() {
-    let groups = Group::threads(2).expect("threads share memory");
-    thread::scope(|scope| {
-        for group in &groups {
-            scope.spawn(|| check_overlap(group));
-        }
-    });
 }
 
 /// Checks that a change of options changes no bit of the result.
 #[track_caller]
 fn check_same(change: impl Fn(&mut TrainOptions)) {
     for model in [gpt(), mlp()] {
-        let plain = TrainOptions { accumulate: count(2), ..options(model) };
+        let plain = accumulating(2, options(model));
         let mut changed = plain.clone();
         change(&mut changed);
         assert_eq!(digest_of(2, &plain), digest_of(2, &changed), "{changed:?}");
     }
-}
-
-#[test]
-fn bucket_size_changes_no_bit() {
-    check_same(|options| options.bucket_bytes = Some(1));
-    check_same(|options| options.bucket_bytes = Some(4096));
 }
 
 #[test]
@@ -198,10 +153,10 @@ fn seed_clip_and_optimizer_change_the_result() {
         digest_of(1, &changed)
     };
     let plain = digest(|_| ());
-    assert_ne!(plain, digest(|options| options.seed = 8));
-    assert_ne!(plain, digest(|options| options.clip = None));
-    assert_ne!(plain, digest(|options| options.accumulate = count(2)));
-    assert_ne!(plain, digest(|options| options.optimizer.weight_decay = 0.0));
+    assert_ne!(plain, digest(|options| options.engine.seed = 8));
+    assert_ne!(plain, digest(|options| options.engine.clip = None));
+    assert_ne!(plain, digest(|options| options.engine.accumulate = 2));
+    assert_ne!(plain, digest(|options| options.engine.optimizer.weight_decay = 0.0));
 }
 
 /// Directory of a test, removed on drop.
@@ -250,7 +205,7 @@ fn resuming_from_a_checkpoint_changes_no_bit() {
         let rest = TrainOptions { resume: Some(scratch.0.clone()), checkpoint: None, ..whole };
         assert_eq!(digest_of(2, &rest), expected);
         // The lanes are the same for two workers and for one that accumulates.
-        let alone = TrainOptions { accumulate: count(2), ..rest };
+        let alone = accumulating(2, rest);
         assert_eq!(digest_of(1, &alone), expected);
     }
 }
@@ -389,20 +344,24 @@ fn run_writes_metrics_plot_and_checkpoints() {
         ..options(gpt())
     };
     let (outcome, events) = run_alone(&options);
-    let summary = outcome.expect("the run succeeds").summary;
-    assert_eq!(summary.checkpoint, Some(scratch.file("kept/step-00000020.safetensors")));
+    let outcome = outcome.expect("the run succeeds");
+    assert_eq!(outcome.summary.checkpoint, Some(scratch.file("kept/step-00000020.safetensors")));
     let kinds: String = events.iter().map(kind).collect();
     assert_eq!(kinds, "(........s........s....s*)");
 
     let metrics = fs::read_to_string(scratch.file("metrics.jsonl")).expect("it was written");
-    let lines: Vec<serde_json::Value> =
+    let mut lines: Vec<serde_json::Value> =
         metrics.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let last = lines.pop().expect("the end of the run");
+    assert_eq!(last["digest"].as_str(), Some(&*outcome.digest));
     let steps: Vec<u64> = lines.iter().filter_map(|line| line["step"].as_u64()).collect();
     assert_eq!(steps, (1..=STEPS).collect::<Vec<_>>());
     let evaluated: Vec<&serde_json::Value> =
         lines.iter().filter(|line| line["val_loss"].is_f64()).collect();
     assert_eq!(evaluated.len(), 4);
-    assert!(lines.iter().all(|line| line["loss"].is_f64() && line["ms"].is_f64()));
+    assert!(lines.iter().all(|line| {
+        ["loss", "ms", "lr", "grad_norm"].iter().all(|field| line[field].is_f64())
+    }));
     let svg = fs::read_to_string(scratch.file("loss.svg")).expect("it was written");
     assert!(svg.starts_with("<svg ") && svg.matches("<circle").count() == 4);
 }
@@ -438,10 +397,10 @@ fn resumed_run_completes_metrics_and_plot() {
 #[test]
 fn diverging_run_is_an_error() {
     let mut options = options(mlp());
-    options.schedule.rate = 1e30;
-    options.clip = None;
+    options.engine.schedule = LrSchedule::Constant { rate: 1e30 };
+    options.engine.clip = None;
     let error = run_alone(&options).0.expect_err("the loss overflows at this rate");
-    assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
+    assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Engine(EngineError::Diverged { .. })), "{error}");
 }
 
 /// Letter for the kind of an event.
@@ -462,15 +421,17 @@ fn kind(event: &TrainEvent) -> char {
 #[test]
 fn loss_decreases() {
     let model = GptOptions { block: 24, layers: 2, heads: 2, width: 32, data: Vec::new() };
+    let options = options(ModelOptions::Gpt(model));
     let options = TrainOptions {
         batch_size: count(12),
-        schedule: Schedule { rate: 1e-2, rate_min: 1e-3, warmup: 10, steps: 150 },
-        ..options(ModelOptions::Gpt(model))
+        engine: EngineConfig { schedule: rates(150, 10), ..options.engine },
+        steps: 150,
+        ..options
     };
     let (outcome, events) = run_alone(&options);
     let held_out = outcome.expect("the run succeeds").summary.val_loss.expect("a complete run");
     let first = events.iter().find_map(|event| match event {
-        TrainEvent::Stepped(report) => Some(report.loss),
+        TrainEvent::Stepped(report) => Some(report.outcome.loss),
         _ => None,
     });
     assert!(4.0 < first.expect("there were steps"), "{first:?}");

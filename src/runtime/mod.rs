@@ -61,8 +61,10 @@ pub(crate) mod comm;
 pub mod contract;
 pub(crate) mod data;
 pub(crate) mod dtype;
+pub mod engine;
 mod error;
 pub(crate) mod flat;
+pub mod optim;
 pub(crate) mod parallel;
 pub mod schedule;
 
@@ -83,6 +85,7 @@ pub use comm::shm::error::SegmentError;
 pub use comm::store;
 pub use comm::work::Work;
 pub use contract::Note;
+pub use data::random::RandomStream;
 pub use data::sampler::{self, DistributedSampler};
 pub use dtype::element::{Dtype, Element, GradientElement, ReduceOp, ReduceOrder};
 pub use dtype::half::{Bf16, F16};

@@ -17,9 +17,8 @@ use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use crate::os::files::input_file::open_regular;
-use crate::train::nn::model::{Parameter, ParameterTable};
+use crate::runtime::engine::{Parameter, ParameterTable};
 use crate::train::nn::model_id::ModelId;
-use crate::train::optim::adamw::Moments;
 
 /// Format of new files.
 const FORMAT: &str = "remuda-train/2";
@@ -29,9 +28,8 @@ const FORMAT_1: &str = "remuda-train/1";
 const NO_DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Bytes that are read to recognize a checkpoint, before the whole file is read.
 const HEAD_BYTES: u64 = 64 << 10;
-/// Prefixes of the tensor names of the moments.
-const FIRST: &str = "optimizer.first.";
-const SECOND: &str = "optimizer.second.";
+/// Prefixes of the tensor names of the moments, in order. Some optimizers have fewer than two.
+const MOMENTS: [&str; 2] = ["optimizer.first.", "optimizer.second."];
 /// File extension of checkpoints.
 pub const EXTENSION: &str = "safetensors";
 
@@ -87,26 +85,35 @@ pub(super) struct Checkpoint {
     pub(super) step: u64,
     /// Samples that these steps used, if the file contains them.
     pub(super) samples: Option<SampleRange>,
-    /// The flat parameter buffer.
+    /// Parameters and moments.
+    pub(super) tensors: SavedTensors,
+}
+
+/// Parameters and moments of the optimizer, each in the order of the table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct SavedTensors {
+    /// The parameters.
     pub(super) params: Vec<f32>,
-    /// The optimizer's moments.
-    pub(super) moments: Moments<f32>,
+    /// The moments; AdamW has two.
+    pub(super) moments: Vec<Vec<f32>>,
+}
+
+impl SavedTensors {
+    /// The parameters, then the moments.
+    pub(super) fn into_sections(self) -> Vec<Vec<f32>> {
+        std::iter::once(self.params).chain(self.moments).collect()
+    }
 }
 
 impl Checkpoint {
     /// SHA-256 of parameters and moments, as hexadecimal text.
-    pub(super) fn digest(&self) -> String {
-        digest(&self.params, &self.moments)
+    fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for buffer in std::iter::once(&self.tensors.params).chain(&self.tensors.moments) {
+            digest.update(bytemuck::cast_slice(buffer));
+        }
+        format!("{:x}", digest.finalize())
     }
-}
-
-/// SHA-256 of parameters and moments, as hexadecimal text.
-pub(super) fn digest(params: &[f32], moments: &Moments<f32>) -> String {
-    let mut digest = Sha256::new();
-    for buffer in [params, &moments.first, &moments.second] {
-        digest.update(bytemuck::cast_slice(buffer));
-    }
-    format!("{:x}", digest.finalize())
 }
 
 /// Entry of the file's metadata that contains the header of remuda.
@@ -156,9 +163,10 @@ pub(super) fn save(
     table: &ParameterTable,
     identity: &ModelId,
     (step, samples): (u64, SampleRange),
-    (params, moments): (&[f32], &Moments<f32>),
+    tensors: &SavedTensors,
 ) -> Result<(), CheckpointError> {
-    let buffers = [("", params), (FIRST, &moments.first), (SECOND, &moments.second)];
+    let moments = MOMENTS.into_iter().zip(&tensors.moments);
+    let buffers: Vec<_> = std::iter::once(("", &tensors.params)).chain(moments).collect();
     let views = buffers.iter().flat_map(|&(prefix, buffer)| {
         table.iter().map(move |parameter| view(prefix, parameter, buffer))
     });
@@ -456,11 +464,10 @@ fn parse(
     }
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error))?;
     let params = read_tensors(&tensors, table, "")?;
-    let moments = Moments {
-        first: read_tensors(&tensors, table, FIRST)?,
-        second: read_tensors(&tensors, table, SECOND)?,
-    };
-    let checkpoint = Checkpoint { step: header.step, samples: header.samples, params, moments };
+    let has = |prefix: &&str| table.iter().any(|of| tensors.tensor(&format!("{prefix}{}", of.name)).is_ok());
+    let moments = MOMENTS.into_iter().filter(has).map(|prefix| read_tensors(&tensors, table, prefix));
+    let tensors = SavedTensors { params, moments: moments.collect::<Result<_, _>>()? };
+    let checkpoint = Checkpoint { step: header.step, samples: header.samples, tensors };
     if header.format == FORMAT_1 && checkpoint.digest() != header.sha256 {
         return Err(checksum_mismatch());
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::Status;
+use crate::runtime::engine::EngineError;
 use crate::runtime::{self, Cause, CollectiveError};
 use crate::train::checkpoint::CheckpointError;
 use crate::train::data::corpus::CorpusError;
@@ -23,6 +24,9 @@ pub enum TrainError {
     /// The group cannot be used.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(EngineError),
     /// Metrics or plot cannot be written.
     #[error("cannot write `{}`: {source}", path.display())]
     Output {
@@ -56,6 +60,11 @@ impl TrainError {
             Self::Collective(CollectiveError { cause: Cause::System(_), .. }) => Status::OsLimit,
             Self::Runtime(error) if error.is_of_system() => Status::OsLimit,
             Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
+            Self::Engine(error) => match error {
+                EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. } => Status::Findings,
+                EngineError::Config { .. } => Status::Config,
+                _ => Status::Bug,
+            },
             Self::Output { .. } => Status::CantCreate,
             Self::Diverged { .. } => Status::Findings,
         }

@@ -25,7 +25,7 @@ pub fn worker_bytes(options: &TrainOptions, vocabulary: usize) -> f64 {
         ModelOptions::Mlp(mlp) => (mlp_parameters(mlp), 0.0, mlp_work_len(mlp, samples as f64)),
     };
     // Weights, gradient, two moments; partial sums of earlier micro-batches.
-    let partial_sums = options.accumulate.get().next_power_of_two().ilog2();
+    let partial_sums = options.engine.accumulate.next_power_of_two().ilog2();
     // A checkpoint is written and read as a whole: weights and moments.
     let has_checkpoint = options.checkpoint.is_some() || options.resume.is_some();
     let buffers = 4.0 + copies + f64::from(partial_sums) + if has_checkpoint { 3.0 } else { 0.0 };

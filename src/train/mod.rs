@@ -7,9 +7,9 @@
 //! | file or room | contents |
 //! |---|---|
 //! | `trainer`, `options`, `error` | the loop of steps |
-//! | `nn`, `optim` | models and optimizer |
+//! | `nn` | models |
 //! | `data`, `task` | data, and what a model is trained for |
-//! | `checkpoint`, `resume` | the file format; the state before the first step |
+//! | `checkpoint`, `saving`, `resume` | the file format; writing it; the state before the first step |
 //! | `report` | metrics, progress, the curve |
 //! | `memory_estimate` | memory that a worker will need |
 
@@ -18,10 +18,10 @@ mod data;
 pub(crate) mod error;
 mod memory_estimate;
 mod nn;
-mod optim;
 mod options;
 mod report;
 pub(crate) mod resume;
+mod saving;
 mod task;
 mod trainer;
 
@@ -30,17 +30,13 @@ pub use checkpoint::{
     inspect_newest, newest_in,
 };
 pub use data::corpus::{Corpus, CorpusError, SamplePosition};
-pub use data::rng::RandomStream;
 pub use error::TrainError;
 pub use memory_estimate::worker_bytes;
 pub use nn::cpu::math::ModelFloat;
 pub use nn::cpu::threads::Threads;
 pub use nn::gpt::{Gpt, GptConfig, Sequences};
 pub use nn::mlp::{Mlp, Samples};
-pub use nn::model::{GradientSink, Model, Parameter, ParameterTable};
 pub use nn::model_id::ModelId;
-pub use optim::adamw::{AdamW, AdamWOptions, Moments, clip_factor, gradient_norm};
-pub use optim::lr_schedule::Schedule;
 pub use options::{
     CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, TrainOptions,
 };

@@ -3,9 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use crate::runtime::engine::EngineConfig;
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::optim::adamw::AdamWOptions;
-use crate::train::optim::lr_schedule::Schedule;
 
 /// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,16 +13,11 @@ pub struct TrainOptions {
     pub model: ModelOptions,
     /// Number of samples of a micro-batch.
     pub batch_size: NonZeroUsize,
-    /// Number of micro-batches of every worker in a step; use a power of two for equal bits on other
-    /// numbers of workers.
-    pub accumulate: NonZeroUsize,
-    /// Steps and learning rates.
-    pub schedule: Schedule,
-    /// Settings of the optimizer.
-    pub optimizer: AdamWOptions,
-    /// Largest norm of the gradient of a step; larger gradients are clipped.
-    pub clip: Option<f64>,
-    /// Seed of the initial values, the batches and the sample.
+    /// Micro-batches, optimizer, rates, precision and sharding. Its seed is that of the initial values.
+    pub engine: EngineConfig,
+    /// Number of steps of the whole run.
+    pub steps: u64,
+    /// Seed of the batches and the sample.
     pub seed: u64,
     /// Number of threads of every worker.
     pub threads: Threads,
@@ -41,8 +35,6 @@ pub struct TrainOptions {
     pub metrics: Option<PathBuf>,
     /// File for the loss curve as SVG.
     pub plot: Option<PathBuf>,
-    /// Size of a gradient bucket in bytes; `None`: the library's default.
-    pub bucket_bytes: Option<usize>,
 }
 
 /// Start of a job that is restarted after failures: a restart continues from the last checkpoint of the job,

@@ -1,65 +1,70 @@
 //! State before the first step: initial values or those of a checkpoint.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::runtime::Group;
+use crate::runtime::engine::{EngineCounters, Parameter, Section};
 use crate::train::checkpoint::{self, CheckpointError, SampleRange};
 use crate::train::error::TrainError;
-use crate::train::nn::model::ParameterTable;
-use crate::train::nn::model_id::ModelId;
-use crate::train::optim::adamw::{AdamW, Moments};
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
+use crate::train::task::definition::Task;
+use crate::train::trainer::TaskEngine;
 
 /// Samples that the steps of this run use.
 pub(crate) fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
-    let lanes = group.world_size() * options.accumulate.get();
+    let lanes = group.world_size() * options.engine.accumulate;
     SampleRange { lanes, batch_size: options.batch_size.get(), seed: options.seed }
 }
 
-/// Parameters and optimizer before the first step of this run: initial values, or those of a checkpoint,
-/// which rank 0 reads and broadcasts because other ranks may not have the file.
-pub(crate) fn initial_state(
-    group: &Group,
+/// Restores the state of the checkpoint from which the run resumes, if it does; rank 0 reads it and
+/// broadcasts it because other ranks may not have the file.
+pub(crate) fn restore_state<T: Task>(
     options: &TrainOptions,
-    table: &ParameterTable,
-    identity: &ModelId,
+    task: &T,
+    engine: &mut TaskEngine<T>,
     reporter: &mut Rank0Reporter<'_>,
-) -> Result<(Vec<f32>, AdamW<f32>), TrainError> {
-    let fresh = || {
-        let optimizer = AdamW::new(table, options.optimizer, options.threads);
-        (table.init(options.seed), optimizer)
-    };
+) -> Result<(), TrainError> {
     let is_restart = options.start.as_ref().is_some_and(|start| start.is_restart);
     if options.resume.is_none() && !is_restart {
-        return Ok(fresh());
+        return Ok(());
     }
-    let zeros = || vec![0.0; table.len()];
-    let (mut params, mut first, mut second, mut step) = (zeros(), zeros(), zeros(), [NO_STEP]);
+    let table = engine.table().clone();
+    let sections = engine.sections();
+    let mut values = vec![vec![0.0; table.len()]; sections.len()];
+    let mut step = [NO_STEP];
     if let (true, Some(paths)) = (reporter.is_active, resume_candidates(options)?) {
-        let load = |path: &Path| checkpoint::load(path, table, identity);
+        let load = |path: &Path| checkpoint::load(path, &table, &task.identity());
         let damaged =
             |error: &CheckpointError| reporter.report(|| TrainEvent::Damaged(error.to_string()));
         let (path, found) = checkpoint::load_first_valid(paths, load, damaged)?;
-        (params, first, second) = (found.params, found.moments.first, found.moments.second);
+        values = found.tensors.into_sections();
         step = [found.step as i64];
-        let now = samples_of(group, options);
+        let now = samples_of(engine.group(), options);
         let before = found.samples.filter(|before| *before != now);
         let changed_samples =
             before.map(|before| format!("steps so far: {before}; following steps: {now}"));
         reporter.report(|| TrainEvent::Resumed { path, step: found.step, changed_samples });
     }
+    let group = engine.group().clone();
     group.broadcast(&mut step, 0)?;
     if step[0] == NO_STEP {
-        return Ok(fresh());
+        return Ok(());
     }
-    for buffer in [&mut params, &mut first, &mut second] {
-        group.broadcast(buffer, 0)?;
+    for values in &mut values {
+        group.broadcast(values, 0)?;
     }
-    let moments = Moments { first, second };
     let step = step[0] as u64;
-    Ok((params, AdamW::resume(table, options.optimizer, options.threads, moments, step)))
+    let counters = EngineCounters { steps: step, updates: step, scaler: engine.counters().scaler };
+    let mut read = |parameter: &Parameter, section: Section, range: Range<usize>, out: &mut [f32]| {
+        let index = sections.iter().position(|known| *known == section);
+        let flat = &values[index.expect("a section of this engine")];
+        out.copy_from_slice(&flat[parameter.range.clone()][range]);
+        Ok::<(), TrainError>(())
+    };
+    engine.restore(counters, &mut read)?
 }
 
 /// Value that rank 0 broadcasts in place of a step if there is no checkpoint.

@@ -1,3 +1,4 @@
-//! Division of a data set among workers.
+//! Division of a data set among workers, and random numbers.
 
+pub(crate) mod random;
 pub mod sampler;

@@ -290,22 +290,27 @@ macro_rules! float {
         impl GradientElement for $type {
             const ZERO: Self = 0.0;
 
+            #[inline(always)]
             fn from_f64(value: f64) -> Self {
                 value as $type
             }
 
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
             }
 
+            #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other
             }
 
+            #[inline(always)]
             fn times(self, other: Self) -> Self {
                 self * other
             }
 
+            #[inline(always)]
             fn square_root(self) -> Self {
                 self.sqrt()
             }

@@ -5,15 +5,24 @@ use crate::runtime::dtype::element::GradientElement;
 use crate::runtime::schedule::tree::split;
 
 /// Number of elements of a block.
-const NORM_BLOCK: usize = 4096;
+pub(crate) const NORM_BLOCK: usize = 1024;
 /// Number of independent sums in a block, so that the compiler can vectorize them.
 const COLUMNS: usize = 8;
 
 /// Returns the sum of squares in f64. The squares of a block are summed in eight columns; columns and
 /// blocks are summed in the order of the canonical tree.
 pub fn sum_of_squares<T: GradientElement>(flat: &[T]) -> f64 {
-    let blocks: Vec<f64> = flat.chunks(NORM_BLOCK).map(block_sum).collect();
-    tree_sum(&blocks)
+    fold_block_sums(&block_sums(flat))
+}
+
+/// Returns the sums of squares of the blocks of a slice that begins with a block.
+pub(crate) fn block_sums<T: GradientElement>(flat: &[T]) -> Vec<f64> {
+    flat.chunks(NORM_BLOCK).map(block_sum).collect()
+}
+
+/// Adds the sums of blocks in the order of the canonical tree.
+pub(crate) fn fold_block_sums(sums: &[f64]) -> f64 {
+    tree_sum(sums)
 }
 
 /// Returns the Euclidean norm.

@@ -1,3 +1,4 @@
 //! Training on several ranks, above the collectives.
 
 pub(crate) mod ddp;
+pub(crate) mod zero;

@@ -15,9 +15,8 @@ fn saved() -> Vec<u8> {
         "mlp inputs=3 layers=1 width=2 classes=2 teacher=5".parse().expect("a model");
     let table = identity.parameters(1 << 20).expect("a small model");
     let flat = |from: f32| (0..table.len()).map(|at| from + at as f32).collect::<Vec<_>>();
-    let moments = Moments { first: flat(0.5), second: flat(0.25) };
-    save(&path, &table, &identity, (300, SAMPLES), (&flat(-3.0), &moments))
-        .expect("saving succeeds");
+    let tensors = SavedTensors { params: flat(-3.0), moments: vec![flat(0.5), flat(0.25)] };
+    save(&path, &table, &identity, (300, SAMPLES), &tensors).expect("saving succeeds");
     let bytes = fs::read(&path).expect("the file exists");
     fs::remove_file(&path).expect("the file exists");
     let _ = fs::remove_dir(&dir);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::train::data::mmap::MappedFile;
-use crate::train::data::rng::RandomStream;
+use crate::runtime::RandomStream;
 use crate::train::nn::gpt::Sequences;
 
 /// Default text: a frozen snapshot of this project's own text.

@@ -2,4 +2,3 @@
 
 pub(crate) mod corpus;
 pub(crate) mod mmap;
-pub(crate) mod rng;

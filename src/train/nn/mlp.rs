@@ -6,11 +6,12 @@
 
 use std::ops::Range;
 
+use crate::runtime::engine::{BackwardPass, ForwardPass, Init, Model, ParameterTable, PassError};
 use crate::train::ModelFloat;
 use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::rounding::round_to;
 use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply};
 use crate::train::nn::cpu::threads::Threads;
-use crate::train::nn::model::{GradientSink, Init, Model, ParameterTable};
 
 /// Number of features processed at a time.
 const BLOCK: usize = 128;
@@ -30,6 +31,8 @@ pub struct Mlp<F> {
     table: ParameterTable,
     layers: Vec<Layer<F>>,
     threads: Threads,
+    /// Mean loss of the last forward pass.
+    loss: F,
 }
 
 /// Linear layer with its activation.
@@ -37,6 +40,7 @@ pub struct Mlp<F> {
 struct Layer<F> {
     inputs: usize,
     outputs: usize,
+    /// Ranges in the unit of the layer.
     weight: Range<usize>,
     bias: Range<usize>,
     activation: Activation,
@@ -67,18 +71,11 @@ impl<F: ModelFloat> Mlp<F> {
             Layer::new(i, (size[0], size[1]), after, &mut table)
         };
         let layers = sizes.windows(2).enumerate().map(layer).collect();
-        Self { table, layers, threads }
-    }
-
-    fn forward(&mut self, params: &[F], batch: &Samples<F>) -> F {
-        for i in 0..self.layers.len() {
-            let (before, rest) = self.layers.split_at_mut(i);
-            rest[0].forward(self.threads, params, input(before, batch), batch.classes.len());
-        }
-        self.layers.last_mut().expect("a model has at least one layer").score(&batch.classes)
+        Self { table, layers, threads, loss: F::ZERO }
     }
 }
 
+/// Every layer is a unit and a pass.
 impl<F: ModelFloat> Model<F> for Mlp<F> {
     type Batch = Samples<F>;
 
@@ -86,28 +83,37 @@ impl<F: ModelFloat> Model<F> for Mlp<F> {
         &self.table
     }
 
-    fn loss(&mut self, params: &[F], batch: &Samples<F>) -> F {
-        self.forward(params, batch)
+    fn forward(&mut self, pass: &ForwardPass<'_, F>, batch: &Samples<F>) -> Result<(), PassError> {
+        let params = pass.unit(pass.index)?;
+        let (before, rest) = self.layers.split_at_mut(pass.index);
+        let x = input(before, batch);
+        rest[0].forward(self.threads, params, x, batch.classes.len());
+        round_to(&mut rest[0].y, pass.compute);
+        if rest.len() == 1 {
+            self.loss = rest[0].score(&batch.classes, pass.loss_scale);
+            round_to(&mut rest[0].dy, pass.compute);
+        }
+        Ok(())
+    }
+
+    fn loss(&self) -> F {
+        self.loss
     }
 
     fn backward(
         &mut self,
-        params: &[F],
+        pass: &mut BackwardPass<'_, F>,
         batch: &Samples<F>,
-        gradients: &mut dyn GradientSink<F>,
-    ) -> F {
-        let loss = self.forward(params, batch);
-        for i in (0..self.layers.len()).rev() {
-            let (before, rest) = self.layers.split_at_mut(i);
-            let range = rest[0].weight.start..rest[0].bias.end;
-            let gradient = gradients.range(range.clone());
-            rest[0].weight_backward(self.threads, input(before, batch), gradient);
-            gradients.ready(range);
-            if let Some(previous) = before.last_mut() {
-                rest[0].input_backward(self.threads, params, previous);
-            }
+    ) -> Result<(), PassError> {
+        let params = pass.unit(pass.index())?;
+        let (before, rest) = self.layers.split_at_mut(pass.index());
+        let gradient = pass.gradient(pass.index())?;
+        rest[0].weight_backward(self.threads, input(before, batch), gradient);
+        if let Some(previous) = before.last_mut() {
+            rest[0].input_backward(self.threads, params, previous);
+            round_to(&mut previous.dy, pass.forward.compute);
         }
-        loss
+        Ok(())
     }
 }
 
@@ -128,6 +134,7 @@ impl<F: ModelFloat> Layer<F> {
         table: &mut ParameterTable,
     ) -> Self {
         let init = Init::Uniform { bound: 1.0 / (inputs as f64).sqrt() };
+        table.unit(format!("layer {i}"));
         let weight = table.push(format!("layers.{i}.weight"), &[outputs, inputs], init);
         let bias = table.push(format!("layers.{i}.bias"), &[outputs], init);
         Self { inputs, outputs, weight, bias, activation: after, y: Vec::new(), dy: Vec::new() }
@@ -152,11 +159,12 @@ impl<F: ModelFloat> Layer<F> {
         });
     }
 
-    /// Computes the mean loss of the samples by the logits of this layer, and the gradient of its
-    /// output.
-    fn score(&mut self, classes: &[u8]) -> F {
+    /// Computes the mean loss of the samples by the logits of this layer, and `scale` times the gradient of
+    /// its output.
+    fn score(&mut self, classes: &[u8], scale: F) -> F {
         let samples = classes.len();
-        let share = F::ONE / F::from_f64(samples as f64);
+        let mean = F::ONE / F::from_f64(samples as f64);
+        let share = scale / F::from_f64(samples as f64);
         let mut losses = Vec::with_capacity(samples);
         for (sample, &class) in classes.iter().enumerate() {
             let mut scores: Vec<F> = self.y.iter().skip(sample).step_by(samples).copied().collect();
@@ -164,7 +172,7 @@ impl<F: ModelFloat> Layer<F> {
             let gradient = self.dy.iter_mut().skip(sample).step_by(samples);
             gradient.zip(scores).for_each(|(to, from)| *to = from);
         }
-        kernels::total(&losses) * share
+        kernels::total(&losses) * mean
     }
 
     /// Computes the gradient of weight and bias, which are adjacent in `gradient`.

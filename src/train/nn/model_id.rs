@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::runtime::engine::{Model as _, ParameterTable};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::mlp::Mlp;
-use crate::train::nn::model::{Model as _, ParameterTable};
 
 /// Kind and sizes of a model; its text form is part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

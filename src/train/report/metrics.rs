@@ -7,17 +7,38 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::train::report::plot::Curve;
-use crate::train::report::progress::StepReport;
+use crate::train::report::progress::{StepReport, Summary};
 
-/// Line of a step; `val_loss` is present only if the held-out part was evaluated.
+/// Line of a step; `val_loss` is present only if the held-out part was evaluated. Files of earlier builds
+/// have fewer fields.
 #[derive(Serialize, Deserialize)]
 struct Line {
     step: u64,
     loss: f32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     val_loss: Option<f64>,
+    #[serde(default)]
+    lr: f64,
+    /// `null` if it was not finite.
+    #[serde(default)]
+    grad_norm: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss_scale: Option<f64>,
+    /// Number of steps so far without an update.
+    #[serde(default)]
+    skipped: u64,
     tokens_per_s: f64,
     ms: f64,
+}
+
+/// Last line of a run.
+#[derive(Serialize)]
+struct LastLine<'a> {
+    step: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    val_loss: Option<f64>,
+    /// SHA-256 of parameters and moments in full precision.
+    digest: &'a str,
 }
 
 /// Metrics file of a run.
@@ -47,14 +68,19 @@ impl Metrics {
 
     /// Adds a step. The lines are flushed after each evaluation, so that the file can be followed.
     pub(crate) fn write(&mut self, report: &StepReport) -> io::Result<()> {
-        let &StepReport { step, loss, val_loss, items_per_s, ms, .. } = report;
+        let has_scale = (report.outcome.loss_scale - 1.0).abs() > f64::EPSILON;
+        let StepReport { outcome, val_loss, items_per_s, ms, skipped, .. } = report;
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
         self.push(&Line {
-            step,
-            loss,
-            val_loss,
+            step: outcome.step,
+            loss: outcome.loss,
+            val_loss: *val_loss,
+            lr: outcome.rate,
+            grad_norm: outcome.norm.is_finite().then_some(outcome.norm),
+            loss_scale: has_scale.then_some(outcome.loss_scale),
+            skipped: *skipped,
             tokens_per_s: items_per_s.round(),
-            ms: round(ms),
+            ms: round(*ms),
         })?;
         match val_loss {
             Some(_) => self.file.flush(),
@@ -62,13 +88,15 @@ impl Metrics {
         }
     }
 
-    fn push(&mut self, line: &Line) -> io::Result<()> {
+    fn push(&mut self, line: &impl Serialize) -> io::Result<()> {
         serde_json::to_writer(&mut self.file, line)?;
         self.file.write_all(b"\n")
     }
 
-    /// Flushes the remaining lines.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    /// Adds the last line, and flushes the remaining ones.
+    pub(crate) fn finish(mut self, summary: &Summary, digest: &str) -> io::Result<()> {
+        let &Summary { step, val_loss, .. } = summary;
+        self.push(&LastLine { step, val_loss, digest })?;
         self.file.flush()
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::runtime::engine::StepOutcome;
+
 /// Event of a run; only rank 0 reports events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrainEvent {
@@ -58,19 +60,17 @@ pub struct RunStart {
     pub steps: u64,
 }
 
-/// Result of a step.
+/// Report of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepReport {
-    /// Number of completed steps, including this one.
-    pub step: u64,
+    /// Result of the step: number, loss, norm, rate, loss scale.
+    pub outcome: StepOutcome,
     /// Number of steps of the whole run.
     pub steps: u64,
-    /// Mean loss over all lanes.
-    pub loss: f32,
     /// Mean loss on the held-out part, if it was evaluated after this step.
     pub val_loss: Option<f64>,
-    /// Norm of the mean gradient before clipping.
-    pub norm: f64,
+    /// Number of steps so far that were skipped because a gradient was not finite.
+    pub skipped: u64,
     /// Duration of the step in milliseconds.
     pub ms: f64,
     /// Items of all workers per second, in this step.
@@ -142,13 +142,18 @@ impl fmt::Display for RunStart {
 
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, steps, loss, val_loss, ms, items_per_s, unit, .. } = self;
-        let digits = steps.to_string().len();
-        write!(f, "step {step:digits$}/{steps}  loss {loss:.4}  ")?;
+        let Self { outcome, steps, val_loss, items_per_s, unit, ms, .. } = self;
+        let width = steps.to_string().len();
+        write!(f, "step {:>width$}/{steps}  loss {:.4}", outcome.step, outcome.loss)?;
         if let Some(val_loss) = val_loss {
-            write!(f, "held-out {val_loss:.4}  ")?;
+            write!(f, "  held-out {val_loss:.4}")?;
         }
-        write!(f, "{items_per_s:.0} {unit}/s  {ms:.1} ms")
+        if outcome.is_applied {
+            write!(f, "  norm {:.3}  lr {:.2e}", outcome.norm, outcome.rate)?;
+        } else {
+            write!(f, "  skipped: overflow at loss scale {}", outcome.loss_scale)?;
+        }
+        write!(f, "  {items_per_s:.0} {unit}/s  {ms:.1} ms")
     }
 }
 
@@ -208,16 +213,25 @@ mod tests {
 
     fn report(val_loss: Option<f64>) -> TrainEvent {
         TrainEvent::Stepped(StepReport {
-            step: 40,
+            outcome: OUTCOME,
             steps: 1000,
-            loss: 2.345_67,
             val_loss,
-            norm: 1.0,
+            skipped: 0,
             ms: 33.33,
             items_per_s: 46_080.4,
             unit: "tokens",
         })
     }
+
+    const OUTCOME: StepOutcome = StepOutcome {
+        step: 40,
+        loss: 2.345_67,
+        norm: 0.8125,
+        rate: 1.5e-3,
+        loss_scale: 1024.0,
+        is_applied: true,
+        wants_stop: false,
+    };
 
     fn summary(end: RunEnd, checkpoint: Option<&str>) -> TrainEvent {
         TrainEvent::Finished(Summary {
@@ -234,10 +248,21 @@ mod tests {
 
     #[test]
     fn progress_events_have_their_text() {
-        check(&report(None), "step   40/1000  loss 2.3457  46080 tokens/s  33.3 ms");
+        check(
+            &report(None),
+            "step   40/1000  loss 2.3457  norm 0.812  lr 1.50e-3  46080 tokens/s  33.3 ms",
+        );
         check(
             &report(Some(2.5)),
-            "step   40/1000  loss 2.3457  held-out 2.5000  46080 tokens/s  33.3 ms",
+            "step   40/1000  loss 2.3457  held-out 2.5000  norm 0.812  lr 1.50e-3  46080 tokens/s  \
+             33.3 ms",
+        );
+        let skipped = StepOutcome { is_applied: false, norm: f64::INFINITY, ..OUTCOME };
+        let TrainEvent::Stepped(stepped) = report(None) else { panic!("a step") };
+        check(
+            &TrainEvent::Stepped(StepReport { outcome: skipped, ..stepped }),
+            "step   40/1000  loss 2.3457  skipped: overflow at loss scale 1024  46080 tokens/s  \
+             33.3 ms",
         );
         check(
             &summary(RunEnd::Complete, None),

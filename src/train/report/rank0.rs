@@ -45,7 +45,8 @@ impl<'a> Rank0Reporter<'a> {
         if let Some((path, metrics)) = &mut self.metrics {
             metrics.write(&report).map_err(output_error(path))?;
         }
-        self.curve.push(report.step, f64::from(report.loss), report.val_loss);
+        let (step, loss) = (report.outcome.step, f64::from(report.outcome.loss));
+        self.curve.push(step, loss, report.val_loss);
         self.report(|| TrainEvent::Stepped(report));
         Ok(())
     }
@@ -53,11 +54,12 @@ impl<'a> Rank0Reporter<'a> {
     pub(in crate::train) fn finish(
         mut self,
         summary: &Summary,
+        digest: &str,
         title: &str,
         plot: Option<&Path>,
     ) -> Result<(), TrainError> {
         if let Some((path, metrics)) = self.metrics.take() {
-            metrics.finish().map_err(output_error(&path))?;
+            metrics.finish(summary, digest).map_err(output_error(&path))?;
         }
         if let (true, Some(path)) = (self.is_active, plot) {
             fs::write(path, show_svg(title, &self.curve)).map_err(output_error(path))?;

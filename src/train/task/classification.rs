@@ -1,12 +1,15 @@
 //! Classification task on synthetic data, for measurements: a classifier learns a random linear map.
 
 use crate::train::data::corpus::SamplePosition;
-use crate::train::data::rng::RandomStream;
+use crate::runtime::RandomStream;
+use crate::runtime::engine::EngineError;
+use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::mlp::{Mlp, Samples};
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{MlpOptions, TrainOptions};
 use crate::train::report::progress::Count;
 use crate::train::task::definition::{Extent, Task, Unit};
+use crate::train::trainer::TaskEngine;
 
 /// Random stream of the map, different from that of the samples.
 const TEACHER_STREAM: u64 = 0x7eac;
@@ -17,11 +20,11 @@ const HELD_OUT_LANE: u64 = u64::MAX;
 /// Number of batches of an evaluation.
 const VALIDATION_BATCHES: u64 = 8;
 
-/// The map and the model that learns it.
+/// The map that a model learns.
 #[derive(Debug)]
 pub(crate) struct Classification {
     sizes: MlpOptions,
-    model: Mlp<f32>,
+    threads: Threads,
     /// The map, with one row per class.
     teacher: Vec<f32>,
     batch_size: usize,
@@ -29,15 +32,12 @@ pub(crate) struct Classification {
 }
 
 impl Classification {
-    /// Draws the map and creates the model.
+    /// Draws the map.
     pub(crate) fn new(sizes: &MlpOptions, options: &TrainOptions) -> Self {
-        let mut features = vec![sizes.inputs];
-        features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
-        features.push(sizes.classes);
         let mut stream = RandomStream::new(&[options.seed, TEACHER_STREAM]);
         Self {
             sizes: sizes.clone(),
-            model: Mlp::new(&features, options.threads),
+            threads: options.threads,
             teacher: (0..sizes.inputs * sizes.classes).map(|_| stream.normal() as f32).collect(),
             batch_size: options.batch_size.get(),
             seed: options.seed,
@@ -56,8 +56,12 @@ impl Classification {
 impl Task for Classification {
     type Model = Mlp<f32>;
 
-    fn model(&mut self) -> &mut Mlp<f32> {
-        &mut self.model
+    fn new_model(&self) -> Mlp<f32> {
+        let sizes = &self.sizes;
+        let mut features = vec![sizes.inputs];
+        features.extend(std::iter::repeat_n(sizes.width, sizes.layers));
+        features.push(sizes.classes);
+        Mlp::new(&features, self.threads)
     }
 
     fn title(&self) -> String {
@@ -90,7 +94,11 @@ impl Task for Classification {
         (0..VALIDATION_BATCHES).map(|step| (self.batch(position(step)), self.batch_size)).collect()
     }
 
-    fn sample(&mut self, _params: &[f32], _seed: u64) -> Option<String> {
-        None
+    fn sample(
+        &self,
+        _engine: &mut TaskEngine<Self>,
+        _seed: u64,
+    ) -> Result<Option<String>, EngineError> {
+        Ok(None)
     }
 }

@@ -1,16 +1,17 @@
 //! Interface of a training task: a model with its data.
 
+use crate::runtime::engine::{EngineError, Model};
 use crate::train::data::corpus::SamplePosition;
-use crate::train::nn::model::Model;
 use crate::train::nn::model_id::ModelId;
+use crate::train::trainer::TaskEngine;
 
 /// A model together with its data.
-pub(crate) trait Task {
+pub(crate) trait Task: Sized {
     /// Type of the model.
     type Model: Model<f32>;
 
-    /// The model and its work space.
-    fn model(&mut self) -> &mut Self::Model;
+    /// Creates the model with its work space.
+    fn new_model(&self) -> Self::Model;
 
     /// One line for the user, with the sizes of the model and of the data.
     fn title(&self) -> String;
@@ -27,8 +28,12 @@ pub(crate) trait Task {
     /// Batches that training never uses, each with its number of items.
     fn validation(&self, extent: Extent) -> Vec<(Batch<Self>, usize)>;
 
-    /// A sample that the model generates, if it can.
-    fn sample(&mut self, params: &[f32], seed: u64) -> Option<String>;
+    /// A sample that the model generates, if it can. Communicates if parameters are divided.
+    fn sample(
+        &self,
+        engine: &mut TaskEngine<Self>,
+        seed: u64,
+    ) -> Result<Option<String>, EngineError>;
 }
 
 /// Type of the batches of a task's model.

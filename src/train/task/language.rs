@@ -1,14 +1,17 @@
 //! Language task: a GPT learns to continue a text.
 
 use crate::train::data::corpus::{Corpus, CorpusError, SamplePosition};
-use crate::train::data::rng::RandomStream;
+use crate::runtime::RandomStream;
+use crate::runtime::engine::EngineError;
 use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::Sequences;
 use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
 use crate::train::task::definition::{Extent, Task, Unit};
+use crate::train::trainer::TaskEngine;
 
 /// Number of held-out sequences that are evaluated during the run.
 const WINDOWS_SAMPLE: usize = 480;
@@ -21,24 +24,25 @@ const TEMPERATURE: f32 = 0.8;
 /// Random stream of the sample, different from those of batches and initial values.
 const SAMPLE_STREAM: u64 = 0x5a3b;
 
-/// A text and the model that learns it.
+/// A text that a model learns.
 #[derive(Debug)]
 pub(crate) struct Language {
     corpus: Corpus,
-    model: Gpt<f32>,
+    config: GptConfig,
+    threads: Threads,
     batch_size: usize,
 }
 
 impl Language {
-    /// Opens the text and creates a model for it.
+    /// Opens the text.
     pub(crate) fn new(gpt: &GptOptions, options: &TrainOptions) -> Result<Self, CorpusError> {
         let &GptOptions { block, layers, heads, width, ref data } = gpt;
         let corpus = Corpus::open(data)?;
         corpus.check_block(block)?;
         let config =
             GptConfig { vocabulary: corpus.vocabulary().len(), block, layers, heads, width };
-        let model = Gpt::new(config, options.threads);
-        Ok(Self { corpus, model, batch_size: options.batch_size.get() })
+        let (threads, batch_size) = (options.threads, options.batch_size.get());
+        Ok(Self { corpus, config, threads, batch_size })
     }
 }
 
@@ -57,12 +61,12 @@ fn sample_token(scores: &mut [f32], stream: &mut RandomStream) -> u8 {
 impl Task for Language {
     type Model = Gpt<f32>;
 
-    fn model(&mut self) -> &mut Gpt<f32> {
-        &mut self.model
+    fn new_model(&self) -> Gpt<f32> {
+        Gpt::new(self.config, self.threads)
     }
 
     fn title(&self) -> String {
-        let GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        let GptConfig { vocabulary, block, layers, heads, width } = &self.config;
         let (layers, heads) = (Count(*layers, "layer"), Count(*heads, "head"));
         format!(
             "gpt of {layers}, {heads}, width {width}, block {block}; \
@@ -72,17 +76,17 @@ impl Task for Language {
     }
 
     fn identity(&self) -> ModelId {
-        let &GptConfig { vocabulary, block, layers, heads, width } = self.model.config();
+        let GptConfig { vocabulary, block, layers, heads, width } = self.config;
         let bytes = self.corpus.digest();
         ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
     }
 
     fn unit(&self) -> Unit {
-        Unit { name: "tokens", count: self.batch_size * self.model.config().block }
+        Unit { name: "tokens", count: self.batch_size * self.config.block }
     }
 
     fn batch(&self, position: SamplePosition) -> Sequences {
-        self.corpus.batch(position, self.batch_size, self.model.config().block)
+        self.corpus.batch(position, self.batch_size, self.config.block)
     }
 
     fn validation(&self, extent: Extent) -> Vec<(Sequences, usize)> {
@@ -90,7 +94,7 @@ impl Task for Language {
             Extent::Sample => WINDOWS_SAMPLE,
             Extent::Whole => WINDOWS_MAX,
         };
-        let block = self.model.config().block;
+        let block = self.config.block;
         let batches = self.corpus.validation(self.batch_size, block, windows_max);
         let count = |batch: Sequences| {
             let items = batch.inputs.len();
@@ -99,12 +103,20 @@ impl Task for Language {
         batches.into_iter().map(count).collect()
     }
 
-    fn sample(&mut self, params: &[f32], seed: u64) -> Option<String> {
+    fn sample(
+        &self,
+        engine: &mut TaskEngine<Self>,
+        seed: u64,
+    ) -> Result<Option<String>, EngineError> {
         let mut stream = RandomStream::new(&[seed, SAMPLE_STREAM]);
         let mut tokens = vec![self.corpus.token(b'\n').unwrap_or(0)];
-        let draw = &mut |scores: &mut [f32]| sample_token(scores, &mut stream);
-        self.model.generate(params, &mut tokens, SAMPLE_LEN, draw);
+        for _ in 0..SAMPLE_LEN {
+            let inputs = tokens[tokens.len().saturating_sub(self.config.block)..].to_vec();
+            let batch = Sequences { length: inputs.len(), inputs, targets: Vec::new() };
+            engine.eval(&batch)?;
+            tokens.push(sample_token(engine.model().next_token_scores(), &mut stream));
+        }
         let text = tokens[1..].iter().map(|&token| self.corpus.vocabulary()[usize::from(token)]);
-        Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned())
+        Ok(Some(String::from_utf8_lossy(&text.collect::<Vec<u8>>()).into_owned()))
     }
 }

@@ -10,9 +10,10 @@ use clap::{Args, ValueEnum};
 
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
+use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
+use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
 use crate::train::{
-    AdamWOptions, CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Schedule,
-    Threads, TrainOptions,
+    CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Threads, TrainOptions,
 };
 
 /// Options of model, data and training; hosts and slots are launch options.
@@ -67,6 +68,16 @@ pub(super) struct TrainArgs {
     /// Maximum norm of the gradient; 0: no clipping
     #[arg(long, value_name = "NORM", default_value = "1", value_parser = parse_amount)]
     pub(super) clip: f64,
+    /// ZeRO stage: 0 divides nothing over the workers, 1 the optimizer state, 2 also gradients, 3 also
+    /// parameters (FSDP); the results are the same
+    #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub(super) stage: u8,
+    /// Type of weights and activations; sums, moments and master weights are f32
+    #[arg(long, value_name = "TYPE", value_enum, default_value = "fp32")]
+    pub(super) precision: PrecisionArg,
+    /// Compute the activations of every block again in the backward pass, instead of keeping them
+    #[arg(long)]
+    pub(super) activation_checkpointing: bool,
     /// Seed of initial weights, batches and the generated sample [default: that of `--resume`, else 1337]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -108,6 +119,30 @@ pub(super) enum ModelArg {
     Mlp,
 }
 
+/// Type in which the model computes (`--precision`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrecisionArg {
+    /// 32-bit.
+    #[value(name = "fp32")]
+    F32,
+    /// 16-bit with the exponent of fp32.
+    #[value(name = "bf16")]
+    Bf16,
+    /// 16-bit of IEEE 754, with a dynamic loss scale.
+    #[value(name = "fp16")]
+    F16,
+}
+
+impl From<PrecisionArg> for Precision {
+    fn from(precision: PrecisionArg) -> Self {
+        match precision {
+            PrecisionArg::F32 => Self::F32,
+            PrecisionArg::Bf16 => Self::Bf16,
+            PrecisionArg::F16 => Self::F16,
+        }
+    }
+}
+
 impl fmt::Display for ModelArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -130,20 +165,43 @@ impl TrainArgs {
             ModelArg::Mlp => mlp,
         };
         let batch_size = self.batch_size.map_or(default(12, 64), NonZeroUsize::get);
+        let seed = self.seed.unwrap_or(1337);
         let rate_min = self.min_lr.unwrap_or(self.lr / 10.0);
         let kept = |dir| CheckpointOptions { dir, every: self.save_every, keep: self.keep };
         TrainOptions {
             model: self.resolve_model(),
             batch_size: NonZeroUsize::new(batch_size).expect("the defaults are not 0"),
-            accumulate: self.accumulate.unwrap_or(NonZeroUsize::MIN),
-            schedule: Schedule { rate: self.lr, rate_min, warmup: self.warmup, steps: self.steps },
-            optimizer: AdamWOptions {
-                beta1: self.beta1,
-                beta2: self.beta2,
-                weight_decay: self.weight_decay,
+            engine: EngineConfig {
+                accumulate: self.accumulate.map_or(1, NonZeroUsize::get),
+                sharding: Sharding::from_stage(self.stage).expect("the stage was checked"),
+                optimizer: Optimizer {
+                    beta1: self.beta1,
+                    beta2: self.beta2,
+                    eps: 1e-8,
+                    weight_decay: self.weight_decay,
+                },
+                schedule: LrSchedule::Cosine {
+                    rate: self.lr,
+                    rate_min,
+                    warmup: self.warmup,
+                    steps: self.steps,
+                },
+                clip: (0.0 < self.clip).then_some(self.clip),
+                precision: self.precision.into(),
+                loss_scaling: match self.precision {
+                    PrecisionArg::F16 => LossScaling::Dynamic { power: 16, window: 1000 },
+                    PrecisionArg::F32 | PrecisionArg::Bf16 => LossScaling::None,
+                },
+                gradient_rounding: None,
+                persistent_len_max: 0,
+                plan: PlanOptions {
+                    recompute: usize::from(self.activation_checkpointing),
+                    ..EngineConfig::default().plan
+                },
+                seed,
             },
-            clip: (0.0 < self.clip).then_some(self.clip),
-            seed: self.seed.unwrap_or(1337),
+            steps: self.steps,
+            seed,
             threads: Threads::new(self.threads.unwrap_or_else(threads_of_environment)),
             eval_every: (0 < self.eval_every).then_some(self.eval_every),
             checkpoint: self.checkpoint_dir.clone().map(kept),
@@ -152,7 +210,6 @@ impl TrainArgs {
             start: job_start(),
             metrics: self.metrics.clone(),
             plot: self.plot.clone(),
-            bucket_bytes: None,
         }
     }
 
@@ -210,6 +267,9 @@ impl TrainArgs {
         push("beta2", number(&self.beta2));
         push("weight_decay", number(&self.weight_decay));
         push("clip", number(&self.clip));
+        push("stage", number(&self.stage));
+        let precision = self.precision.to_possible_value();
+        push("precision", precision.map(|value| value.get_name().into()));
         push("seed", self.seed.and_then(|seed| number(&seed)));
         push("eval_every", number(&self.eval_every));
         push("threads", count(self.threads));
@@ -219,6 +279,9 @@ impl TrainArgs {
         push("resume", path(&self.resume));
         push("metrics", path(&self.metrics));
         push("plot", path(&self.plot));
+        if self.activation_checkpointing {
+            words.push("--activation_checkpointing".into());
+        }
         words
     }
 }

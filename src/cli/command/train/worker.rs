@@ -131,7 +131,7 @@ fn show(progress: &TrainEvent, shown: &Cell<Option<Instant>>) {
     if let TrainEvent::Stepped(report) = progress {
         let now = clock::now();
         let is_due = shown.get().is_none_or(|last| LINE_INTERVAL_MAX <= now - last);
-        if report.val_loss.is_none() && report.step < report.steps && !is_due {
+        if report.val_loss.is_none() && report.outcome.step < report.steps && !is_due {
             return;
         }
         shown.set(Some(now));

@@ -91,6 +91,12 @@ impl<T: Element> SharedBuffer<T> {
     }
 
     /// Elements of a range of which no element is lent. Panics if one is.
+    pub(crate) fn slice(&self, range: &Range<usize>) -> &[T] {
+        self.lent.assert_free(range);
+        self.buffer.window.as_slice(range)
+    }
+
+    /// Elements of a range of which no element is lent, to change. Panics if one is.
     pub(crate) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.lent.assert_free(range);
         // SAFETY: in bounds and aligned; the range is not lent, and the slice borrows `self`, so it

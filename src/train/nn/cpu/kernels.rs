@@ -287,7 +287,7 @@ versions! {
 mod tests {
     use super::*;
     use crate::os::cpu::simd::tests::at_every_level;
-    use crate::train::data::rng::RandomStream;
+    use crate::runtime::RandomStream;
 
     fn draw<F: ModelFloat>(len: usize, name: u64) -> Vec<F> {
         let mut stream = RandomStream::new(&[name]);

@@ -1,22 +1,20 @@
 //! Floating-point types of the models: one trait for `f32` and `f64`, so that finite differences in
 //! double precision check the same formulas that train in single precision.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+use crate::runtime::GradientElement;
 
 /// Floating-point type of the models.
 ///
 /// `a * b + c` is never fused into one rounding, so element-wise code gives the same bits on every SIMD
 /// width.
 pub trait ModelFloat:
-    Copy
-    + Debug
+    GradientElement
     + Display
     + Default
-    + PartialOrd
-    + Send
-    + Sync
     + Sum
     + Add<Output = Self>
     + Sub<Output = Self>
@@ -27,11 +25,7 @@ pub trait ModelFloat:
     + SubAssign
     + MulAssign
     + DivAssign
-    + bytemuck::Pod
-    + 'static
 {
-    /// 0.
-    const ZERO: Self;
     /// 1.
     const ONE: Self;
     /// Finite value below every value that a model computes; masked scores are set to it.
@@ -52,10 +46,6 @@ pub trait ModelFloat:
     /// power down; a Chebyshev fit for `z ≥ 0`.
     const ERFCX_SERIES: &'static [Self];
 
-    /// Rounds `value` to the nearest number of this type.
-    fn from_f64(value: f64) -> Self;
-    /// Converts to double precision.
-    fn to_f64(self) -> f64;
     /// Square root, correctly rounded.
     #[must_use]
     fn sqrt(self) -> Self;
@@ -136,7 +126,6 @@ macro_rules! forward_to_std {
 
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of the caller")]
 impl ModelFloat for f32 {
-    const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
     const LOWEST: Self = -1e30;
     const EXP_MIN: Self = -87.0;
@@ -161,14 +150,6 @@ impl ModelFloat for f32 {
     ];
 
     #[inline(always)]
-    fn from_f64(value: f64) -> Self {
-        value as Self
-    }
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self.into()
-    }
-    #[inline(always)]
     fn exp2_of_rounded(self) -> Self {
         Self::from_bits((self.to_bits() << 23).wrapping_add(127 << 23))
     }
@@ -177,7 +158,6 @@ impl ModelFloat for f32 {
 
 #[expect(clippy::inline_always, reason = "must inherit the SIMD features of the caller")]
 impl ModelFloat for f64 {
-    const ZERO: Self = 0.0;
     const ONE: Self = 1.0;
     const LOWEST: Self = -1e300;
     const EXP_MIN: Self = -708.0;
@@ -229,14 +209,6 @@ impl ModelFloat for f64 {
         3.580_023_023_627_799e-1,
     ];
 
-    #[inline(always)]
-    fn from_f64(value: f64) -> Self {
-        value
-    }
-    #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self
-    }
     #[inline(always)]
     fn exp2_of_rounded(self) -> Self {
         Self::from_bits((self.to_bits() << 52).wrapping_add(1023 << 52))

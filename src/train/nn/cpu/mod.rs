@@ -7,6 +7,7 @@ pub(crate) mod attention;
 pub(crate) mod kernels;
 pub(crate) mod linear;
 pub(crate) mod math;
+pub(crate) mod rounding;
 pub(crate) mod simd_matmul;
 pub(crate) mod simd_versions;
 pub(crate) mod threads;

@@ -7,6 +7,6 @@ pub struct Sequences {
     pub length: usize,
     /// Input tokens, one sequence after the other.
     pub inputs: Vec<u8>,
-    /// Target of every input token: its successor.
+    /// Target of every input token: its successor. Empty: the model computes scores only, no loss.
     pub targets: Vec<u8>,
 }

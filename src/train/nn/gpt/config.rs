@@ -1,7 +1,7 @@
-//! Sizes of a GPT, and the ranges of its parameters in the flat buffer.
+//! Sizes of a GPT, and the ranges of its parameters.
 
+use crate::runtime::engine::{Init, ParameterTable};
 use crate::train::nn::gpt::ranges::{BlockRanges, Ranges};
-use crate::train::nn::model::{Init, ParameterTable};
 
 /// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub struct GptConfig {
 }
 
 impl GptConfig {
-    /// Table of the parameters, with the names of GPT-2, and their ranges.
+    /// Table of the parameters, with the names of GPT-2, and their ranges. The units are the embeddings, every
+    /// block, and the final norm.
     pub(super) fn parameters(&self) -> (ParameterTable, Ranges) {
         let normal = Init::Normal { std: self.init_std() };
         assert!(
@@ -29,10 +30,12 @@ impl GptConfig {
             self.width
         );
         let mut table = ParameterTable::default();
+        table.unit("embedding");
         let token_embedding = table.push("wte.weight", &[self.vocabulary, self.width], normal);
         let position_embedding = table.push("wpe.weight", &[self.block, self.width], normal);
         let blocks =
             (0..self.layers).map(|layer| self.block_parameters(&mut table, layer)).collect();
+        table.unit("head");
         let final_norm = table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
         (table, Ranges { token_embedding, position_embedding, blocks, final_norm })
     }
@@ -51,6 +54,7 @@ impl GptConfig {
         // are two such sums in each layer.
         let residual = Init::Normal { std: self.init_std() / (2.0 * self.layers as f64).sqrt() };
         let d = self.width;
+        table.unit(format!("block {layer}"));
         let mut push = |name: &str, shape: &[usize], init| {
             table.push(format!("h.{layer}.{name}.weight"), shape, init)
         };

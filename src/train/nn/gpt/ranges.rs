@@ -1,4 +1,4 @@
-//! Ranges of the parameters in the flat buffer.
+//! Ranges of the parameters in their units.
 
 use std::ops::Range;
 
@@ -13,16 +13,11 @@ pub(super) struct BlockParts<T> {
     pub(super) down: T,
 }
 
-/// Ranges of the parameters of a block, which are adjacent.
+/// Ranges of the parameters of a block in its unit, of which they are all.
 pub(super) type BlockRanges = BlockParts<Range<usize>>;
 
 impl BlockRanges {
-    /// The range of all parameters of the block.
-    pub(super) fn whole(&self) -> Range<usize> {
-        self.attention_norm.start..self.down.end
-    }
-
-    /// The parameters of the block in the flat buffer.
+    /// The parameters of the block, from the elements of its unit.
     pub(super) fn view<'a, F>(&self, params: &'a [F]) -> BlockParts<&'a [F]> {
         BlockParts {
             attention_norm: &params[self.attention_norm.clone()],
@@ -34,7 +29,7 @@ impl BlockRanges {
         }
     }
 
-    /// Divides the slice of [`BlockRanges::whole`] into the parameters of the block.
+    /// Divides the elements of the unit into the parameters of the block.
     pub(super) fn split_mut<'a, F>(&self, block: &'a mut [F]) -> BlockParts<&'a mut [F]> {
         let (attention_norm, rest) = block.split_at_mut(self.attention_norm.len());
         let (qkv, rest) = rest.split_at_mut(self.qkv.len());
@@ -45,11 +40,15 @@ impl BlockRanges {
     }
 }
 
-/// Ranges of the parameters of a GPT in the flat buffer.
+/// Ranges of the parameters of a GPT.
 #[derive(Clone, Debug)]
 pub(super) struct Ranges {
+    /// In the unit of the embeddings.
     pub(super) token_embedding: Range<usize>,
+    /// In the unit of the embeddings.
     pub(super) position_embedding: Range<usize>,
+    /// In the unit of each block.
     pub(super) blocks: Vec<BlockRanges>,
+    /// In the unit of the head.
     pub(super) final_norm: Range<usize>,
 }

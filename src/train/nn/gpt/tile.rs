@@ -1,40 +1,38 @@
 //! Tile of a micro-batch: a few sequences, with their activations and gradients.
 
+use crate::runtime::Dtype;
 use crate::train::ModelFloat;
 use crate::train::nn::cpu::attention::Attention;
 use crate::train::nn::cpu::kernels;
+use crate::train::nn::cpu::rounding::round_to;
 use crate::train::nn::cpu::simd_matmul::{Matrix, MatrixMut, multiply, multiply_add};
 use crate::train::nn::gpt::config::GptConfig;
 use crate::train::nn::gpt::ranges::BlockParts;
-use crate::train::nn::gpt::ranges::Ranges;
 
-/// Model as a tile uses it: sizes, threads and parameters.
+/// Parameters of a block as a tile uses them.
 #[derive(Debug)]
-pub(crate) struct Context<'a, F> {
-    config: &'a GptConfig,
-    ranges: &'a Ranges,
-    params: &'a [F],
-    transposed: &'a [F],
+pub(crate) struct BlockWeights<'a, F> {
+    pub(crate) parts: BlockParts<&'a [F]>,
+    /// The same with every matrix transposed; empty in the backward pass, which does not read them.
+    pub(crate) transposed: Option<BlockParts<&'a [F]>>,
 }
 
-impl<'a, F> Context<'a, F> {
-    /// Context of a model with its parameters, and a copy of them with every matrix transposed.
-    pub(crate) fn new(
-        config: &'a GptConfig,
-        ranges: &'a Ranges,
-        params: &'a [F],
-        transposed: &'a [F],
-    ) -> Self {
-        Self { config, ranges, params, transposed }
-    }
+/// Activations of a block in a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockPlace {
+    /// Index of the activations; blocks whose activations are computed again share them.
+    pub(crate) slot: usize,
+    /// Index of the kept input, if the block is the first of a segment that is computed again.
+    pub(crate) kept_input: Option<usize>,
+}
 
-    fn block(&self, layer: usize) -> BlockParts<&'a [F]> {
-        self.ranges.blocks[layer].view(self.params)
-    }
-
-    fn transposed_block(&self, layer: usize) -> BlockParts<&'a [F]> {
-        self.ranges.blocks[layer].view(self.transposed)
-    }
+/// Number of buffers that the blocks of a tile use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockBuffers {
+    /// Sets of activations.
+    pub(crate) slots: usize,
+    /// Kept inputs.
+    pub(crate) kept_inputs: usize,
 }
 
 /// Size of a tile.
@@ -56,9 +54,15 @@ impl TileShape {
 pub(crate) struct Tile<F> {
     shape: TileShape,
     attention: Attention,
+    width: usize,
+    /// Type to which operands of products are rounded.
+    compute: Dtype,
     /// The residual stream.
     residual: Vec<F>,
+    /// Activations of the blocks, by slot.
     blocks: Vec<BlockState<F>>,
+    /// Inputs of the segments whose activations are computed again.
+    kept_inputs: Vec<Vec<F>>,
     final_norm: Norm<F>,
     /// Logits of the next token; after [`Tile::score`] their gradient.
     logits: Vec<F>,
@@ -123,7 +127,7 @@ impl<F: ModelFloat> Norm<F> {
 }
 
 impl<F: ModelFloat> Tile<F> {
-    pub(crate) fn new(config: &GptConfig, shape: TileShape) -> Self {
+    pub(crate) fn new(config: &GptConfig, shape: TileShape, buffers: BlockBuffers) -> Self {
         let (tokens, width) = (shape.tokens(), config.width);
         let zeros = |len| vec![F::ZERO; len];
         let squares = config.heads * shape.length * shape.length;
@@ -139,8 +143,11 @@ impl<F: ModelFloat> Tile<F> {
         Self {
             shape,
             attention: Attention { length: shape.length, heads: config.heads, width },
+            width,
+            compute: F::DTYPE,
             residual: zeros(tokens * width),
-            blocks: (0..config.layers).map(block).collect(),
+            blocks: (0..buffers.slots).map(block).collect(),
+            kept_inputs: (0..buffers.kept_inputs).map(|_| zeros(tokens * width)).collect(),
             final_norm: Norm::new(tokens, width),
             logits: zeros(tokens * config.vocabulary),
             losses: zeros(tokens),
@@ -163,7 +170,8 @@ impl<F: ModelFloat> Tile<F> {
             let norms = norm(&state.attention_norm) + norm(&state.mlp_norm);
             norms + vectors.map(Vec::len).iter().sum::<usize>()
         };
-        let own = [&self.residual, &self.logits, &self.losses].map(Vec::len).iter().sum::<usize>();
+        let own = [&self.residual, &self.logits, &self.losses].map(Vec::len).iter().sum::<usize>()
+            + self.kept_inputs.iter().map(Vec::len).sum::<usize>();
         let blocks = self.blocks.iter().map(block).sum::<usize>();
         own + blocks + norm(&self.final_norm) + self.backward.len()
     }
@@ -177,75 +185,101 @@ impl<F: ModelFloat> Tile<F> {
         &mut self.logits
     }
 
-    /// Forward pass of the tokens through the model, up to the logits.
-    pub(crate) fn forward(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
-        let (width, vocabulary) = (model.config.width, model.config.vocabulary);
-        self.embed(model, inputs);
-        for layer in 0..model.config.layers {
-            self.attention_forward(model, layer);
-            self.mlp_forward(model, layer);
-        }
-        self.final_norm.forward(&self.residual, &model.params[model.ranges.final_norm.clone()]);
-        let table = &model.params[model.ranges.token_embedding.clone()];
-        let tokens = self.shape.tokens();
-        multiply(
-            MatrixMut::new(&mut self.logits, tokens, vocabulary),
-            Matrix::new(&self.final_norm.y, tokens, width),
-            Matrix::new(table, vocabulary, width).t(),
-        );
+    /// Sets the type to which operands of products are rounded.
+    pub(crate) fn set_compute(&mut self, compute: Dtype) {
+        self.compute = compute;
     }
 
-    fn embed(&mut self, model: &Context<'_, F>, inputs: &[u8]) {
-        let width = model.config.width;
-        let token = &model.params[model.ranges.token_embedding.clone()];
-        let position = &model.params[model.ranges.position_embedding.clone()];
+    /// Forward pass of the embeddings: the beginning of the residual stream.
+    pub(crate) fn embed(&mut self, token: &[F], position: &[F], inputs: &[u8]) {
+        let width = self.width;
         for (i, (row, &input)) in self.residual.chunks_exact_mut(width).zip(inputs).enumerate() {
             row.copy_from_slice(&token[usize::from(input) * width..][..width]);
             kernels::add(row, &position[i % self.shape.length * width..][..width]);
         }
+        round_to(&mut self.residual, self.compute);
+    }
+
+    /// Forward pass of a block.
+    pub(crate) fn block_forward(
+        &mut self,
+        weights: &BlockWeights<'_, F>,
+        place: BlockPlace,
+        is_recomputation: bool,
+    ) {
+        if let Some(kept) = place.kept_input {
+            let kept = &mut self.kept_inputs[kept];
+            if is_recomputation {
+                self.residual.copy_from_slice(kept);
+            } else {
+                kept.copy_from_slice(&self.residual);
+            }
+        }
+        self.attention_forward(weights, place.slot);
+        self.mlp_forward(weights, place.slot);
+    }
+
+    /// Forward pass of the head: the logits of every token.
+    pub(crate) fn head_forward(&mut self, norm: &[F], table: &[F]) {
+        let (tokens, vocabulary) = (self.shape.tokens(), table.len() / self.width);
+        self.final_norm.forward(&self.residual, norm);
+        round_to(&mut self.final_norm.y, self.compute);
+        multiply(
+            MatrixMut::new(&mut self.logits, tokens, vocabulary),
+            Matrix::new(&self.final_norm.y, tokens, self.width),
+            Matrix::new(table, vocabulary, self.width).t(),
+        );
     }
 
     /// Attention layer: `residual += proj(attention(norm(residual)))`.
-    fn attention_forward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, transposed) = (model.block(layer), model.transposed_block(layer));
-        let state = &mut self.blocks[layer];
-        let (tokens, width) = (self.shape.tokens(), model.config.width);
-        state.attention_norm.forward(&self.residual, weights.attention_norm);
+    fn attention_forward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
+        let transposed = weights.transposed.as_ref().expect("the forward pass transposes");
+        let state = &mut self.blocks[slot];
+        let (tokens, width) = (self.shape.tokens(), self.width);
+        state.attention_norm.forward(&self.residual, weights.parts.attention_norm);
+        round_to(&mut state.attention_norm.y, self.compute);
         multiply(
             MatrixMut::new(&mut state.qkv, tokens, 3 * width),
             Matrix::new(&state.attention_norm.y, tokens, width),
             Matrix::new(transposed.qkv, width, 3 * width),
         );
+        round_to(&mut state.qkv, self.compute);
         let rows = self.shape.length * width;
-        let squares = model.config.heads * self.shape.length * self.shape.length;
+        let squares = self.attention.heads * self.shape.length * self.shape.length;
         let sequences = state.qkv.chunks_exact(3 * rows).zip(state.probs.chunks_exact_mut(squares));
         for ((qkv, probs), output) in sequences.zip(state.attention_output.chunks_exact_mut(rows)) {
             self.attention.forward(qkv, probs, output);
         }
+        round_to(&mut state.attention_output, self.compute);
         multiply_add(
             MatrixMut::new(&mut self.residual, tokens, width),
             Matrix::new(&state.attention_output, tokens, width),
             Matrix::new(transposed.proj, width, width),
         );
+        round_to(&mut self.residual, self.compute);
     }
 
     /// MLP layer: `residual += down(gelu(up(norm(residual))))`.
-    fn mlp_forward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let (weights, transposed) = (model.block(layer), model.transposed_block(layer));
-        let state = &mut self.blocks[layer];
-        let (tokens, width) = (self.shape.tokens(), model.config.width);
-        state.mlp_norm.forward(&self.residual, weights.mlp_norm);
+    fn mlp_forward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
+        let transposed = weights.transposed.as_ref().expect("the forward pass transposes");
+        let state = &mut self.blocks[slot];
+        let (tokens, width) = (self.shape.tokens(), self.width);
+        state.mlp_norm.forward(&self.residual, weights.parts.mlp_norm);
+        round_to(&mut state.mlp_norm.y, self.compute);
         multiply(
             MatrixMut::new(&mut state.hidden, tokens, 4 * width),
             Matrix::new(&state.mlp_norm.y, tokens, width),
             Matrix::new(transposed.up, width, 4 * width),
         );
+        round_to(&mut state.hidden, self.compute);
         kernels::gelu(&mut state.hidden, &mut state.activated);
+        round_to(&mut state.activated, self.compute);
         multiply_add(
             MatrixMut::new(&mut self.residual, tokens, width),
             Matrix::new(&state.activated, tokens, 4 * width),
             Matrix::new(transposed.down, 4 * width, width),
         );
+        round_to(&mut self.residual, self.compute);
     }
 
     /// Computes the losses, and replaces the logits by their gradient; each token has the weight
@@ -256,6 +290,7 @@ impl<F: ModelFloat> Tile<F> {
         for ((row, loss), &target) in rows {
             *loss = kernels::cross_entropy(row, usize::from(target), share);
         }
+        round_to(&mut self.logits, self.compute);
     }
 
     /// Sum of the losses of the tokens.
@@ -264,34 +299,33 @@ impl<F: ModelFloat> Tile<F> {
     }
 
     /// Computes the gradient of the residual stream after the last block.
-    pub(crate) fn head_backward(&mut self, model: &Context<'_, F>) {
-        let (width, vocabulary) = (model.config.width, model.config.vocabulary);
-        let tokens = self.shape.tokens();
-        let table = &model.params[model.ranges.token_embedding.clone()];
+    pub(crate) fn head_backward(&mut self, norm: &[F], table: &[F]) {
+        let (tokens, width) = (self.shape.tokens(), self.width);
+        let vocabulary = table.len() / width;
         let Backward { residual, middle, normed, mlp_norm_weight, .. } = &mut self.backward;
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(&self.logits, tokens, vocabulary),
             Matrix::new(table, vocabulary, width),
         );
+        round_to(normed, self.compute);
         middle.fill(F::ZERO);
-        let weight = &model.params[model.ranges.final_norm.clone()];
-        self.final_norm.backward(normed, middle, weight, residual, mlp_norm_weight);
+        self.final_norm.backward(normed, middle, norm, residual, mlp_norm_weight);
+        round_to(residual, self.compute);
     }
 
     /// Computes the gradient of a block's input from that of its output, and keeps the values that
     /// its weight gradients need.
-    pub(crate) fn block_backward(&mut self, model: &Context<'_, F>, layer: usize) {
+    pub(crate) fn block_backward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
         let backward = &mut self.backward;
         std::mem::swap(&mut backward.residual, &mut backward.output);
-        self.mlp_backward(model, layer);
-        self.attention_backward(model, layer);
+        self.mlp_backward(weights, slot);
+        self.attention_backward(weights, slot);
     }
 
-    fn mlp_backward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.block(layer);
-        let state = &self.blocks[layer];
-        let (tokens, width) = (self.shape.tokens(), model.config.width);
+    fn mlp_backward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
+        let (weights, state) = (&weights.parts, &self.blocks[slot]);
+        let (tokens, width) = (self.shape.tokens(), self.width);
         let Backward { output, middle, normed, hidden, mlp_norm_weight, .. } = &mut self.backward;
         multiply(
             MatrixMut::new(hidden, tokens, 4 * width),
@@ -299,26 +333,29 @@ impl<F: ModelFloat> Tile<F> {
             Matrix::new(weights.down, width, 4 * width),
         );
         kernels::scale_by(hidden, &state.hidden);
+        round_to(hidden, self.compute);
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(hidden, tokens, 4 * width),
             Matrix::new(weights.up, 4 * width, width),
         );
+        round_to(normed, self.compute);
         state.mlp_norm.backward(normed, output, weights.mlp_norm, middle, mlp_norm_weight);
+        round_to(middle, self.compute);
     }
 
-    fn attention_backward(&mut self, model: &Context<'_, F>, layer: usize) {
-        let weights = model.block(layer);
-        let state = &self.blocks[layer];
-        let (tokens, width) = (self.shape.tokens(), model.config.width);
+    fn attention_backward(&mut self, weights: &BlockWeights<'_, F>, slot: usize) {
+        let (weights, state) = (&weights.parts, &self.blocks[slot]);
+        let (tokens, width) = (self.shape.tokens(), self.width);
         let backward = &mut self.backward;
         multiply(
             MatrixMut::new(&mut backward.attention_output, tokens, width),
             Matrix::new(&backward.middle, tokens, width),
             Matrix::new(weights.proj, width, width),
         );
+        round_to(&mut backward.attention_output, self.compute);
         let rows = self.shape.length * width;
-        let squares = model.config.heads * self.shape.length * self.shape.length;
+        let squares = self.attention.heads * self.shape.length * self.shape.length;
         let saved = state.qkv.chunks_exact(3 * rows).zip(state.probs.chunks_exact(squares));
         let gradients = backward
             .attention_output
@@ -328,11 +365,13 @@ impl<F: ModelFloat> Tile<F> {
             self.attention.backward(qkv, probs, doutput, dqkv, &mut backward.probs);
         }
         let Backward { residual, middle, normed, qkv, attention_norm_weight, .. } = backward;
+        round_to(qkv, self.compute);
         multiply(
             MatrixMut::new(normed, tokens, width),
             Matrix::new(qkv, tokens, 3 * width),
             Matrix::new(weights.qkv, 3 * width, width),
         );
+        round_to(normed, self.compute);
         state.attention_norm.backward(
             normed,
             middle,
@@ -340,6 +379,7 @@ impl<F: ModelFloat> Tile<F> {
             residual,
             attention_norm_weight,
         );
+        round_to(residual, self.compute);
     }
 
     /// Gradient of the embedded tokens, after the first block's backward pass.
@@ -353,20 +393,20 @@ impl<F: ModelFloat> Tile<F> {
         (&self.logits, &self.final_norm.y)
     }
 
-    pub(crate) fn qkv_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.qkv, &self.blocks[layer].attention_norm.y)
+    pub(crate) fn qkv_gradient(&self, slot: usize) -> (&[F], &[F]) {
+        (&self.backward.qkv, &self.blocks[slot].attention_norm.y)
     }
 
-    pub(crate) fn proj_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.middle, &self.blocks[layer].attention_output)
+    pub(crate) fn proj_gradient(&self, slot: usize) -> (&[F], &[F]) {
+        (&self.backward.middle, &self.blocks[slot].attention_output)
     }
 
-    pub(crate) fn up_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.hidden, &self.blocks[layer].mlp_norm.y)
+    pub(crate) fn up_gradient(&self, slot: usize) -> (&[F], &[F]) {
+        (&self.backward.hidden, &self.blocks[slot].mlp_norm.y)
     }
 
-    pub(crate) fn down_gradient(&self, layer: usize) -> (&[F], &[F]) {
-        (&self.backward.output, &self.blocks[layer].activated)
+    pub(crate) fn down_gradient(&self, slot: usize) -> (&[F], &[F]) {
+        (&self.backward.output, &self.blocks[slot].activated)
     }
 
     // Part of this tile in the gradients of the norm weights, valid until the next block.

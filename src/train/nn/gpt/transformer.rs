@@ -1,20 +1,24 @@
 //! Small GPT: token and position embeddings, pre-norm blocks of causal attention and a GELU MLP,
 //! a final norm, and a head that shares the token embedding. No biases, no dropout.
 //!
-//! A micro-batch is divided into tiles of whole sequences. The forward pass runs a tile through the
-//! whole model; the backward pass runs all tiles through one block, sums its weight gradients,
-//! reports them, and continues with the previous block.
+//! A micro-batch is divided into tiles of whole sequences. A pass runs all tiles through one unit of the
+//! model: the embeddings, a block, or the head. The backward pass of a unit sums its weight gradients over
+//! the tiles.
 
+use crate::runtime::engine::{
+    BackwardPass, ForwardPass, Model, ModelPass, ParameterTable, PassError, Segment,
+};
 use crate::train::ModelFloat;
 use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::linear::{WeightGradient, weight_gradients};
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::batch::Sequences;
-use crate::train::nn::gpt::ranges::Ranges;
-use crate::train::nn::gpt::tile::{Context, Tile, TileShape};
-use crate::train::nn::model::{GradientSink, Model, ParameterTable};
-
 use crate::train::nn::gpt::config::GptConfig;
+use crate::train::nn::gpt::ranges::Ranges;
+use crate::train::nn::gpt::tile::{BlockBuffers, BlockPlace, BlockWeights, Tile, TileShape};
+
+/// Unit of the embeddings. The blocks follow, then the unit of the head.
+const EMBEDDING: usize = 0;
 
 /// GPT model with its work space.
 #[derive(Debug)]
@@ -23,18 +27,27 @@ pub struct Gpt<F> {
     table: ParameterTable,
     ranges: Ranges,
     threads: Threads,
-    /// Parameters of the blocks with every matrix transposed. The forward pass reads weights by inputs, the
+    /// Parameters of a block with every matrix transposed. The forward pass reads weights by inputs, the
     /// backward pass by outputs; transposing once is faster than packing again for each tile.
     transposed: Vec<F>,
+    /// Activations of every block.
+    places: Vec<BlockPlace>,
     tiles: Vec<Tile<F>>,
+}
+
+/// Pass of the model.
+enum GptPass {
+    Embedding,
+    Block(usize),
+    Head,
 }
 
 impl<F: ModelFloat> Gpt<F> {
     /// Creates a model of this configuration. Work space is allocated for the first batch.
     pub fn new(config: GptConfig, threads: Threads) -> Self {
         let (table, ranges) = config.parameters();
-        let transposed = vec![F::ZERO; table.len()];
-        Self { config, table, ranges, threads, transposed, tiles: Vec::new() }
+        let places = (0..config.layers).map(|slot| BlockPlace { slot, kept_input: None }).collect();
+        Self { config, table, ranges, threads, transposed: Vec::new(), places, tiles: Vec::new() }
     }
 
     /// Returns the configuration.
@@ -42,33 +55,31 @@ impl<F: ModelFloat> Gpt<F> {
         &self.config
     }
 
-    /// Generates `count` tokens after `tokens`; `draw` chooses each of them from the scores of all tokens.
-    ///
-    /// # Panics
-    /// If `tokens` is empty.
-    pub fn generate(
-        &mut self,
-        params: &[F],
-        tokens: &mut Vec<u8>,
-        count: usize,
-        draw: &mut dyn FnMut(&mut [F]) -> u8,
-    ) {
-        self.transpose_weights(params);
-        for _ in 0..count {
-            let context = &tokens[tokens.len().saturating_sub(self.config.block)..];
-            self.prepare(context.len(), 1);
-            let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
-            let tile = &mut self.tiles[0];
-            tile.forward(&model, context);
-            let last = (context.len() - 1) * self.config.vocabulary;
-            tokens.push(draw(&mut tile.logits_mut()[last..]));
-        }
+    /// Scores of all tokens as the one after the last input of the last forward pass, which had one
+    /// sequence.
+    pub fn next_token_scores(&mut self) -> &mut [F] {
+        let vocabulary = self.config.vocabulary;
+        let logits = self.tiles[0].logits_mut();
+        let last = logits.len() - vocabulary;
+        &mut logits[last..]
     }
 
     /// Number of elements of the work space that the last batch allocated.
     #[cfg(test)]
     pub(crate) fn work_len(&self) -> usize {
         self.tiles.iter().map(Tile::len).sum()
+    }
+
+    fn pass(&self, index: usize) -> GptPass {
+        match index.checked_sub(1) {
+            None => GptPass::Embedding,
+            Some(layer) if layer < self.config.layers => GptPass::Block(layer),
+            Some(_) => GptPass::Head,
+        }
+    }
+
+    fn head_unit(&self) -> usize {
+        self.config.layers + 1
     }
 
     /// Allocates the tiles for `sequences` sequences of `length` tokens, unless they exist.
@@ -78,66 +89,106 @@ impl<F: ModelFloat> Gpt<F> {
         let counts = (0..sequences).step_by(height).map(|first| height.min(sequences - first));
         let shapes: Vec<_> = counts.map(|sequences| TileShape { sequences, length }).collect();
         if !self.tiles.iter().map(Tile::shape).eq(shapes.iter().copied()) {
-            self.tiles = shapes.iter().map(|&shape| Tile::new(&self.config, shape)).collect();
+            let buffers = buffers(&self.places);
+            let tile = |&shape| Tile::new(&self.config, shape, buffers);
+            self.tiles = shapes.iter().map(tile).collect();
         }
     }
 
-    /// Transposes the matrices of the blocks.
-    fn transpose_weights(&mut self, params: &[F]) {
+    /// Transposes the matrices of a block.
+    fn transpose_weights(&mut self, layer: usize, weights: &[F]) {
+        self.transposed.resize(weights.len(), F::ZERO);
         let mut matrices = Vec::new();
-        let mut rest = &mut self.transposed[..];
-        for parameter in &self.table {
-            let (transposed, after) = rest.split_at_mut(parameter.range.len());
+        let (mut rest, mut begin) = (&mut self.transposed[..], 0);
+        for parameter in self.table.of_unit(1 + layer) {
+            let len = parameter.range.len();
+            let (transposed, after) = rest.split_at_mut(len);
             rest = after;
             if let &[_, cols] = &parameter.shape[..] {
-                matrices.push((&params[parameter.range.clone()], cols, transposed));
+                matrices.push((&weights[begin..begin + len], cols, transposed));
             }
+            begin += len;
         }
         self.threads.run(matrices, |(matrix, cols, transposed)| {
             kernels::transpose(matrix, cols, transposed);
         });
     }
 
-    fn forward(&mut self, params: &[F], batch: &Sequences) -> F {
-        assert_eq!(batch.inputs.len(), batch.targets.len());
+    fn embed(&mut self, pass: &ForwardPass<'_, F>, batch: &Sequences) -> Result<(), PassError> {
+        assert!(batch.targets.is_empty() || batch.inputs.len() == batch.targets.len());
         self.prepare(batch.length, batch.inputs.len() / batch.length);
-        self.transpose_weights(params);
-        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
-        let tokens = batch.inputs.len();
-        let share = F::ONE / F::from_f64(tokens as f64);
-        let tiles = with_tokens(&mut self.tiles, batch);
-        self.threads.run(tiles, |(tile, inputs, targets)| {
-            tile.forward(&model, inputs);
-            tile.score(targets, share);
+        let embeddings = pass.unit(EMBEDDING)?;
+        let token = &embeddings[self.ranges.token_embedding.clone()];
+        let position = &embeddings[self.ranges.position_embedding.clone()];
+        self.threads.run(with_tokens(&mut self.tiles, batch), |(tile, inputs, _)| {
+            tile.set_compute(pass.compute);
+            tile.embed(token, position, inputs);
         });
-        let sums: Vec<F> = self.tiles.iter().map(Tile::loss_sum).collect();
-        kernels::total(&sums) * share
+        Ok(())
     }
 
-    /// Backward pass of the head: computes its part of the token embedding's gradient, the gradient
-    /// of the final norm, and that of the last block's output.
-    fn head_backward(&mut self, params: &[F], gradients: &mut dyn GradientSink<F>) {
-        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
-        self.threads.run(&mut self.tiles, |tile| tile.head_backward(&model));
-        let weight = gradients.range(self.ranges.token_embedding.clone());
-        let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
-        let head = WeightGradient { weight, inputs: self.config.width, tiles };
-        weight_gradients(self.threads, &mut [head]);
-        let norm = self.ranges.final_norm.clone();
-        sum_tiles(gradients.range(norm.clone()), self.tiles.iter().map(Tile::final_norm_gradient));
-        gradients.ready(norm);
-    }
-
-    fn block_backward(&mut self, params: &[F], layer: usize, gradients: &mut dyn GradientSink<F>) {
-        let model = Context::new(&self.config, &self.ranges, params, &self.transposed);
-        self.threads.run(&mut self.tiles, |tile| tile.block_backward(&model, layer));
+    fn block_forward(&mut self, pass: &ForwardPass<'_, F>, layer: usize) -> Result<(), PassError> {
+        let unit = pass.unit(1 + layer)?;
+        self.transpose_weights(layer, unit);
         let ranges = &self.ranges.blocks[layer];
-        let weights = ranges.split_mut(gradients.range(ranges.whole()));
+        let transposed = Some(ranges.view(&self.transposed));
+        let weights = BlockWeights { parts: ranges.view(unit), transposed };
+        let place = self.places[layer];
+        self.threads.run(&mut self.tiles, |tile| {
+            tile.block_forward(&weights, place, pass.is_recomputation);
+        });
+        Ok(())
+    }
+
+    /// Computes the logits, the losses, and the gradient of the logits.
+    fn head_forward(
+        &mut self,
+        pass: &ForwardPass<'_, F>,
+        batch: &Sequences,
+    ) -> Result<(), PassError> {
+        let norm = pass.unit(self.head_unit())?;
+        let table = &pass.unit(EMBEDDING)?[self.ranges.token_embedding.clone()];
+        let share = pass.loss_scale / F::from_f64(batch.inputs.len() as f64);
+        self.threads.run(with_tokens(&mut self.tiles, batch), |(tile, _, targets)| {
+            tile.head_forward(norm, table);
+            if !targets.is_empty() {
+                tile.score(targets, share);
+            }
+        });
+        Ok(())
+    }
+
+    /// Backward pass of the head: adds to the gradients of the token embedding and of the final norm, and
+    /// computes that of the last block's output.
+    fn head_backward(&mut self, pass: &mut BackwardPass<'_, F>) -> Result<(), PassError> {
+        let head = self.head_unit();
+        let norm = pass.unit(head)?;
+        let table = &pass.unit(EMBEDDING)?[self.ranges.token_embedding.clone()];
+        self.threads.run(&mut self.tiles, |tile| tile.head_backward(norm, table));
+        // The first contribution to this gradient: it replaces the zeros.
+        let weight = &mut pass.gradient(EMBEDDING)?[self.ranges.token_embedding.clone()];
+        let tiles = self.tiles.iter().map(Tile::head_gradient).collect();
+        let gradient = WeightGradient { weight, inputs: self.config.width, tiles };
+        weight_gradients(self.threads, &mut [gradient]);
+        sum_tiles(pass.gradient(head)?, self.tiles.iter().map(Tile::final_norm_gradient));
+        Ok(())
+    }
+
+    fn block_backward(
+        &mut self,
+        pass: &mut BackwardPass<'_, F>,
+        layer: usize,
+    ) -> Result<(), PassError> {
+        let ranges = &self.ranges.blocks[layer];
+        let weights = BlockWeights { parts: ranges.view(pass.unit(1 + layer)?), transposed: None };
+        let slot = self.places[layer].slot;
+        self.threads.run(&mut self.tiles, |tile| tile.block_backward(&weights, slot));
+        let weights = ranges.split_mut(pass.gradient(1 + layer)?);
         let width = self.config.width;
         let gradient = |weight, inputs, pick: Operands<F>| WeightGradient {
             weight,
             inputs,
-            tiles: self.tiles.iter().map(|tile| pick(tile, layer)).collect(),
+            tiles: self.tiles.iter().map(|tile| pick(tile, slot)).collect(),
         };
         weight_gradients(
             self.threads,
@@ -150,22 +201,24 @@ impl<F: ModelFloat> Gpt<F> {
         );
         sum_tiles(weights.attention_norm, self.tiles.iter().map(Tile::attention_norm_gradient));
         sum_tiles(weights.mlp_norm, self.tiles.iter().map(Tile::mlp_norm_gradient));
-        gradients.ready(ranges.whole());
+        Ok(())
     }
 
     /// Adds the gradient of the embeddings, token by token in the order of the batch.
-    fn embedding_backward(&mut self, batch: &Sequences, gradients: &mut dyn GradientSink<F>) {
+    fn embedding_backward(
+        &mut self,
+        pass: &mut BackwardPass<'_, F>,
+        batch: &Sequences,
+    ) -> Result<(), PassError> {
         let width = self.config.width;
-        let embeddings = self.ranges.token_embedding.start..self.ranges.position_embedding.end;
-        let flat = gradients.range(embeddings.clone());
-        let (token, position) = flat.split_at_mut(self.ranges.token_embedding.len());
-        position.fill(F::ZERO);
+        let gradient = pass.gradient(EMBEDDING)?;
+        let (token, position) = gradient.split_at_mut(self.ranges.token_embedding.len());
         let rows = self.tiles.iter().flat_map(|tile| tile.input_gradient().chunks_exact(width));
         for (i, (row, &input)) in rows.zip(&batch.inputs).enumerate() {
             kernels::add(&mut token[usize::from(input) * width..][..width], row);
             kernels::add(&mut position[i % batch.length * width..][..width], row);
         }
-        gradients.ready(embeddings);
+        Ok(())
     }
 }
 
@@ -176,23 +229,64 @@ impl<F: ModelFloat> Model<F> for Gpt<F> {
         &self.table
     }
 
-    fn loss(&mut self, params: &[F], batch: &Sequences) -> F {
-        self.forward(params, batch)
+    fn passes(&self) -> Vec<ModelPass> {
+        let blocks = (1..=self.config.layers).map(|unit| ModelPass::new([unit]).recomputable());
+        let head = ModelPass::new([self.head_unit(), EMBEDDING]);
+        std::iter::once(ModelPass::new([EMBEDDING])).chain(blocks).chain([head]).collect()
+    }
+
+    fn forward(&mut self, pass: &ForwardPass<'_, F>, batch: &Sequences) -> Result<(), PassError> {
+        match self.pass(pass.index) {
+            GptPass::Embedding => self.embed(pass, batch),
+            GptPass::Block(layer) => self.block_forward(pass, layer),
+            GptPass::Head => self.head_forward(pass, batch),
+        }
+    }
+
+    fn loss(&self) -> F {
+        let sums: Vec<F> = self.tiles.iter().map(Tile::loss_sum).collect();
+        let tokens: usize = self.tiles.iter().map(|tile| tile.shape().tokens()).sum();
+        kernels::total(&sums) * (F::ONE / F::from_f64(tokens as f64))
     }
 
     fn backward(
         &mut self,
-        params: &[F],
+        pass: &mut BackwardPass<'_, F>,
         batch: &Sequences,
-        gradients: &mut dyn GradientSink<F>,
-    ) -> F {
-        let loss = self.forward(params, batch);
-        self.head_backward(params, gradients);
-        for layer in (0..self.config.layers).rev() {
-            self.block_backward(params, layer, gradients);
+    ) -> Result<(), PassError> {
+        match self.pass(pass.index()) {
+            GptPass::Embedding => self.embedding_backward(pass, batch),
+            GptPass::Block(layer) => self.block_backward(pass, layer),
+            GptPass::Head => self.head_backward(pass),
         }
-        self.embedding_backward(batch, gradients);
-        loss
+    }
+
+    /// Segments that are computed again share their activations; each keeps its input.
+    fn set_segments(&mut self, segments: &[Segment]) {
+        let longest = segments.iter().filter(|segment| segment.recomputes);
+        let longest = longest.map(|segment| segment.passes.len()).max().unwrap_or(0);
+        let (mut own, mut kept) = (longest.., 0..);
+        for segment in segments {
+            for (at, pass) in segment.passes.clone().enumerate() {
+                let GptPass::Block(layer) = self.pass(pass) else { continue };
+                self.places[layer] = if segment.recomputes {
+                    let kept_input = if at == 0 { kept.next() } else { None };
+                    BlockPlace { slot: at, kept_input }
+                } else {
+                    let slot = own.next().expect("there is no last number");
+                    BlockPlace { slot, kept_input: None }
+                };
+            }
+        }
+        self.tiles.clear();
+    }
+}
+
+/// Number of buffers for blocks at these places.
+fn buffers(places: &[BlockPlace]) -> BlockBuffers {
+    BlockBuffers {
+        slots: places.iter().map(|place| place.slot + 1).max().unwrap_or(0),
+        kept_inputs: places.iter().filter(|place| place.kept_input.is_some()).count(),
     }
 }
 
@@ -216,7 +310,7 @@ fn with_tokens<'a, F: ModelFloat>(
     tiles.iter_mut().map(move |tile| {
         let tokens = begin..begin + tile.shape().tokens();
         begin = tokens.end;
-        (tile, &batch.inputs[tokens.clone()], &batch.targets[tokens])
+        (tile, &batch.inputs[tokens.clone()], batch.targets.get(tokens).unwrap_or_default())
     })
 }
 

@@ -1,0 +1,57 @@
+//! [`EngineError`]: why a step, a save or a load failed.
+
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::engine::model::PassError;
+use crate::runtime::error::Error;
+
+/// Error of an engine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A pass of the model failed; the group was aborted with this message, so all ranks fail.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// A collective operation failed.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The group cannot be used, or there is not enough memory.
+    #[error(transparent)]
+    Runtime(#[from] Error),
+    /// The methods of the engine were called in another order than forward, backward, step.
+    #[error("{called} was called {when}; call {instead}")]
+    Order {
+        /// Method that was called.
+        called: &'static str,
+        /// State of the engine.
+        when: String,
+        /// What to call.
+        instead: &'static str,
+    },
+    /// The configuration contradicts itself or the model.
+    #[error("{problem}; {instead}")]
+    Config {
+        /// Contradiction.
+        problem: String,
+        /// What to set.
+        instead: String,
+    },
+    /// The gradient is not a finite number, and the precision has no loss scale that could be reduced.
+    #[error("the gradient of step {step} is not finite (norm {norm}); give a smaller learning rate")]
+    Diverged {
+        /// Step, from 1.
+        step: u64,
+        /// Norm of the gradient.
+        norm: f64,
+    },
+    /// The loss scale cannot be reduced further.
+    #[error(
+        "step {step}: the gradients overflow at the smallest loss scale, {scale}; give a smaller learning \
+         rate, or compute in bf16"
+    )]
+    ScaleAtMinimum {
+        /// Step, from 1.
+        step: u64,
+        /// The smallest scale.
+        scale: f64,
+    },
+}

@@ -1,0 +1,262 @@
+//! [`HostReplica`]: a rank whose memory is that of the host, with a model that computes on the processor.
+
+use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::Dtype;
+use crate::runtime::dtype::half::{Bf16, F16};
+use crate::runtime::engine::config::{EngineConfig, Precision};
+use crate::runtime::engine::error::EngineError;
+use crate::runtime::engine::host::gradients::{GradientOptions, GradientStore};
+use crate::runtime::engine::host::weights::{Residence, StoredWeights, Weights};
+use crate::runtime::engine::model::{BackwardPass, ForwardPass, Model};
+use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
+use crate::runtime::error::Result;
+use crate::runtime::flat::norm::{block_sums, fold_block_sums};
+use crate::runtime::optim::{Optimizer, UpdateStep};
+use crate::runtime::parallel::zero::lanes::Lanes;
+use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::parallel::zero::shards::{NORM_BLOCK, ShardLayout};
+use crate::runtime::parallel::zero::step_plan::{Compute, PlanPass, PlanStep, segments};
+
+/// Rank in host memory.
+pub struct HostReplica<M: Model> {
+    pub(super) group: Group,
+    pub(super) model: M,
+    passes: Vec<PlanPass>,
+    pub(super) layout: ShardLayout,
+    compute: Dtype,
+    pub(super) sharding: Sharding,
+    pub(super) optimizer: Optimizer,
+    pub(super) weights: Box<dyn Weights>,
+    pub(super) gradients: GradientStore,
+    /// Optimizer state of every unit, for the part that this rank updates.
+    pub(super) states: Vec<UnitState>,
+}
+
+/// Optimizer state of a unit.
+pub(super) struct UnitState {
+    /// Weights in full precision; `None` if the stored weights are.
+    pub(super) master: Option<Vec<f32>>,
+    /// Moments, in the order of [`Optimizer::state_names`].
+    pub(super) moments: Vec<Vec<f32>>,
+}
+
+impl<M: Model> HostReplica<M> {
+    /// Allocates the memory of this rank, and fills the weights with their initial values.
+    pub(crate) fn new(group: &Group, mut model: M, config: &EngineConfig, lanes: Lanes) -> Result<Self> {
+        let passes: Vec<PlanPass> = model
+            .passes()
+            .into_iter()
+            .map(|pass| PlanPass { units: pass.units, can_recompute: pass.can_recompute })
+            .collect();
+        model.set_segments(&segments(&passes, config.plan.recompute));
+        let unit_lens = model.parameters().units().iter().map(|unit| unit.range.len());
+        let layout = ShardLayout::new(unit_lens, group.world_size());
+        let weights = allocate_weights(group, &layout, config)?;
+        let rounding = config.gradient_rounding.map_or(Dtype::F32, Precision::dtype);
+        let options = GradientOptions { lanes, sharding: config.sharding, rounding };
+        let gradients = GradientStore::new(group, &layout, options)?;
+        let has_masters = config.precision != Precision::F32;
+        let moments = config.optimizer.state_names().len();
+        let states = (0..layout.units().len())
+            .map(|unit| {
+                let zeros = || vec![0.0; gradients.own_range(unit).len()];
+                UnitState {
+                    master: has_masters.then(zeros),
+                    moments: (0..moments).map(|_| zeros()).collect(),
+                }
+            })
+            .collect();
+        let mut replica = Self {
+            group: group.clone(),
+            model,
+            passes,
+            layout,
+            compute: config.precision.dtype(),
+            sharding: config.sharding,
+            optimizer: config.optimizer.clone(),
+            weights,
+            gradients,
+            states,
+        };
+        replica.init(config.seed)?;
+        Ok(replica)
+    }
+
+    /// Returns the model.
+    pub fn model(&mut self) -> &mut M {
+        &mut self.model
+    }
+
+    /// Returns the table of parameters.
+    pub(crate) fn table(&self) -> &ParameterTable {
+        self.model.parameters()
+    }
+
+    /// Writes the initial values of this rank's part, and collects those of the others.
+    fn init(&mut self, seed: u64) -> Result<()> {
+        let mut values = Vec::new();
+        for unit in 0..self.layout.units().len() {
+            values.resize(self.layout.units()[unit].len, 0.0);
+            self.model.parameters().init_unit(unit, seed, &mut values);
+            let own = self.gradients.own_range(unit);
+            self.write_own_weights(unit, &values[own]);
+        }
+        self.weights.start_publish()?;
+        Ok(self.weights.finish_publish()?)
+    }
+
+    /// Replaces this rank's part of a unit.
+    pub(super) fn write_own_weights(&mut self, unit: usize, values: &[f32]) {
+        if let Some(master) = &mut self.states[unit].master {
+            master.copy_from_slice(values);
+        }
+        self.weights.store(unit, &self.gradients.own_range(unit), values);
+    }
+
+    fn compute(
+        &mut self,
+        kind: Compute,
+        pass: usize,
+        batch: &M::Batch,
+        at: MicroBatch,
+    ) -> Result<(), EngineError> {
+        let Self { model, passes, weights, gradients, compute, .. } = self;
+        let units = &passes[pass].units;
+        let params: Vec<(usize, &[f32])> =
+            units.iter().map(|unit| (*unit, weights.unit(*unit))).collect();
+        let forward = ForwardPass::new(pass, &params, at.loss_scale, *compute);
+        let outcome = match kind {
+            Compute::Forward => model.forward(&forward, batch),
+            Compute::Recompute => {
+                model.forward(&forward.as_recomputation(), batch)
+            }
+            Compute::Backward => {
+                let mut open = gradients.open_units(units);
+                model.backward(&mut BackwardPass::new(forward, &mut open), batch)
+            }
+        };
+        outcome.map_err(|error| {
+            // The other ranks would wait for the operations of this one.
+            self.group.abort(&error.to_string());
+            error.into()
+        })
+    }
+
+    /// Sums of squares of the blocks of this rank's part, with zeros for padding if parts are divided.
+    fn own_block_sums(&mut self) -> Vec<f64> {
+        let mut sums = Vec::new();
+        for unit in 0..self.layout.units().len() {
+            let begin = sums.len();
+            sums.extend(block_sums(self.gradients.own(unit)));
+            if self.sharding.divides_optimizer() {
+                sums.resize(begin + self.layout.units()[unit].shard_len / NORM_BLOCK, 0.0);
+            }
+        }
+        sums
+    }
+
+    /// Updates this rank's part of a unit.
+    fn update_unit(&mut self, unit: usize, update: &Update) {
+        let own = self.gradients.own_range(unit);
+        let Self { model, weights, gradients, states, optimizer, .. } = self;
+        let gradient = gradients.own(unit);
+        let UnitState { master, moments } = &mut states[unit];
+        let params = match master {
+            Some(master) => &mut master[..],
+            None => weights.master_mut(unit).expect("weights in full precision are masters"),
+        };
+        let base = model.parameters().units()[unit].range.start;
+        for parameter in model.parameters().of_unit(unit) {
+            let begin = (parameter.range.start - base).clamp(own.start, own.end) - own.start;
+            let end = (parameter.range.end - base).clamp(own.start, own.end) - own.start;
+            if begin == end {
+                continue;
+            }
+            let step = UpdateStep {
+                number: update.number,
+                rate: update.rate,
+                factor: update.factor,
+                momentum: update.momentum,
+                decays: parameter.decays(),
+            };
+            let mut states: Vec<&mut [f32]> =
+                moments.iter_mut().map(|moment| &mut moment[begin..end]).collect();
+            optimizer.update(&step, &mut params[begin..end], &mut states, &gradient[begin..end]);
+        }
+        if let Some(master) = master {
+            weights.store(unit, &own, master);
+        }
+    }
+}
+
+/// Allocates the weights in the type of the arithmetic.
+fn allocate_weights(
+    group: &Group,
+    layout: &ShardLayout,
+    config: &EngineConfig,
+) -> Result<Box<dyn Weights>> {
+    let residences = layout.units().iter().map(|unit| {
+        if config.sharding.divides_parameters() && config.persistent_len_max < unit.len {
+            Residence::Part
+        } else if config.sharding.divides_optimizer() {
+            Residence::WholeUpdatedInParts
+        } else {
+            Residence::Whole
+        }
+    });
+    Ok(match config.precision {
+        Precision::F32 => Box::new(StoredWeights::<f32>::new(group, layout, residences)?),
+        Precision::Bf16 => Box::new(StoredWeights::<Bf16>::new(group, layout, residences)?),
+        Precision::F16 => Box::new(StoredWeights::<F16>::new(group, layout, residences)?),
+    })
+}
+
+impl<M: Model> Replica for HostReplica<M> {
+    type Batch = M::Batch;
+
+    fn passes(&self) -> Vec<PlanPass> {
+        self.passes.clone()
+    }
+
+    fn run(
+        &mut self,
+        step: PlanStep,
+        batch: &M::Batch,
+        at: MicroBatch,
+    ) -> Result<(), EngineError> {
+        match step {
+            PlanStep::StartGather { unit } => self.weights.start_gather(unit)?,
+            PlanStep::FinishGather { unit } => self.weights.finish_gather(unit)?,
+            PlanStep::Free { unit } => self.weights.free(unit),
+            PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch, at)?,
+            PlanStep::OpenGradient { unit } => self.gradients.open(unit, at.is_last)?,
+            PlanStep::StartReduce { unit } => self.gradients.start_reduce(unit),
+            PlanStep::FinishReduce { unit } => self.gradients.finish_reduce(unit, at.is_last)?,
+        }
+        Ok(())
+    }
+
+    fn loss(&self) -> f32 {
+        self.model.loss()
+    }
+
+    fn gradient_norm(&mut self) -> Result<f64, EngineError> {
+        let own = self.own_block_sums();
+        if !self.sharding.divides_optimizer() {
+            return Ok(fold_block_sums(&own).sqrt());
+        }
+        let mut all = vec![0.0; own.len() * self.group.world_size()];
+        self.group.all_gather(&own, &mut all)?;
+        let sums: Vec<f64> = self.layout.block_order().into_iter().map(|at| all[at]).collect();
+        Ok(fold_block_sums(&sums).sqrt())
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), EngineError> {
+        for unit in 0..self.layout.units().len() {
+            self.update_unit(unit, update);
+        }
+        self.weights.start_publish()?;
+        Ok(self.weights.finish_publish()?)
+    }
+}

@@ -1,0 +1,32 @@
+//! [`Engine`]: training steps over a model of units, with any stage of sharding.
+//!
+//! | file or room | contents |
+//! |---|---|
+//! | `training` | the engine: forward, backward, step |
+//! | `config`, `error` | settings; errors |
+//! | `model`, `parameters` | interface of a model, its table of parameters |
+//! | `replica` | interface of a rank's memory and arithmetic |
+//! | `host` | a rank in host memory |
+//! | `whole` | passes of a model without an engine |
+
+mod config;
+mod error;
+mod host;
+mod model;
+mod parameters;
+mod replica;
+mod training;
+mod whole;
+
+pub use config::{EngineConfig, Precision};
+pub use error::EngineError;
+pub use host::replica::HostReplica;
+pub use host::state::{ReadState, Section, StatePiece};
+pub use model::{BackwardPass, ForwardPass, Model, ModelPass, PassError};
+pub use parameters::{Init, Parameter, ParameterTable, Unit};
+pub use replica::{MicroBatch, Replica, Update};
+pub use training::{Engine, EngineCounters, StepOutcome};
+pub use whole::{gradient_of, loss_of};
+
+pub use crate::runtime::parallel::zero::step_plan::Segment;
+pub use crate::runtime::parallel::zero::{LaneOrder, Lanes, PlanOptions, Sharding};

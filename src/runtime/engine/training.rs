@@ -1,0 +1,447 @@
+//! [`Engine`]: forward, backward, step.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::runtime::comm::collectives::Plan;
+use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::ReduceOp;
+use crate::runtime::engine::config::{EngineConfig, Precision};
+use crate::runtime::engine::error::EngineError;
+use crate::runtime::engine::host::replica::HostReplica;
+use crate::runtime::engine::host::state::{ReadState, Section, StatePiece};
+use crate::runtime::engine::model::Model;
+use crate::runtime::engine::parameters::ParameterTable;
+use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
+use crate::runtime::optim::LossScaler;
+use crate::runtime::parallel::zero::lanes::Lanes;
+use crate::runtime::parallel::zero::step_plan::{PlanStep, StepPlan};
+
+/// Value that torch adds to a norm before it divides by it.
+const NORM_EPSILON: f64 = 1e-6;
+
+/// Trainer of a model on the ranks of a group.
+///
+/// A step consists of [`EngineConfig::accumulate`] micro-batches, each a [`Self::forward`] and a
+/// [`Self::backward`], and one [`Self::step`]. All ranks call the same methods in the same order.
+///
+/// The same lanes give the same bits for every [`Sharding`](super::Sharding), number of ranks, placement and
+/// limit of the plan.
+pub struct Engine<R: Replica> {
+    group: Group,
+    replica: R,
+    config: EngineConfig,
+    lanes: Lanes,
+    training: StepPlan,
+    evaluation: StepPlan,
+    phase: Phase,
+    /// Micro-batches of the current step that are complete.
+    micro_batches: usize,
+    /// Loss of every lane of the current step that this rank computes.
+    losses: Vec<f32>,
+    wants_stop: bool,
+    scaler: LossScaler,
+    /// Steps, including those that were skipped.
+    steps: u64,
+    /// Updates of the parameters.
+    updates: u64,
+}
+
+/// What the engine expects next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Forward,
+    Backward,
+    Step,
+    /// An error has left the ranks in different states.
+    Failed,
+}
+
+/// Result of a step; equal on all ranks, except where it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepOutcome {
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Mean loss over all lanes.
+    pub loss: f32,
+    /// Norm of the mean gradient before clipping.
+    pub norm: f64,
+    /// Learning rate of the update.
+    pub rate: f64,
+    /// Scale of the loss during the step.
+    pub loss_scale: f64,
+    /// Whether the parameters were updated; otherwise a gradient was not finite, and the step was skipped.
+    pub is_applied: bool,
+    /// Whether a rank has asked for the end of the run.
+    pub wants_stop: bool,
+}
+
+impl<M: Model> Engine<HostReplica<M>> {
+    /// Creates an engine for a model in host memory, with initial values.
+    ///
+    /// # Errors
+    /// If the settings or the model of a rank differ, or there is not enough memory.
+    pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
+        check(&config)?;
+        Plan::agree(group, digest(&model, &config), "model or settings")?;
+        let lanes = Lanes::new(group.world_size(), config.accumulate, config.sharding);
+        let unit_lens: Vec<usize> =
+            model.parameters().units().iter().map(|unit| unit.range.len()).collect();
+        let replica = HostReplica::new(group, model, &config, lanes)?;
+        Ok(Self::with_replica(group, replica, config, lanes, &unit_lens))
+    }
+
+    /// Returns the model.
+    pub fn model(&mut self) -> &mut M {
+        self.replica.model()
+    }
+
+    /// Returns the table of parameters.
+    pub fn table(&self) -> &ParameterTable {
+        self.replica.table()
+    }
+
+    /// Returns the sections of the state, in the order in which they are saved.
+    pub fn sections(&self) -> Vec<Section> {
+        self.replica.sections()
+    }
+
+    /// Returns a section of the state of all parameters, in the order of the table. Communicates.
+    ///
+    /// # Errors
+    /// If the operation fails.
+    pub fn gather(&self, section: Section) -> Result<Vec<f32>, EngineError> {
+        let mut all = Vec::with_capacity(self.table().len());
+        for unit in 0..self.table().units().len() {
+            all.extend(self.replica.gather_section(unit, section)?);
+        }
+        Ok(all)
+    }
+
+    /// Returns SHA-256 of parameters and moments in full precision, as hexadecimal text: equal for the same
+    /// lanes, whatever the number of ranks and the sharding. Communicates.
+    ///
+    /// # Errors
+    /// If the operation fails.
+    pub fn digest(&self) -> Result<String, EngineError> {
+        let units = self.table().units().len();
+        let mut digest = Sha256::new();
+        for section in self.replica.sections() {
+            for unit in 0..units {
+                digest.update(bytemuck::cast_slice(&self.replica.gather_section(unit, section)?));
+            }
+        }
+        Ok(format!("{:x}", digest.finalize()))
+    }
+}
+
+/// What an engine counts; equal on all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineCounters {
+    /// Steps, including those that were skipped.
+    pub steps: u64,
+    /// Updates of the parameters.
+    pub updates: u64,
+    /// State of the loss scale.
+    pub scaler: LossScaler,
+}
+
+impl<M: Model> Engine<HostReplica<M>> {
+    /// Returns the pieces of the state that this rank saves. Those of all ranks are the whole state.
+    pub fn state_pieces(&self) -> Vec<StatePiece<'_>> {
+        self.replica.state_pieces()
+    }
+
+    /// Returns what the engine counts.
+    pub fn counters(&self) -> EngineCounters {
+        let (steps, updates) = (self.steps, self.updates);
+        EngineCounters { steps, updates, scaler: self.scaler.clone() }
+    }
+
+    /// Replaces the state: `read` returns the values of ranges of parameters. All ranks call it.
+    ///
+    /// # Errors
+    /// The outer error is that of the operations, the inner one that of `read` on this rank; the state is
+    /// then unspecified.
+    pub fn restore<E>(
+        &mut self,
+        counters: EngineCounters,
+        read: &mut ReadState<'_, E>,
+    ) -> Result<Result<(), E>, EngineError> {
+        let outcome = self.replica.restore(read)?;
+        EngineCounters { steps: self.steps, updates: self.updates, scaler: self.scaler } = counters;
+        Ok(outcome)
+    }
+}
+
+impl<R: Replica> Engine<R> {
+    /// Creates an engine over the memory of a rank. `unit_lens` are the elements of the model's units.
+    pub(crate) fn with_replica(
+        group: &Group,
+        replica: R,
+        config: EngineConfig,
+        lanes: Lanes,
+        unit_lens: &[usize],
+    ) -> Self {
+        let passes = replica.passes();
+        Self {
+            group: group.clone(),
+            training: StepPlan::training(&passes, unit_lens, config.plan),
+            evaluation: StepPlan::evaluation(&passes, unit_lens, config.plan),
+            replica,
+            lanes,
+            phase: Phase::Forward,
+            micro_batches: 0,
+            losses: vec![0.0; lanes.count()],
+            wants_stop: false,
+            scaler: LossScaler::new(&config.loss_scaling),
+            steps: 0,
+            updates: 0,
+            config,
+        }
+    }
+
+    /// Returns the group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Returns the settings.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Returns the assignment of lanes.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// Returns the lane of the next micro-batch. Data and random numbers of a micro-batch are chosen by its
+    /// lane, so that they do not depend on the number of ranks.
+    pub fn lane(&self) -> usize {
+        self.lanes.lane(self.group.rank(), self.micro_batches.min(self.config.accumulate - 1))
+    }
+
+    /// Returns the number of steps, including those that were skipped.
+    pub fn global_steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Returns the number of steps that were skipped because a gradient was not finite.
+    pub fn skipped_steps(&self) -> u64 {
+        self.steps - self.updates
+    }
+
+    /// Returns the factor of the loss in the next backward pass.
+    pub fn loss_scale(&self) -> f64 {
+        self.scaler.scale()
+    }
+
+    /// Returns the learning rate of the next update.
+    pub fn learning_rate(&self) -> f64 {
+        self.config.schedule.rate(self.updates)
+    }
+
+    /// Returns whether the step ends with the current micro-batch.
+    pub fn is_gradient_accumulation_boundary(&self) -> bool {
+        self.micro_batches + 1 >= self.config.accumulate
+    }
+
+    /// Asks for the end of the run: [`StepOutcome::wants_stop`] of the next step is set on all ranks.
+    pub fn request_stop(&mut self) {
+        self.wants_stop = true;
+    }
+
+    /// Computes the mean loss of a micro-batch.
+    ///
+    /// # Errors
+    /// If all micro-batches of the step are complete, or a pass or an operation fails.
+    pub fn forward(&mut self, batch: &R::Batch) -> Result<f32, EngineError> {
+        self.expect("forward", &[Phase::Forward, Phase::Backward])?;
+        let at = self.micro_batch();
+        let Self { replica, training, .. } = self;
+        let outcome = run(replica, &training.forward, batch, at);
+        self.settle(outcome, Phase::Backward)?;
+        let (lane, loss) = (self.lane(), self.replica.loss());
+        self.losses[lane] = loss;
+        Ok(loss)
+    }
+
+    /// Computes the gradient of the micro-batch of the last [`Self::forward`], and begins to reduce it.
+    ///
+    /// # Errors
+    /// If there was no forward pass, or a pass or an operation fails.
+    pub fn backward(&mut self, batch: &R::Batch) -> Result<(), EngineError> {
+        self.expect("backward", &[Phase::Backward])?;
+        let at = self.micro_batch();
+        let Self { replica, training, .. } = self;
+        let outcome = run(replica, &training.backward, batch, at);
+        let next = if at.is_last { Phase::Step } else { Phase::Forward };
+        self.settle(outcome, next)?;
+        self.micro_batches += 1;
+        Ok(())
+    }
+
+    /// Ends a micro-batch: after the last one of a step, updates the parameters; otherwise returns `None`.
+    ///
+    /// # Errors
+    /// If a micro-batch is incomplete, an operation fails, the loss scale is at its minimum, or the gradient
+    /// is not finite and there is no loss scale.
+    pub fn step(&mut self) -> Result<Option<StepOutcome>, EngineError> {
+        self.expect("step", &[Phase::Forward, Phase::Step])?;
+        if self.phase == Phase::Forward {
+            return Ok(None);
+        }
+        let outcome = self.end_step();
+        let outcome = self.settle(outcome, Phase::Forward)?;
+        self.micro_batches = 0;
+        self.losses.fill(0.0);
+        Ok(Some(outcome))
+    }
+
+    /// Runs a whole step; `batch_of` returns the micro-batch of a lane.
+    ///
+    /// # Errors
+    /// As [`Self::forward`], [`Self::backward`] and [`Self::step`].
+    pub fn train_batch(
+        &mut self,
+        mut batch_of: impl FnMut(usize) -> R::Batch,
+    ) -> Result<StepOutcome, EngineError> {
+        loop {
+            let batch = batch_of(self.lane());
+            self.forward(&batch)?;
+            self.backward(&batch)?;
+            if let Some(outcome) = self.step()? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Computes the mean loss of a batch without gradients, between two micro-batches. If parameters are
+    /// divided, all ranks must call it equally often.
+    ///
+    /// # Errors
+    /// If a pass or an operation fails.
+    pub fn eval(&mut self, batch: &R::Batch) -> Result<f32, EngineError> {
+        self.expect("eval", &[Phase::Forward, Phase::Step])?;
+        let at = MicroBatch { is_last: false, loss_scale: 1.0 };
+        let Self { replica, evaluation, .. } = self;
+        let outcome = run(replica, &evaluation.forward, batch, at);
+        let next = self.phase;
+        self.settle(outcome, next)?;
+        Ok(self.replica.loss())
+    }
+
+    fn micro_batch(&self) -> MicroBatch {
+        let loss_scale = self.scaler.scale() as f32;
+        MicroBatch { is_last: self.is_gradient_accumulation_boundary(), loss_scale }
+    }
+
+    /// Reduces losses and norm, and updates the parameters unless a gradient is not finite.
+    fn end_step(&mut self) -> Result<StepOutcome, EngineError> {
+        // One slot for each lane, so that the mean is summed in one order for every number of ranks; the
+        // last slot counts the ranks that want to stop.
+        let lanes = self.lanes.count();
+        let mut slots = self.group.alloc::<f32>(lanes + 1)?;
+        slots[..lanes].copy_from_slice(&self.losses);
+        slots[lanes] = f32::from(u8::from(std::mem::take(&mut self.wants_stop)));
+        let slots = self.group.start_all_reduce(slots, 0..lanes + 1, ReduceOp::Sum);
+        let scale = self.scaler.scale();
+        let norm = self.replica.gradient_norm()? / scale;
+        let slots = slots.wait()?;
+        let rate = self.config.schedule.rate(self.updates);
+        self.steps += 1;
+        let is_applied = norm.is_finite();
+        let outcome = StepOutcome {
+            step: self.steps,
+            loss: slots[..lanes].iter().sum::<f32>() / lanes as f32,
+            norm,
+            rate,
+            loss_scale: scale,
+            is_applied,
+            wants_stop: 0.0 < slots[lanes],
+        };
+        if is_applied {
+            let clip = self.config.clip.map_or(1.0, |max| (max / (norm + NORM_EPSILON)).min(1.0));
+            let update = Update {
+                number: self.updates + 1,
+                rate,
+                momentum: self.config.schedule.momentum(self.updates),
+                factor: (clip / scale) as f32,
+            };
+            self.replica.update(&update)?;
+            self.updates += 1;
+        }
+        self.adjust_scale(&outcome)?;
+        Ok(outcome)
+    }
+
+    /// Adjusts the loss scale after a step.
+    fn adjust_scale(&mut self, outcome: &StepOutcome) -> Result<(), EngineError> {
+        let step = outcome.step;
+        if !outcome.is_applied && self.config.precision == Precision::F32 {
+            return Err(EngineError::Diverged { step, norm: outcome.norm });
+        }
+        let scale = outcome.loss_scale;
+        self.scaler
+            .on_step(!outcome.is_applied)
+            .map_err(|_| EngineError::ScaleAtMinimum { step, scale })
+    }
+
+    /// Fails if the engine is in another phase.
+    fn expect(&self, called: &'static str, phases: &[Phase]) -> Result<(), EngineError> {
+        if phases.contains(&self.phase) {
+            return Ok(());
+        }
+        let (when, instead) = match self.phase {
+            Phase::Forward => ("before `forward`".to_owned(), "`forward`"),
+            Phase::Backward => ("between `forward` and `backward`".to_owned(), "`backward`"),
+            Phase::Step => {
+                let all = self.config.accumulate;
+                (format!("after {all} of {all} micro-batches of the step"), "`step`")
+            }
+            Phase::Failed => ("after a failure".to_owned(), "`Engine::new` in a new group"),
+        };
+        Err(EngineError::Order { called, when, instead })
+    }
+
+    /// Enters a phase after a success.
+    fn settle<V>(
+        &mut self,
+        outcome: Result<V, EngineError>,
+        next: Phase,
+    ) -> Result<V, EngineError> {
+        self.phase = if outcome.is_ok() { next } else { Phase::Failed };
+        outcome
+    }
+}
+
+/// Performs steps of a plan.
+fn run<R: Replica>(
+    replica: &mut R,
+    steps: &[PlanStep],
+    batch: &R::Batch,
+    at: MicroBatch,
+) -> Result<(), EngineError> {
+    steps.iter().try_for_each(|step| replica.run(*step, batch, at))
+}
+
+/// Fails if settings contradict each other.
+fn check(config: &EngineConfig) -> Result<(), EngineError> {
+    let problem = |problem: &str, instead: &str| {
+        Err(EngineError::Config { problem: problem.to_owned(), instead: instead.to_owned() })
+    };
+    if config.accumulate == 0 {
+        return problem("a step has no micro-batch", "set `accumulate` to at least 1");
+    }
+    Ok(())
+}
+
+/// Digest of what must be equal on all ranks; otherwise they would add unrelated data, or hang.
+fn digest<M: Model>(model: &M, config: &EngineConfig) -> [u8; 32] {
+    let mut digest = model.parameters().layout().digest();
+    for pass in model.passes() {
+        digest.update(format!("{pass:?}"));
+    }
+    digest.update(format!("{config:?}"));
+    digest.finalize().into()
+}

@@ -1,0 +1,22 @@
+//! Sharding of parameters, gradients and optimizer state over ranks, as data: no I/O.
+//!
+//! The stages are those of ZeRO: [`Sharding::None`] is plain data parallelism, [`Sharding::Parameters`] is
+//! the full sharding of FSDP. A stage changes memory and traffic, never numbers: sums follow the canonical
+//! tree over lanes, a shard is a range of the same sum, and norms are folded from blocks that no shard
+//! boundary cuts.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `sharding` | the stages, and what each of them divides |
+//! | `lanes` | which rank computes which lane in which micro-batch |
+//! | `shards` | ranges of every unit that a rank owns |
+//! | `step_plan` | the steps of a micro-batch: gather, compute, reduce, free |
+
+pub(crate) mod lanes;
+pub(crate) mod sharding;
+pub(crate) mod shards;
+pub(crate) mod step_plan;
+
+pub use lanes::{LaneOrder, Lanes};
+pub use sharding::Sharding;
+pub use step_plan::PlanOptions;
