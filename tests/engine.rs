@@ -7,7 +7,7 @@ use std::thread;
 
 use remuda::runtime::{Group, RandomStream};
 use remuda::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
-use remuda::runtime::optim::{LossScaling, LrSchedule, Optimizer};
+use remuda::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
 use remuda::train::{
     GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train,
 };
@@ -43,7 +43,12 @@ fn mlp() -> ModelOptions {
 
 fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOptions {
     let loss_scaling = match precision {
-        Precision::F16 => LossScaling::Dynamic { power: 24, window: 2 },
+        Precision::F16 => LossScaling::Dynamic(DynamicScale {
+            initial_power: 24,
+            window: 2,
+            hysteresis: 1,
+            ..DynamicScale::default()
+        }),
         Precision::F32 | Precision::Bf16 => LossScaling::None,
     };
     TrainOptions {
@@ -52,8 +57,8 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
         engine: EngineConfig {
             accumulate: split.accumulate,
             sharding: split.sharding,
-            optimizer: Optimizer { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 },
-            schedule: LrSchedule::Cosine { rate: 1e-2, rate_min: 1e-3, warmup: 2, steps: STEPS },
+            optimizer: Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() }),
+            schedule: LrSchedule::WarmupHalfCosine { rate: 1e-2, rate_min: 1e-3, warmup: 2, steps: STEPS },
             clip: Some(0.25),
             precision,
             loss_scaling,

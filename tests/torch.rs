@@ -8,7 +8,7 @@ use std::path::Path;
 
 use remuda::runtime::engine::{Model, gradient_of};
 use remuda::runtime::global_norm;
-use remuda::runtime::optim::{Optimizer, UpdateStep};
+use remuda::runtime::optim::{Adam, Optimizer, UpdateStep};
 use remuda::train::{Gpt, GptConfig, Mlp, Samples, Sequences, Threads};
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ fn check_gradients<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Valu
 fn check_adamw<M: Model<f32>>((mut model, batch): (M, M::Batch), case: &Value) {
     let mut params = floats(&case["params"]);
     let mut gradients = vec![f32::NAN; params.len()];
-    let optimizer = Optimizer { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 };
+    let optimizer = Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() });
     let mut moments = [vec![0.0_f32; params.len()], vec![0.0_f32; params.len()]];
     for number in 1..=5 {
         gradient_of(&mut model, &params, &batch, &mut gradients).expect("a gradient");

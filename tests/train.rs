@@ -10,7 +10,7 @@ use std::thread;
 use remuda::base::Status;
 use remuda::runtime::Group;
 use remuda::runtime::engine::{EngineConfig, EngineError};
-use remuda::runtime::optim::{LrSchedule, Optimizer};
+use remuda::runtime::optim::{Adam, LrSchedule, Optimizer};
 use remuda::train::{
     CheckpointError, CheckpointOptions, CorpusError, GptOptions, MlpOptions, ModelOptions, RunEnd,
     Threads, TrainError, TrainEvent, TrainOptions, TrainOutcome, train,
@@ -35,7 +35,7 @@ fn options(model: ModelOptions) -> TrainOptions {
         model,
         batch_size: count(3),
         engine: EngineConfig {
-            optimizer: Optimizer { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 },
+            optimizer: Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() }),
             schedule: rates(STEPS, 4),
             clip: Some(0.25),
             seed: 7,
@@ -56,7 +56,7 @@ fn options(model: ModelOptions) -> TrainOptions {
 
 /// Learning rates of a run.
 fn rates(steps: u64, warmup: u64) -> LrSchedule {
-    LrSchedule::Cosine { rate: 1e-2, rate_min: 1e-3, warmup, steps }
+    LrSchedule::WarmupHalfCosine { rate: 1e-2, rate_min: 1e-3, warmup, steps }
 }
 
 /// The same options with another number of micro-batches.
@@ -156,7 +156,7 @@ fn seed_clip_and_optimizer_change_the_result() {
     assert_ne!(plain, digest(|options| options.engine.seed = 8));
     assert_ne!(plain, digest(|options| options.engine.clip = None));
     assert_ne!(plain, digest(|options| options.engine.accumulate = 2));
-    assert_ne!(plain, digest(|options| options.engine.optimizer.weight_decay = 0.0));
+    assert_ne!(plain, digest(|options| options.engine.optimizer = Optimizer::default()));
 }
 
 /// Directory of a test, removed on drop.

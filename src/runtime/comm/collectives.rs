@@ -265,21 +265,6 @@ impl<T: Element> Collectives<T> for Group {
     }
 }
 
-/// Interim.
-impl Group {
-    pub(crate) fn submit_reduce_scatter_in_place<T: Element>(&self, data: Lent<T>, reduction: DividedReduction) -> Work<Lent<T>> {
-        self.submit_all_reduce(data, reduction, |_| {})
-    }
-    pub(crate) fn submit_all_gather_in_place<T: Element>(&self, data: Lent<T>) -> Work<Lent<T>> {
-        let (rank, world) = (self.rank(), self.world_size());
-        self.start(Operation::AllGather, Ok(()), data, move |engine, data| {
-            let part = data.len() / world;
-            let own = data[rank * part..][..part].to_vec();
-            engine.all_gather(&own, data)
-        })
-    }
-}
-
 impl<T: GradientElement> GradientCollectives<T> for Group {
     type Scratch = Vec<T>;
 

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::base::env_vars;
 use crate::cli::args::values::parse_positive_int;
 use crate::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
-use crate::runtime::optim::{LossScaling, LrSchedule, Optimizer};
+use crate::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
 use crate::train::{
     CheckpointOptions, GptOptions, JobStart, MlpOptions, ModelOptions, Threads, TrainOptions,
 };
@@ -174,13 +174,13 @@ impl TrainArgs {
             engine: EngineConfig {
                 accumulate: self.accumulate.map_or(1, NonZeroUsize::get),
                 sharding: Sharding::from_stage(self.stage).expect("the stage was checked"),
-                optimizer: Optimizer {
+                optimizer: Optimizer::Adam(Adam {
                     beta1: self.beta1,
                     beta2: self.beta2,
-                    eps: 1e-8,
                     weight_decay: self.weight_decay,
-                },
-                schedule: LrSchedule::Cosine {
+                    ..Adam::default()
+                }),
+                schedule: LrSchedule::WarmupHalfCosine {
                     rate: self.lr,
                     rate_min,
                     warmup: self.warmup,
@@ -189,7 +189,7 @@ impl TrainArgs {
                 clip: (0.0 < self.clip).then_some(self.clip),
                 precision: self.precision.into(),
                 loss_scaling: match self.precision {
-                    PrecisionArg::F16 => LossScaling::Dynamic { power: 16, window: 1000 },
+                    PrecisionArg::F16 => LossScaling::Dynamic(DynamicScale::default()),
                     PrecisionArg::F32 | PrecisionArg::Bf16 => LossScaling::None,
                 },
                 gradient_rounding: None,
