@@ -260,7 +260,9 @@ fn check_pieces<T: Sample>(groups: Vec<Group>, each: usize, part: usize, op: Red
         let work = group.submit_reduce_scatter_of_pieces(pieces, output, each, reduction);
         let (pieces, output) = work.wait().unwrap();
         assert_bits(&restore(to, output), &expect, &(T::DTYPE, lanes, rank, part));
-        buffers.into_iter().zip(pieces).for_each(|(buffer, piece)| drop(restore(buffer, piece)));
+        for (buffer, piece) in buffers.into_iter().zip(pieces) {
+            restore(buffer, piece);
+        }
     });
 }
 
@@ -361,7 +363,8 @@ fn run_every_kind(group: &Group) -> Result<Traffic, Error> {
     plan.record(Operation::SendRecv, 40);
     let send = group.start_send(vec![1i64; 6], next);
     let recv = group.start_recv(vec![0i64; 6], left);
-    (send.wait()?, recv.wait()?);
+    send.wait()?;
+    recv.wait()?;
     plan.record(Operation::Send, 0);
     plan.record(Operation::Recv, 48);
     let lanes = Lanes { ranks: world, each: 3 };

@@ -114,7 +114,7 @@ impl Group {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let memory = (input, output);
         self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
-            let (input, output) = (SourceMemory::Slice(&**input), CallMemory::Slice(output));
+            let (input, output) = (SourceMemory::Slice(input), CallMemory::Slice(output));
             engine.reduce_scatter(input, output, op, PostOp::Keep)
         })
     }

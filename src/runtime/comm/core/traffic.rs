@@ -138,14 +138,20 @@ impl OperationCall {
             Operation::Gather if is_root => others * own,
             Operation::Reduce if is_root => others.min(1) * own,
             Operation::Broadcast | Operation::Scatter if !is_root => own,
-            Operation::Gather | Operation::Reduce | Operation::Broadcast | Operation::Scatter => 0,
             Operation::AllToAll
             | Operation::Send
             | Operation::Recv
             | Operation::SendRecv
             | Operation::Exchange
             | Operation::ReduceScatterOfPieces => bytes(self.received),
-            Operation::Barrier | Operation::Split | Operation::GroupOf => 0,
+            // Rooted operations at their other ranks, and those without data.
+            Operation::Gather
+            | Operation::Reduce
+            | Operation::Broadcast
+            | Operation::Scatter
+            | Operation::Barrier
+            | Operation::Split
+            | Operation::GroupOf => 0,
         }
     }
 }

@@ -36,13 +36,11 @@ impl<T: Element> Gathered<'_, T> {
 
     /// Copies a range of this rank's part to the beginning of `target`.
     fn copy_own_to(&self, range: &Range<usize>, target: &Window<T>) {
-        match &self.ours {
-            Some(ours) => ours.copy_to(range, target),
-            None => {
-                let start = self.own().start;
-                self.all.copy_to(&(start + range.start..start + range.end), target);
-            }
-        }
+        let Some(ours) = &self.ours else {
+            let start = self.own().start;
+            return self.all.copy_to(&(start + range.start..start + range.end), target);
+        };
+        ours.copy_to(range, target);
     }
 
     /// Copies this rank's part to its place, if ranks of the node will read it there.

@@ -283,17 +283,13 @@ mod tests {
         let early = Group::on_threads(3, shard)?;
         let late = Group::on_threads(3, |group| shard(&LateGroup::new(group.clone())))?;
         assert_eq!(late, early);
-        let problem = Group::single()?;
-        let group = LateGroup::new(problem);
+        let group = LateGroup::new(Group::single()?);
         let mut memory = group.alloc_shared(4)?;
-        let lent = memory.lend(&(0..4));
-        let work = group.submit_reduce_scatter_of_pieces(
-            vec![lent],
-            memory.lend(&(4..4)),
-            3,
-            DividedReduction::SUM,
-        );
-        assert!(work.wait().map(drop).is_err(), "the lengths differ");
+        let (piece, output) = (memory.lend(&(0..3)), memory.lend(&(3..4)));
+        let sum = DividedReduction::SUM;
+        let work = group.submit_reduce_scatter_of_pieces(vec![piece], output, 3, sum);
+        let error = work.wait().map(drop).expect_err("the piece has three parts of one rank");
+        assert!(error.to_string().ends_with("expected 1 × 1 elements, got 3"), "{error}");
         Ok(())
     }
 
