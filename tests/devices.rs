@@ -1,7 +1,8 @@
-//! Operations in flight on device memory. They need GPUs: without one the test is skipped.
+//! Operations in flight on device memory. They need GPUs: without one the tests are skipped.
 
 use remuda::runtime::device::{DeviceBackend, DeviceGroup, cudarc, device_count, open_device};
-use remuda::runtime::{Collectives, DividedReduction, Error, Group, Lend};
+use remuda::runtime::tree::Lanes;
+use remuda::runtime::{Collectives, DividedReduction, Error, Group, Lend, Operation, Traffic};
 
 use crate::support::proof::skip;
 
@@ -49,6 +50,80 @@ fn in_flight(group: &Group, backend: DeviceBackend) -> Result<Vec<f32>, Error> {
     stream.synchronize().map_err(failed)?;
     result.drain(2 * LEN..3 * LEN);
     Ok(result)
+}
+
+/// Parts are reduced and gathered in place, also the pieces of three lanes of every rank, and counted.
+#[test]
+fn sharded_operations_on_devices_match_the_definition() {
+    let Ok(devices @ 1..) = device_count() else {
+        return skip("gpu", "sharded_operations_on_devices_match_the_definition");
+    };
+    for backend in [DeviceBackend::Nccl, DeviceBackend::Staged] {
+        let results = Group::on_threads(devices, |group| shard(group, backend));
+        for (rank, (result, traffic)) in results.expect("every rank succeeds").iter().enumerate() {
+            let ranks = (1..=devices).map(|rank| rank as f32);
+            let sum: f32 = ranks.clone().sum();
+            let parts = ranks.map(|rank| rank + sum).collect::<Vec<_>>();
+            let expected: Vec<f32> = parts.iter().flat_map(|value| vec![*value; LEN]).collect();
+            assert_eq!(result[..devices * LEN], expected, "{backend:?}");
+            assert_eq!(result[devices * LEN..], vec![3.0 * sum; LEN], "{backend:?}");
+            let others = (4 * LEN * (devices - 1)) as u64;
+            let lanes = Lanes { ranks: devices, each: 3 };
+            let pieces = (lanes.pieces().len() - lanes.pieces_of(rank).len()) as u64;
+            let mut plan = Traffic::default();
+            plan.record(Operation::ReduceScatter, others);
+            plan.record(Operation::AllGather, others);
+            plan.record(Operation::ReduceScatterOfPieces, pieces * (4 * LEN) as u64);
+            assert_eq!(*traffic, plan, "{backend:?}");
+        }
+    }
+}
+
+/// Sums a memory of the rank's number in place, adds the number to the own part, gathers, and sums pieces.
+fn shard(group: &Group, backend: DeviceBackend) -> Result<(Vec<f32>, Traffic), Error> {
+    let context = open_device(group.local_rank())?;
+    let devices = DeviceGroup::new(group, &context, backend)?;
+    let (rank, world, number) = (group.rank(), group.world_size(), (group.rank() + 1) as f32);
+    let lanes = Lanes { ranks: world, each: 3 };
+    let pieces = lanes.pieces_of(rank);
+    let all = world * LEN;
+    let mut memory = Collectives::<f32>::alloc_shared(&devices, (1 + pieces.len()) * all + LEN)?;
+    let stream = memory.stream().clone();
+    stream.memcpy_htod(&vec![number; all], &mut memory.view_mut(&(0..all))).map_err(failed)?;
+    let data = memory.lend(&(0..all));
+    let sum = DividedReduction::SUM;
+    let data = devices.submit_reduce_scatter_in_place(data, sum).wait()?;
+    memory.restore(data);
+    let own = rank * LEN..(rank + 1) * LEN;
+    let mut ours = vec![0.0; LEN];
+    stream.memcpy_dtoh(&memory.view_mut(&own), &mut ours).map_err(failed)?;
+    stream.synchronize().map_err(failed)?;
+    for value in &mut ours {
+        *value += number;
+    }
+    stream.memcpy_htod(&ours, &mut memory.view_mut(&own)).map_err(failed)?;
+    let data = memory.lend(&(0..all));
+    let gathered = devices.submit_all_gather_in_place(data);
+    let mut lent = Vec::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        let range = (1 + at) * all..(2 + at) * all;
+        let values = vec![piece.len() as f32 * number; all];
+        stream.memcpy_htod(&values, &mut memory.view_mut(&range)).map_err(failed)?;
+        lent.push(memory.lend(&range));
+    }
+    let end = (1 + pieces.len()) * all;
+    let output = memory.lend(&(end..end + LEN));
+    let summed = devices.submit_reduce_scatter_of_pieces(lent, output, 3, sum);
+    memory.restore(gathered.wait()?);
+    let (lent, output) = summed.wait()?;
+    for lent in lent.into_iter().chain([output]) {
+        memory.restore(lent);
+    }
+    let mut result = vec![0.0; end + LEN];
+    stream.memcpy_dtoh(&memory.view_mut(&(0..end + LEN)), &mut result).map_err(failed)?;
+    stream.synchronize().map_err(failed)?;
+    result.drain(all..end);
+    Ok((result, devices.traffic()))
 }
 
 fn failed(error: cudarc::driver::DriverError) -> Error {

@@ -15,7 +15,11 @@ use std::time::Duration;
 use remuda::base::{Epoch, JobId, Rank, env_vars};
 use remuda::runtime::contract::{self, FrameReader, NodeRanks, Note, ToWorker, Welcome};
 use remuda::runtime::store::{Server, ServerOptions};
-use remuda::runtime::{CollectiveError, Error, Group, InitOptions, ReduceOp, ReduceOrder};
+use remuda::runtime::tree::Lanes;
+use remuda::runtime::{
+    CollectiveError, Collectives, DividedReduction, Error, Group, InitOptions, Lend, Lent,
+    ReduceOp, ReduceOrder,
+};
 use remuda::secure::{JobKey, derive_rank_key};
 use rustix::io::FdFlags;
 
@@ -114,7 +118,7 @@ fn run_any_operations(group: &Group) -> Result<(), String> {
         let part = [1, 700, 40_000][step * 5 % 7 % 3];
         let (mut ours, mut all) = (vec![1i64; part], vec![1i64; part * world]);
         let values = ours.clone();
-        match step * 7 % 11 {
+        match step * 7 % 17 {
             0 => group.all_reduce(&mut all, ReduceOp::Sum),
             1 => group.broadcast(&mut all, root),
             2 => group.all_gather(&ours, &mut all),
@@ -125,11 +129,31 @@ fn run_any_operations(group: &Group) -> Result<(), String> {
             7 => group.all_to_all(&all.clone(), &mut all),
             8 => group.send_recv(&values, next, &mut ours, left),
             9 => group.start_all_gather(ours, all).wait().map(drop),
+            10..15 => run_sharded(group, step * 7 % 17, part),
             _ => group.barrier(),
         }
         .map_err(cause)?;
     }
     Ok(())
+}
+
+/// Runs one of the operations with a part for every rank on memory of the group.
+fn run_sharded(group: &Group, operation: usize, part: usize) -> Result<(), CollectiveError> {
+    let world = group.world_size();
+    let lend = |len| Lend::lend(&mut group.alloc_shared(len).expect("memory"), &(0..len));
+    let data = || -> Lent<i64> { lend(part * world) };
+    let sum = DividedReduction::SUM;
+    match operation {
+        10 => group.submit_reduce_scatter_in_place(data(), sum).wait().map(drop),
+        11 => group.submit_all_gather_in_place(data()).wait().map(drop),
+        12 => group.submit_reduce_scatter(data(), lend(part), sum).wait().map(drop),
+        13 => group.submit_all_gather(lend(part), data()).wait().map(drop),
+        _ => {
+            let lanes = Lanes { ranks: world, each: 3 };
+            let pieces = lanes.pieces_of(group.rank()).into_iter().map(|_| data()).collect();
+            group.submit_reduce_scatter_of_pieces(pieces, lend(part), 3, sum).wait().map(drop)
+        }
+    }
 }
 
 /// After one all-reduce of all ranks, ranks 0 and 1 exchange messages, and then call a barrier.

@@ -77,6 +77,7 @@ pub use comm::core::error::{Cause, CollectiveError, Departure};
 pub use comm::core::ffi_memory::RawSlice;
 pub use comm::core::operation::{DividedReduction, Fingerprint, Operation};
 pub use comm::core::options::{BetweenNodes, InitOptions, TIMEOUT_DEFAULT, Thresholds};
+pub use comm::core::traffic::{OperationTraffic, Traffic};
 pub use comm::executor::OperationEvent;
 pub use comm::group::Group;
 pub use comm::host::region::Region;

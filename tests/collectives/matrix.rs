@@ -6,7 +6,8 @@ use crate::collectives::operations::{
     as_machines, check_all_to_all, check_broadcast, check_messages, check_reductions, check_ring,
     check_rooted, check_scatter,
 };
-use crate::collectives::sample::Sample;
+use crate::collectives::sample::{OPS, Sample};
+use crate::collectives::sharded::check_sharded;
 use crate::support::proof::{Random, proof_cases};
 
 /// Draws a placement: up to nine ranks on up to four nodes.
@@ -35,13 +36,14 @@ fn check<T: Sample>(random: &mut Random, nodes: &[usize], size: usize) {
     };
     // Some operations transfer a part for each rank.
     let part = size / groups.len();
-    match random.below(7) {
+    match random.below(9) {
         0 => check_broadcast::<T>(groups, &[part]),
         1 => check_scatter::<T>(groups, &[part]),
         2 => check_all_to_all::<T>(groups, &[part / 5]),
         3 => check_rooted::<T>(groups, &[part]),
         4 if 1 < groups.len() => check_messages::<T>(groups, &[size]),
         5 => check_ring::<T>(groups, &[size]),
+        6 | 7 => check_sharded::<T>(groups, &[part], &[OPS[random.below(OPS.len())]]),
         _ => check_reductions::<T>(groups, &[size]),
     }
 }

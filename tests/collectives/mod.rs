@@ -10,4 +10,5 @@ mod members;
 mod messages;
 mod operations;
 mod sample;
+mod sharded;
 mod split;

@@ -7,6 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
@@ -36,7 +37,7 @@ pub(crate) struct Communicator {
 unsafe impl Send for Communicator {}
 
 /// Piece of data to or from a peer: the peer, and the range of elements in the memory of the call.
-pub(crate) type PeerSlice = (usize, std::ops::Range<usize>);
+pub(crate) type PeerSlice = (usize, Range<usize>);
 
 impl Communicator {
     /// Starts to create a communicator; every rank calls it, on its device, with the same id.
@@ -191,6 +192,40 @@ impl Communicator {
         })
     }
 
+    /// Gathers part `r` of the data of every rank `r`; the data has an equal part for each rank.
+    pub(crate) fn all_gather_in_place<T: NcclElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        (rank, world): (usize, usize),
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = data.len() / world;
+        let starts = InPlace { input: rank * count, output: 0 };
+        self.within("ncclAllGather", (data, starts), stream, |nccl, memory, comm, on| {
+            let Memory { from, to, dtype } = memory;
+            // SAFETY: as documented on `within`; NCCL permits an input that is its part of the output.
+            unsafe { (nccl.all_gather)(from, to, count, dtype, comm, on) }
+        })
+    }
+
+    /// Replaces this rank's part of the data by that part of the reduction; the data has an equal part for each
+    /// rank.
+    pub(crate) fn reduce_scatter_in_place<T: NcclElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        op: Reduction,
+        (rank, world): (usize, usize),
+        stream: &CudaStream,
+    ) -> Result<(), NcclError> {
+        let count = data.len() / world;
+        let starts = InPlace { input: 0, output: rank * count };
+        self.within("ncclReduceScatter", (data, starts), stream, |nccl, memory, comm, on| {
+            let Memory { from, to, dtype } = memory;
+            // SAFETY: as documented on `within`; NCCL permits an output that is its part of the input.
+            unsafe { (nccl.reduce_scatter)(from, to, count, dtype, op as c_int, comm, on) }
+        })
+    }
+
     /// Starts an in-place call; the memory outlives the work on the stream.
     fn in_place<T: NcclElement>(
         &mut self,
@@ -199,8 +234,20 @@ impl Communicator {
         stream: &CudaStream,
         call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
     ) -> Result<(), NcclError> {
+        self.within(function, (data, InPlace { input: 0, output: 0 }), stream, call)
+    }
+
+    /// Starts a call with input and output in one memory, which outlives the work on the stream.
+    fn within<T: NcclElement>(
+        &mut self,
+        function: &'static str,
+        (data, starts): (&mut impl DevicePtrMut<T>, InPlace),
+        stream: &CudaStream,
+        call: impl FnOnce(&Functions, Memory, Comm, CudaStreamHandle) -> c_int,
+    ) -> Result<(), NcclError> {
         let (at, _guard) = data.device_ptr_mut(stream);
-        let memory = Memory::of::<T>(at, at);
+        let address = |start: usize| at + (start * size_of::<T>()) as u64;
+        let memory = Memory::of::<T>(address(starts.input), address(starts.output));
         let code = call(&self.library.functions, memory, self.raw, stream_handle(stream));
         check_started(&self.library, function, code)
     }
@@ -375,6 +422,22 @@ impl<'a, T> BufferLease<'a, T> {
         let (at, guard) = data.device_ptr_mut(stream);
         Self { address: at, len, guard, element: PhantomData }
     }
+
+    /// Lease of a range of the memory.
+    pub(crate) fn part(&self, range: &Range<usize>) -> BufferLease<'_, T> {
+        assert!(range.start <= range.end && range.end <= self.len, "a part exceeds its memory");
+        let address = self.address + (range.start * size_of::<T>()) as u64;
+        // The lease of the whole memory releases it.
+        let guard = SyncOnDrop::Record(None);
+        BufferLease { address, len: range.len(), guard, element: PhantomData }
+    }
+}
+
+/// First elements of input and output in the memory of an in-place call.
+#[derive(Clone, Copy)]
+struct InPlace {
+    input: usize,
+    output: usize,
 }
 
 /// Addresses and element type of a call, as NCCL expects them.

@@ -6,8 +6,9 @@ use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
-use crate::runtime::comm::host::region::{PostOp, Region};
+use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SourceMemory};
 use crate::runtime::dtype::element::{Element, ReduceOp};
+use crate::runtime::schedule::tree::Lanes;
 
 impl Group {
     /// Replaces `data` on every rank by its reduction over all ranks.
@@ -109,7 +110,9 @@ impl Group {
         output: &mut [T],
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::AllGather, output.len(), input.len())?;
-        self.run_blocking(|engine| engine.all_gather(input, output))
+        self.run_blocking(|engine| {
+            engine.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
+        })
     }
 
     /// Fills `output` with part `rank` of the reduction of `input` over all ranks; `input` is `world_size`
@@ -132,7 +135,10 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), CollectiveError> {
         self.check_parts(Operation::ReduceScatter, input.len(), output.len())?;
-        self.run_blocking(|engine| engine.reduce_scatter(input, output, op, PostOp::Keep))
+        self.run_blocking(|engine| {
+            let (input, output) = (SourceMemory::Slice(input), CallMemory::Slice(output));
+            engine.reduce_scatter(input, output, op, PostOp::Keep)
+        })
     }
 
     /// Fills `output` on rank `root` with the `input` of every rank, in rank order. There, `output` is
@@ -389,6 +395,36 @@ impl Group {
             let problem = format!("expected {world} × {part} elements, got {all}");
             Err(self.bad_argument(op, problem))
         }
+    }
+
+    /// Checks that `all` elements can be divided into equal parts for the ranks.
+    pub(crate) fn check_divisible(&self, op: Operation, all: usize) -> Result<(), CollectiveError> {
+        self.check_parts(op, all, all / self.world_size())
+    }
+
+    /// Checks the pieces of a rank that has `lanes` lanes: their number, and that each has one part of `part`
+    /// elements for each rank.
+    pub(crate) fn check_pieces(
+        &self,
+        lens: &[usize],
+        part: usize,
+        lanes: usize,
+    ) -> Result<(), CollectiveError> {
+        let op = Operation::ReduceScatterOfPieces;
+        if lanes == 0 {
+            return Err(self.bad_argument(op, "a rank has at least one lane".to_owned()));
+        }
+        let ranks = self.world_size();
+        let expected = Lanes { ranks, each: lanes }.pieces_of(self.rank()).len();
+        if lens.len() != expected {
+            let given = lens.len();
+            let problem = format!(
+                "expected {expected} pieces of {lanes} lanes of rank {} of {ranks}, got {given}",
+                self.rank()
+            );
+            return Err(self.bad_argument(op, problem));
+        }
+        lens.iter().try_for_each(|len| self.check_parts(op, *len, part))
     }
 
     /// Checks the lengths like [`Self::check_parts`], on the root only.

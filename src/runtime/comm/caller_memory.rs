@@ -8,7 +8,7 @@ use crate::runtime::comm::core::ffi_memory::{OwnedMemory, RawSlice};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::gather::Counts;
-use crate::runtime::comm::host::region::{CallMemory, PostOp};
+use crate::runtime::comm::host::region::{CallMemory, PostOp, SourceMemory};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Dtype, ReduceOp};
 use crate::runtime::dtype::half::{Bf16, F16};
@@ -108,7 +108,8 @@ impl Group {
             .and_then(|()| self.check_parts(op, output.count(), input.count()));
         self.start(op, checked, (input, output), |engine, (input, output)| {
             with_type!(input.dtype(), T => {
-                engine.all_gather::<T>(input.as_slice(), output.as_slice_mut())
+                let input = SourceMemory::Slice(input.as_slice::<T>());
+                engine.all_gather(input, CallMemory::Slice(output.as_slice_mut()))
             })
         })
     }
@@ -126,8 +127,9 @@ impl Group {
         let memory = (input, output);
         self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
             with_type!(input.dtype(), T => {
-                let (input, output) = (input.as_slice::<T>(), output.as_slice_mut());
-                engine.reduce_scatter(input, output, op, PostOp::Keep)
+                let input = SourceMemory::Slice(input.as_slice::<T>());
+                engine.reduce_scatter(
+                    input, CallMemory::Slice(output.as_slice_mut()), op, PostOp::Keep)
             })
         })
     }

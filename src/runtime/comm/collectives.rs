@@ -12,14 +12,16 @@ use std::ops::Range;
 
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{DividedReduction, Operation};
+use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::executor::OperationEvent;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::Engine;
-use crate::runtime::comm::host::region::{PostOp, Region as _};
+use crate::runtime::comm::host::region::{CallMemory, PostOp, Region as _, SourceMemory};
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, GradientElement, ReduceOp};
 use crate::runtime::error::{Error, Result};
+use crate::runtime::schedule::tree::Lanes;
 
 /// Group whose operations can be in flight together, on elements of type `T`.
 ///
@@ -57,6 +59,29 @@ pub trait Collectives<T: Element>: AsRef<Group> + Clone {
         reduction: DividedReduction,
     ) -> Work<(Self::Lent, Self::Lent)>;
 
+    /// Replaces part `rank` of `data`, which has `world_size` equal parts, by that part of the reduction of `data`
+    /// over all ranks. The other parts are unspecified then.
+    fn submit_reduce_scatter_in_place(
+        &self,
+        data: Self::Lent,
+        reduction: DividedReduction,
+    ) -> Work<Self::Lent>;
+
+    /// Replaces `output` by part `rank` of the reduction over all lanes of a step, of which every rank has
+    /// `lanes`: rank `r` has the lanes `r · lanes..(r + 1) · lanes`. `pieces` are this rank's reductions of the
+    /// lanes of each of its [`Lanes::pieces_of`], and `world_size` times as long as `output`; [`ReduceOp::Avg`]
+    /// divides by the number of all lanes.
+    ///
+    /// The order is that of the canonical tree over all lanes. If `lanes` is a power of two, there is one piece,
+    /// and [`Self::submit_reduce_scatter`] gives the same bits with less traffic.
+    fn submit_reduce_scatter_of_pieces(
+        &self,
+        pieces: Vec<Self::Lent>,
+        output: Self::Lent,
+        lanes: usize,
+        reduction: DividedReduction,
+    ) -> Work<(Vec<Self::Lent>, Self::Lent)>;
+
     /// Replaces `output` by the `input` of every rank, in rank order; `output` is `world_size` times as long
     /// as `input`.
     fn submit_all_gather(
@@ -65,8 +90,17 @@ pub trait Collectives<T: Element>: AsRef<Group> + Clone {
         output: Self::Lent,
     ) -> Work<(Self::Lent, Self::Lent)>;
 
+    /// Replaces each of the `world_size` equal parts of `data` by that part of the rank with its number; part
+    /// `rank` does not change.
+    fn submit_all_gather_in_place(&self, data: Self::Lent) -> Work<Self::Lent>;
+
     /// Replaces the range on every rank by that of rank `root`.
     fn submit_broadcast(&self, data: Self::Lent, root: usize) -> Work<Self::Lent>;
+
+    /// Returns the operations so far, by kind.
+    fn traffic(&self) -> Traffic {
+        self.as_ref().traffic()
+    }
 
     /// Compares the steps of all ranks while their operations are in flight; `None` if every operation
     /// compares its calls itself.
@@ -247,12 +281,55 @@ impl<T: Element> Collectives<T> for Group {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let (memory, post_op) = ((input, output), PostOp::of(reduction));
         self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            let segment = engine.node.segment.clone();
+            let input = SourceMemory::of(input, &segment);
+            let output = CallMemory::of(output, &segment);
             engine.reduce_scatter(input, output, reduction.op, post_op)
         })
     }
 
+    fn submit_reduce_scatter_in_place(
+        &self,
+        data: Lent<T>,
+        reduction: DividedReduction,
+    ) -> Work<Lent<T>> {
+        let (op, post_op) = (Operation::ReduceScatter, PostOp::of(reduction));
+        let checked = self.check_divisible(op, data.len());
+        self.start(op, checked, data, move |engine, data| {
+            engine.reduce_scatter_in_place(data.window(), reduction.op, post_op)
+        })
+    }
+
+    fn submit_reduce_scatter_of_pieces(
+        &self,
+        pieces: Vec<Lent<T>>,
+        output: Lent<T>,
+        lanes: usize,
+        reduction: DividedReduction,
+    ) -> Work<(Vec<Lent<T>>, Lent<T>)> {
+        let op = Operation::ReduceScatterOfPieces;
+        let lens: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+        let checked = self.check_pieces(&lens, output.len(), lanes);
+        let lanes = Lanes { ranks: self.world_size(), each: lanes };
+        self.start(op, checked, (pieces, output), move |engine, (pieces, output)| {
+            let pieces: Vec<&[T]> = pieces.iter().map(|piece| &**piece).collect();
+            engine.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
+        })
+    }
+
     fn submit_all_gather(&self, input: Lent<T>, output: Lent<T>) -> Work<(Lent<T>, Lent<T>)> {
-        self.start_all_gather(input, output)
+        let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
+        self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
+            let segment = engine.node.segment.clone();
+            engine.all_gather(SourceMemory::of(input, &segment), CallMemory::of(output, &segment))
+        })
+    }
+
+    fn submit_all_gather_in_place(&self, data: Lent<T>) -> Work<Lent<T>> {
+        let checked = self.check_divisible(Operation::AllGather, data.len());
+        self.start(Operation::AllGather, checked, data, |engine, data| {
+            engine.all_gather_in_place(data.window())
+        })
     }
 
     fn submit_broadcast(&self, data: Lent<T>, root: usize) -> Work<Lent<T>> {

@@ -17,6 +17,7 @@ use crate::runtime::comm::core::error::Departure;
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::options::{BetweenNodes, InitOptions, Thresholds};
 use crate::runtime::comm::core::roster::RankRoster;
+use crate::runtime::comm::core::traffic::{Traffic, TrafficCounters};
 use crate::runtime::comm::executor::Executor;
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::inter_node::InterNode;
@@ -77,6 +78,7 @@ pub(crate) struct GroupInner {
     links: Links,
     options: InitOptions,
     between_nodes: Option<BetweenNodes>,
+    pub(crate) traffic: Arc<TrafficCounters>,
     /// Group from which this one was split. It owns the connections, so it must live as long.
     parent: Option<Group>,
 }
@@ -203,6 +205,7 @@ impl Group {
             local_rank,
             restart_count,
             segment,
+            traffic: engine.traffic.clone(),
             executor: Executor::new(engine),
             lease: None,
             links,
@@ -260,7 +263,9 @@ impl Group {
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
-        Ok(outcome?.map(|subgroup| self.subgroup(subgroup, options)))
+        let subgroup = outcome?;
+        self.inner.traffic.record(Operation::Split, 0);
+        Ok(subgroup.map(|subgroup| self.subgroup(subgroup, options)))
     }
 
     /// Creates a group of some ranks of this group, in the order of `ranks`. Only they call it; the other
@@ -306,7 +311,9 @@ impl Group {
         if let Err(Error::Collective(error)) = &outcome {
             self.report(error);
         }
-        Ok(self.subgroup(outcome?, options))
+        let subgroup = outcome?;
+        self.inner.traffic.record(Operation::GroupOf, 0);
+        Ok(self.subgroup(subgroup, options))
     }
 
     fn subgroup(&self, subgroup: Subgroup, options: &InitOptions) -> Self {
@@ -326,6 +333,7 @@ impl Group {
             local_rank: self.inner.local_rank,
             restart_count: self.inner.restart_count,
             segment,
+            traffic: engine.traffic.clone(),
             executor: Executor::new(engine),
             lease: Some(lease),
             // A rank that leaves a subgroup has not left the parent group.
@@ -364,6 +372,12 @@ impl Group {
             short_bytes: short_bytes_max(nodes),
             between_nodes: self.inner.between_nodes,
         }
+    }
+
+    /// Returns the operations that this group has run since it was created, without those of the groups that
+    /// were split from it; does not wait for an operation that is running.
+    pub fn traffic(&self) -> Traffic {
+        self.inner.traffic.read()
     }
 
     /// Returns the rank of this worker among the workers of its node.

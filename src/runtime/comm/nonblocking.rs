@@ -15,8 +15,8 @@ use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::gather::Counts;
-use crate::runtime::comm::host::messages::{Completion, Direction, StartedMessage};
-use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory};
+use crate::runtime::comm::host::messages::{Completion, Direction, MessageCall, StartedMessage};
+use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory, SourceMemory};
 use crate::runtime::comm::shm::buffer::Buffer;
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::{Element, ReduceOp};
@@ -100,7 +100,7 @@ impl Group {
     {
         let checked = self.check_parts(Operation::AllGather, output.len(), input.len());
         self.start(Operation::AllGather, checked, (input, output), |engine, (input, output)| {
-            engine.all_gather(input, output)
+            engine.all_gather(SourceMemory::Slice(input), CallMemory::Slice(output))
         })
     }
 
@@ -114,6 +114,7 @@ impl Group {
         let checked = self.check_parts(Operation::ReduceScatter, input.len(), output.len());
         let memory = (input, output);
         self.start(Operation::ReduceScatter, checked, memory, move |engine, (input, output)| {
+            let (input, output) = (SourceMemory::Slice(input), CallMemory::Slice(output));
             engine.reduce_scatter(input, output, op, PostOp::Keep)
         })
     }
@@ -265,8 +266,18 @@ impl Group {
     ) -> Work<M> {
         let OwnedMemory { shared, sends, recvs } = memory;
         let bytes = |memory: &RawSlice| (memory.count() * memory.dtype().bytes()) as u64;
-        let all: u64 = sends.iter().chain(&recvs).map(bytes).sum();
-        let (completion, receiver) = Completion::new(op, sends.len() + recvs.len(), all);
+        let rank = self.rank();
+        let from_others = recvs.iter().zip(from).filter(|(_, from)| **from != rank);
+        let call = MessageCall {
+            op,
+            messages: sends.len() + recvs.len(),
+            bytes: sends.iter().chain(&recvs).map(bytes).sum(),
+            received: from_others.map(|(memory, _)| bytes(memory)).sum(),
+        };
+        if let Err(error) = checked {
+            return Work::new(PendingOutcome::failed(error), shared, self.clone());
+        }
+        let (completion, receiver) = Completion::new(call, &self.inner.traffic);
         let since = clock::now();
         let message = |direction| {
             let completion = completion.clone();
@@ -278,13 +289,12 @@ impl Group {
         let sends = sends.into_iter().zip(to).map(message(Direction::Send));
         let recvs = recvs.into_iter().zip(from).map(message(Direction::Recv));
         let messages: Vec<_> = sends.chain(recvs).collect();
-        let pending = match checked {
-            Err(error) => PendingOutcome::failed(error),
-            Ok(()) if messages.is_empty() => PendingOutcome::new(receiver),
-            Ok(()) => match self.inner.executor.start_messages(messages) {
-                Ok(()) => PendingOutcome::new(receiver),
-                Err(error) => self.failed_thread(op, &error),
-            },
+        if messages.is_empty() {
+            return Work::new(PendingOutcome::new(receiver), shared, self.clone());
+        }
+        let pending = match self.inner.executor.start_messages(messages) {
+            Ok(()) => PendingOutcome::new(receiver),
+            Err(error) => self.failed_thread(op, &error),
         };
         Work::new(pending, shared, self.clone())
     }

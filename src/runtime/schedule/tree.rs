@@ -80,19 +80,94 @@ impl Fold {
 
 /// Returns the largest subtrees that are entirely on one node, left to right: `(node, leaves)`.
 pub fn pieces(node_of: &[usize]) -> Vec<(usize, Range<usize>)> {
+    let node_of_all = |leaves: &Range<usize>| {
+        let node = node_of[leaves.start];
+        node_of[leaves.clone()].iter().all(|other| *other == node).then_some(node)
+    };
     let mut pieces = Vec::new();
-    collect(node_of, 0..node_of.len(), &mut pieces);
+    if !node_of.is_empty() {
+        collect(&node_of_all, 0..node_of.len(), &mut pieces);
+    }
     pieces
 }
 
-fn collect(node_of: &[usize], leaves: Range<usize>, pieces: &mut Vec<(usize, Range<usize>)>) {
-    let Some(&node) = node_of[leaves.clone()].first() else { return };
-    if node_of[leaves.clone()].iter().all(|other| *other == node) {
-        return pieces.push((node, leaves));
+/// Adds the largest subtrees of `leaves` that have one owner; `owner_of` returns the owner of all leaves of a
+/// subtree, or `None` if there are several; single leaves must have one.
+fn collect(
+    owner_of: &dyn Fn(&Range<usize>) -> Option<usize>,
+    leaves: Range<usize>,
+    pieces: &mut Vec<(usize, Range<usize>)>,
+) {
+    if let Some(owner) = owner_of(&leaves) {
+        return pieces.push((owner, leaves));
     }
     let middle = leaves.start + split(leaves.len());
-    collect(node_of, leaves.start..middle, pieces);
-    collect(node_of, middle..leaves.end, pieces);
+    collect(owner_of, leaves.start..middle, pieces);
+    collect(owner_of, middle..leaves.end, pieces);
+}
+
+/// Division of the lanes of a step among ranks: rank `r` has the lanes `r · each..(r + 1) · each`.
+///
+/// A rank sums its lanes only as far as the canonical tree over all lanes allows: into the largest subtrees
+/// that contain no lane of another rank. If `each` is a power of two, that is one sum; otherwise there are at
+/// most `2 · log2 each` of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// Number of ranks, at least 1.
+    pub ranks: usize,
+    /// Number of lanes of every rank, at least 1.
+    pub each: usize,
+}
+
+impl Lanes {
+    /// Returns the number of lanes of all ranks.
+    pub fn count(self) -> usize {
+        self.ranks * self.each
+    }
+
+    /// Returns the largest subtrees of all lanes that are entirely on one rank, left to right:
+    /// `(rank, lanes)`.
+    pub fn pieces(self) -> Vec<(usize, Range<usize>)> {
+        let rank_of_all = |lanes: &Range<usize>| {
+            let (first, last) = (lanes.start / self.each, (lanes.end - 1) / self.each);
+            (first == last).then_some(first)
+        };
+        let mut pieces = Vec::new();
+        collect(&rank_of_all, 0..self.count(), &mut pieces);
+        pieces
+    }
+
+    /// Returns the lanes of each piece of a rank, left to right.
+    pub fn pieces_of(self, rank: usize) -> Vec<Range<usize>> {
+        let pieces = self.pieces().into_iter();
+        pieces.filter(|(owner, _)| *owner == rank).map(|(_, lanes)| lanes).collect()
+    }
+
+    /// Returns how a rank makes its pieces with few buffers: element `a` is the number of additions after its
+    /// lane `a`. Each of them replaces the last two sums by `older + newer`; after the last lane, the sums are
+    /// the pieces. At most `2 · log2 each + 1` sums exist at once.
+    pub fn additions_of(self, rank: usize) -> Vec<usize> {
+        let mut additions = vec![0; self.each];
+        let mut subtrees = self.pieces_of(rank);
+        while let Some(lanes) = subtrees.pop() {
+            if 1 < lanes.len() {
+                additions[lanes.end - 1 - rank * self.each] += 1;
+                let middle = lanes.start + split(lanes.len());
+                subtrees.extend([lanes.start..middle, middle..lanes.end]);
+            }
+        }
+        additions
+    }
+
+    /// Returns the program that reduces all lanes; its sources are the pieces of all ranks, left to right.
+    pub fn fold(self) -> Fold {
+        let pieces = self.pieces();
+        let find = |lanes: &Range<usize>| {
+            let at = pieces.binary_search_by_key(&lanes.start, |(_, piece)| piece.start).ok()?;
+            (pieces[at].1 == *lanes).then_some(at)
+        };
+        Fold::over(0..self.count(), &find)
+    }
 }
 
 #[cfg(test)]
@@ -155,8 +230,54 @@ mod tests {
         }
     }
 
+    /// For every number of ranks and of lanes: a rank that adds as the plan says has its pieces at the end, and
+    /// the fold of all pieces is the tree over all lanes.
+    #[test]
+    fn pieces_of_lanes_combine_to_the_tree_over_all_lanes() {
+        for (ranks, each) in (1..=12).flat_map(|ranks| (1..=40).map(move |each| (ranks, each))) {
+            let lanes = Lanes { ranks, each };
+            let pieces_max = (2.0 * (each as f64).log2()).max(1.0);
+            let mut sources = Vec::new();
+            for rank in 0..ranks {
+                let mut sums: Vec<String> = Vec::new();
+                for (lane, additions) in lanes.additions_of(rank).into_iter().enumerate() {
+                    sums.push((rank * each + lane).to_string());
+                    assert!(sums.len() as f64 <= pieces_max + 1.0, "{lanes:?}, rank {rank}");
+                    for _ in 0..additions {
+                        let newer = sums.pop().expect("two sums are added");
+                        let older = sums.pop().expect("two sums are added");
+                        sums.push(format!("({older}+{newer})"));
+                    }
+                }
+                let pieces = lanes.pieces_of(rank);
+                assert!(pieces.len() as f64 <= pieces_max, "{lanes:?}, rank {rank}");
+                assert_eq!(sums, pieces.into_iter().map(show).collect::<Vec<_>>());
+                sources.extend(sums);
+            }
+            assert_eq!(run(&lanes.fold(), &sources), show(0..lanes.count()), "{lanes:?}");
+        }
+    }
+
+    #[test]
+    fn rank_with_a_power_of_two_lanes_has_one_piece() {
+        assert_eq!(Lanes { ranks: 3, each: 4 }.pieces(), [(0, 0..4), (1, 4..8), (2, 8..12)]);
+        let uneven = Lanes { ranks: 3, each: 3 };
+        let pieces = [(0, 0..2), (0, 2..3), (1, 3..4), (1, 4..6), (2, 6..8), (2, 8..9)];
+        assert_eq!(uneven.pieces(), pieces);
+        assert_eq!(uneven.additions_of(0), [0, 1, 0]);
+        assert_eq!(uneven.additions_of(1), [0, 0, 1]);
+        assert_eq!(Lanes { ranks: 1, each: 3 }.additions_of(0), [0, 1, 1]);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Pieces of lanes are those of a placement in which every rank is a node.
+        #[test]
+        fn pieces_of_lanes_are_pieces_of_a_placement(ranks in 1usize..20, each in 1usize..50) {
+            let rank_of: Vec<usize> = (0..ranks * each).map(|lane| lane / each).collect();
+            prop_assert_eq!(Lanes { ranks, each }.pieces(), pieces(&rank_of));
+        }
 
         /// For every placement of ranks, even scattered ones: pieces that are summed on their nodes and
         /// then combined are the canonical tree.

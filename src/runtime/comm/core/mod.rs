@@ -11,4 +11,5 @@ pub(crate) mod options;
 pub(crate) mod pending;
 pub(crate) mod roster;
 pub(crate) mod spin;
+pub(crate) mod traffic;
 pub(crate) mod wait_report;

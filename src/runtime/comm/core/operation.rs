@@ -39,10 +39,13 @@ pub enum Operation {
     Split = 14,
     /// Some ranks form a group.
     GroupOf = 15,
+    /// Rank `r` gets part `r` of the reduction of all lanes, of which ranks have several.
+    ReduceScatterOfPieces = 16,
 }
 
 impl Operation {
-    const ALL: [Self; 15] = [
+    /// All kinds, in the order of their codes, which begin at 1.
+    pub(crate) const ALL: [Self; 16] = [
         Self::AllReduce,
         Self::Broadcast,
         Self::AllGather,
@@ -58,6 +61,7 @@ impl Operation {
         Self::Exchange,
         Self::Split,
         Self::GroupOf,
+        Self::ReduceScatterOfPieces,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -83,6 +87,7 @@ impl fmt::Display for Operation {
             Self::Exchange => "exchange",
             Self::Split => "split",
             Self::GroupOf => "Group::of",
+            Self::ReduceScatterOfPieces => "reduce_scatter_of_pieces",
         })
     }
 }
@@ -143,7 +148,7 @@ impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, dtype, reduce, order, root, count, seq } = self;
         match op {
-            Operation::AllReduce | Operation::ReduceScatter => {
+            Operation::AllReduce | Operation::ReduceScatter | Operation::ReduceScatterOfPieces => {
                 let order = match order {
                     ReduceOrder::Canonical => "",
                     ReduceOrder::Any => " in any order",
@@ -194,11 +199,13 @@ pub(crate) struct OperationCall {
     pub(crate) reduce: ReduceOp,
     pub(crate) root: Option<usize>,
     pub(crate) count: usize,
+    /// Elements that this rank receives from others, in operations in which ranks receive different numbers.
+    pub(crate) received: usize,
 }
 
 impl OperationCall {
     pub(crate) fn new(op: Operation, count: usize) -> Self {
-        Self { op, reduce: ReduceOp::Sum, root: None, count }
+        Self { op, reduce: ReduceOp::Sum, root: None, count, received: 0 }
     }
 }
 

@@ -32,7 +32,7 @@ pub struct InitOptions {
 /// that were measured, the best sizes are close to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Up to this size, sums are exchanged together with the flags, with one barrier; on one node only.
+    /// Up to this size, data is exchanged together with the flags, with one barrier; on one node only.
     pub eager_bytes: Option<usize>,
     /// Data outside of the group's memory ([`Group::alloc`](crate::runtime::Group::alloc)) is processed in
     /// rounds of this size.

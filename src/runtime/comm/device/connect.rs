@@ -8,6 +8,7 @@ use crate::base::{clock, env_vars};
 use crate::cuda::nccl::{CommProgress, Communicator, NcclError, NcclLibrary};
 use crate::cuda::nvrtc::Compiler;
 use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connection::DeviceConnection;
 use crate::runtime::comm::device::ffi_fold::FoldExecutor;
@@ -73,7 +74,8 @@ fn assemble(
     let stream = context.new_stream().map_err(|error| {
         Error::Device(format!("cannot create a CUDA stream: {}", driver_message(error)))
     })?;
-    Ok(DeviceConnection { group, stream, backend: Mutex::new(Some(backend)), obstacle })
+    let (backend, traffic) = (Mutex::new(Some(backend)), TrafficCounters::default());
+    Ok(DeviceConnection { group, stream, backend, obstacle, traffic })
 }
 
 fn exchange_offers(

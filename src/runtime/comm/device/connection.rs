@@ -7,11 +7,13 @@ use cudarc::driver::CudaStream;
 
 use crate::base::clock;
 use crate::runtime::comm::core::error::CollectiveError;
-use crate::runtime::comm::core::operation::Operation;
+use crate::runtime::comm::core::operation::{Operation, OperationCall};
+use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::nccl::Nccl;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
+use crate::runtime::dtype::element::Element;
 
 /// Time limit for the other ranks to finalize a communicator when it is dropped.
 const FINALIZE_MAX: Duration = Duration::from_secs(10);
@@ -24,6 +26,8 @@ pub(super) struct DeviceConnection {
     pub(super) backend: Mutex<Option<ActiveBackend>>,
     /// Reason why the backend is not NCCL.
     pub(super) obstacle: Option<String>,
+    /// Operations on device memory that this rank has enqueued.
+    pub(super) traffic: TrafficCounters,
 }
 
 impl DeviceConnection {
@@ -49,6 +53,12 @@ impl DeviceConnection {
     ) -> CollectiveError {
         *backend = None;
         CollectiveError { bytes, ..self.fail(op, trouble) }
+    }
+
+    /// Counts an operation that was enqueued.
+    pub(super) fn count<T: Element>(&self, call: OperationCall) {
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        self.traffic.record(call.op, call.received_bytes(size_of::<T>(), rank, world));
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<ActiveBackend>> {

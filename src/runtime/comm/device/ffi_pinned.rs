@@ -112,9 +112,20 @@ pub(crate) struct OperandMemory<'a, T> {
 impl<'a, T: Element> OperandMemory<'a, T> {
     /// Memory that is both input and output.
     pub(crate) fn in_place(data: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Self {
+        let all = 0..data.len();
+        Self::within(data, (&all, &all), stream)
+    }
+
+    /// Memory of which a range is the input and a range is the output.
+    pub(crate) fn within(
+        data: &'a mut impl DevicePtrMut<T>,
+        (input, output): (&Range<usize>, &Range<usize>),
+        stream: &'a CudaStream,
+    ) -> Self {
         let len = data.len();
         let (at, guard) = data.device_ptr_mut(stream);
-        Self { input: (at, len), output: (at, len), guards: vec![guard], element: PhantomData }
+        let part = |range: &Range<usize>| (Self::address((at, len), range), range.len());
+        Self { input: part(input), output: part(output), guards: vec![guard], element: PhantomData }
     }
 
     /// Separate memory for input and output.

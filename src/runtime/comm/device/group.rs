@@ -7,6 +7,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, DevicePtr, D
 use crate::cuda::nccl::{NcclLibrary, PeerSlice};
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
+use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::connect::{connect, enable_canonical_order, split};
 use crate::runtime::comm::device::connection::DeviceConnection;
@@ -46,6 +47,12 @@ impl DeviceGroup {
     /// Returns the stream of the operations.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.connection.stream
+    }
+
+    /// Returns the operations on device memory so far. The operations of the host's group with which the staged
+    /// backend moves the data are counted there, in [`Group::traffic`].
+    pub fn traffic(&self) -> Traffic {
+        self.connection.traffic.read()
     }
 
     /// Returns the name of the backend, `nccl` or `staged`.
@@ -280,7 +287,9 @@ impl DeviceGroup {
         let part = input.len() / self.connection.group.world_size();
         self.connection.group.check_parts(Operation::AllToAll, input.len(), part)?;
         self.connection.group.check_parts(Operation::AllToAll, output.len(), part)?;
-        let call = OperationCall::new(Operation::AllToAll, input.len());
+        let received = input.len() - part;
+        let call =
+            OperationCall { received, ..OperationCall::new(Operation::AllToAll, input.len()) };
         let parts = self.parts(part);
         self.run::<T>(call, |backend, deadline| match backend {
             ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
@@ -306,7 +315,9 @@ impl DeviceGroup {
         self.connection.group.check_rank(Operation::SendRecv, to)?;
         self.connection.group.check_rank(Operation::SendRecv, from)?;
         let (sends, recvs) = ([(to, 0..input.len())], [(from, 0..output.len())]);
-        let call = OperationCall::new(Operation::SendRecv, input.len().max(output.len()));
+        let received = if from == self.connection.group.rank() { 0 } else { output.len() };
+        let longest = input.len().max(output.len());
+        let call = OperationCall { received, ..OperationCall::new(Operation::SendRecv, longest) };
         self.run::<T>(call, |backend, deadline| match backend {
             ActiveBackend::Nccl(nccl) => Ok(nccl.communicator.exchange(
                 (input, &sends),
@@ -356,7 +367,9 @@ impl DeviceGroup {
             deadline.wait(&mut || is_complete(&event, backend.as_ref()), nccl_timeout_message)
         });
         let bytes = (call.count * size_of::<T>()) as u64;
-        ended.map_err(|trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble))
+        ended
+            .map(|()| self.connection.count::<T>(call))
+            .map_err(|trouble| self.connection.abandon(&mut backend, (call.op, bytes), trouble))
     }
 
     /// Enqueues an operation on the stream. Returns the event of its end; `None` if it has ended.

@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex};
 use cudarc::driver::CudaEvent;
 
 use crate::runtime::comm::collectives::{Collectives, Plan, StepCheck};
-use crate::runtime::comm::core::error::{Cause, CollectiveError};
-use crate::runtime::comm::core::operation::{DividedReduction, Operation};
+use crate::runtime::comm::core::error::CollectiveError;
+use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
+use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::device::active::ActiveBackend;
 use crate::runtime::comm::device::element::DeviceElement;
 use crate::runtime::comm::device::group::DeviceGroup;
 use crate::runtime::comm::device::memory::{DeviceBuffer, LentDevice};
 use crate::runtime::comm::device::pending::PendingDevice;
+use crate::runtime::comm::device::pieces::reduce_scatter_of_pieces;
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
 use crate::runtime::comm::group::Group;
@@ -23,22 +25,24 @@ use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::ReduceOp;
 use crate::runtime::error::Result;
 use crate::runtime::schedule::slice_exchange::Goal;
+use crate::runtime::schedule::tree::Lanes;
 
 /// An operation to submit, on memory `M`.
 struct Submission<M, F> {
-    op: Operation,
-    /// Bytes of this rank's memory.
-    bytes: u64,
+    call: OperationCall,
     memory: M,
     on_event: F,
 }
 
+/// Event of an operation that nothing follows.
+fn ignore(_: OperationEvent) {}
+
 impl DeviceGroup {
     /// Submits an operation whose arguments were checked.
-    fn submit<M, F>(
+    fn submit<T, M, F>(
         &self,
         checked: Result<(), CollectiveError>,
-        Submission { op, bytes, mut memory, on_event }: Submission<M, F>,
+        Submission { call, mut memory, on_event }: Submission<M, F>,
         operation: impl FnOnce(
             &mut ActiveBackend,
             &mut M,
@@ -46,17 +50,20 @@ impl DeviceGroup {
         ) -> Result<(), OperationFailure>,
     ) -> Work<M>
     where
+        T: DeviceElement,
         M: Send + 'static,
         F: Fn(OperationEvent) + Send + 'static,
     {
         let group = self.group().clone();
         let deadline = DeviceDeadline::new(&group, self.stream());
+        let (op, bytes) = (call.op, (call.count * size_of::<T>()) as u64);
         let submitted = checked.and_then(|()| {
             on_event(OperationEvent::Started);
             self.try_submit((op, bytes), &deadline, |backend| {
                 operation(backend, &mut memory, &deadline)
             })
         });
+        let submitted = submitted.inspect(|_| self.connection.count::<T>(call));
         let (until, memory) = (deadline.until, Arc::new(Mutex::new(Some(memory))));
         let outcome = match submitted {
             Ok(Some(event)) => {
@@ -86,22 +93,26 @@ impl DeviceGroup {
         enqueued.map_err(|trouble| self.connection.abandon(&mut backend, (op, bytes), trouble))
     }
 
-    /// The reduction as the backends know it.
+    /// Call of a reduction as the backends know it, and whether they can execute it.
     fn reduction(
         &self,
         op: Operation,
+        count: usize,
         DividedReduction { op: reduce, divisor }: DividedReduction,
-    ) -> Result<ReduceOp, CollectiveError> {
+    ) -> (OperationCall, Result<(), CollectiveError>) {
         let world = self.group().world_size() as u64;
+        let call = OperationCall { reduce, ..OperationCall::new(op, count) };
         match (reduce, divisor) {
-            (_, 1) => Ok(reduce),
-            (ReduceOp::Sum, divisor) if divisor == world => Ok(ReduceOp::Avg),
+            (_, 1) => (call, Ok(())),
+            (ReduceOp::Sum, divisor) if divisor == world => {
+                (OperationCall { reduce: ReduceOp::Avg, ..call }, Ok(()))
+            }
             _ => {
                 let problem = format!(
                     "a group of devices divides sums by the number of its ranks, {world}, not {reduce} by \
                      {divisor}"
                 );
-                Err(self.group().rejected(op, Cause::Argument(problem)))
+                (call, Err(self.group().bad_argument(op, problem)))
             }
         }
     }
@@ -129,14 +140,12 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         reduction: DividedReduction,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<LentDevice<T>> {
-        let op = Operation::AllReduce;
-        let reduction = self.reduction(op, reduction);
-        let reduce = *reduction.as_ref().unwrap_or(&ReduceOp::Sum);
-        let submission = Submission { op, bytes: data.bytes(), memory: data, on_event };
-        self.submit(reduction.map(drop), submission, |backend, data, deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce(data, reduce, Goal::All, deadline),
+        let (call, checked) = self.reduction(Operation::AllReduce, data.elements(), reduction);
+        let submission = Submission { call, memory: data, on_event };
+        self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => nccl.reduce(data, call.reduce, Goal::All, deadline),
             ActiveBackend::Staged(staged) => {
-                staged.all_reduce(deadline.group, data, reduce, deadline)
+                staged.all_reduce(deadline.group, data, call.reduce, deadline)
             }
         })
     }
@@ -147,18 +156,60 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         output: LentDevice<T>,
         reduction: DividedReduction,
     ) -> Work<(LentDevice<T>, LentDevice<T>)> {
-        let op = Operation::ReduceScatter;
-        let reduction = self.reduction(op, reduction);
-        let reduce = *reduction.as_ref().unwrap_or(&ReduceOp::Sum);
-        let checked = reduction
-            .and_then(|_| self.group().check_parts(op, input.elements(), output.elements()));
-        let bytes = input.bytes();
-        let submission = Submission { op, bytes, memory: (input, output), on_event: |_| {} };
-        self.submit(checked, submission, |backend, (input, output), deadline| match backend {
-            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter(input, output, reduce, deadline),
-            ActiveBackend::Staged(staged) => {
-                staged.reduce_scatter(deadline.group, input, output, reduce, deadline)
+        let (op, elements) = (Operation::ReduceScatter, input.elements());
+        let (call, checked) = self.reduction(op, elements, reduction);
+        let checked =
+            checked.and_then(|()| self.group().check_parts(op, elements, output.elements()));
+        let submission = Submission { call, memory: (input, output), on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, move |backend, (input, output), deadline| {
+            match backend {
+                ActiveBackend::Nccl(nccl) => {
+                    nccl.reduce_scatter(input, output, call.reduce, deadline)
+                }
+                ActiveBackend::Staged(staged) => {
+                    staged.reduce_scatter(deadline.group, input, output, call.reduce, deadline)
+                }
             }
+        })
+    }
+
+    fn submit_reduce_scatter_in_place(
+        &self,
+        data: LentDevice<T>,
+        reduction: DividedReduction,
+    ) -> Work<LentDevice<T>> {
+        let (op, elements) = (Operation::ReduceScatter, data.elements());
+        let (call, checked) = self.reduction(op, elements, reduction);
+        let checked = checked.and_then(|()| self.group().check_divisible(op, elements));
+        let submission = Submission { call, memory: data, on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => nccl.reduce_scatter_in_place(data, call.reduce, deadline),
+            ActiveBackend::Staged(staged) => {
+                staged.reduce_scatter_in_place(deadline.group, data, call.reduce, deadline)
+            }
+        })
+    }
+
+    fn submit_reduce_scatter_of_pieces(
+        &self,
+        pieces: Vec<LentDevice<T>>,
+        output: LentDevice<T>,
+        lanes: usize,
+        reduction: DividedReduction,
+    ) -> Work<(Vec<LentDevice<T>>, LentDevice<T>)> {
+        let lens: Vec<usize> = pieces.iter().map(LentDevice::elements).collect();
+        let checked = self.group().check_pieces(&lens, output.elements(), lanes);
+        let lanes = Lanes { ranks: self.group().world_size(), each: lanes };
+        let received = match &checked {
+            Ok(()) => (lanes.pieces().len() - pieces.len()) * output.elements(),
+            Err(_) => 0,
+        };
+        let count = lanes.ranks * output.elements();
+        let call = OperationCall::new(Operation::ReduceScatterOfPieces, count);
+        let call = OperationCall { reduce: reduction.op, received, ..call };
+        let submission = Submission { call, memory: (pieces, output), on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, |backend, (pieces, output), deadline| {
+            reduce_scatter_of_pieces(backend, (pieces, output), (lanes, reduction), deadline)
         })
     }
 
@@ -167,30 +218,49 @@ impl<T: DeviceElement> Collectives<T> for DeviceGroup {
         input: LentDevice<T>,
         output: LentDevice<T>,
     ) -> Work<(LentDevice<T>, LentDevice<T>)> {
-        let op = Operation::AllGather;
-        let checked = self.group().check_parts(op, output.elements(), input.elements());
-        let bytes = input.bytes();
-        let submission = Submission { op, bytes, memory: (input, output), on_event: |_| {} };
-        self.submit(checked, submission, |backend, (input, output), deadline| match backend {
-            ActiveBackend::Nccl(nccl) => {
-                Ok(nccl.communicator.all_gather(input, output, deadline.stream)?)
+        let call = OperationCall::new(Operation::AllGather, input.elements());
+        let checked = self.group().check_parts(call.op, output.elements(), input.elements());
+        let submission = Submission { call, memory: (input, output), on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, |backend, (input, output), deadline| {
+            match backend {
+                ActiveBackend::Nccl(nccl) => {
+                    Ok(nccl.communicator.all_gather(input, output, deadline.stream)?)
+                }
+                ActiveBackend::Staged(staged) => {
+                    staged.all_gather(deadline.group, input, output, deadline)
+                }
             }
+        })
+    }
+
+    fn submit_all_gather_in_place(&self, data: LentDevice<T>) -> Work<LentDevice<T>> {
+        let elements = data.elements();
+        let call = OperationCall::new(Operation::AllGather, elements / self.group().world_size());
+        let checked = self.group().check_divisible(call.op, elements);
+        let submission = Submission { call, memory: data, on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, |backend, data, deadline| match backend {
+            ActiveBackend::Nccl(nccl) => nccl.all_gather_in_place(data, deadline),
             ActiveBackend::Staged(staged) => {
-                staged.all_gather(deadline.group, input, output, deadline)
+                staged.all_gather_in_place(deadline.group, data, deadline)
             }
         })
     }
 
     fn submit_broadcast(&self, data: LentDevice<T>, root: usize) -> Work<LentDevice<T>> {
-        let op = Operation::Broadcast;
-        let checked = self.group().check_rank(op, root);
-        let submission = Submission { op, bytes: data.bytes(), memory: data, on_event: |_| {} };
-        self.submit(checked, submission, |backend, data, deadline| match backend {
+        let call = OperationCall::new(Operation::Broadcast, data.elements());
+        let call = OperationCall { root: Some(root), ..call };
+        let checked = self.group().check_rank(call.op, root);
+        let submission = Submission { call, memory: data, on_event: ignore };
+        self.submit::<T, _, _>(checked, submission, move |backend, data, deadline| match backend {
             ActiveBackend::Nccl(nccl) => {
                 Ok(nccl.communicator.broadcast(data, root, deadline.stream)?)
             }
             ActiveBackend::Staged(staged) => staged.broadcast(deadline.group, data, root, deadline),
         })
+    }
+
+    fn traffic(&self) -> Traffic {
+        DeviceGroup::traffic(self)
     }
 
     /// NCCL does not compare calls. The host's group, which moves the data of the staged backend, does.

@@ -115,11 +115,6 @@ impl<T> LentDevice<T> {
         self.range.len()
     }
 
-    /// Number of bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        (self.range.len() * size_of::<T>()) as u64
-    }
-
     /// Makes a stream wait for the owner's work.
     fn order(&self, stream: &CudaStream) {
         if let Some(ready) = &self.ready {

@@ -30,6 +30,7 @@
 //! | `nccl` | operations through NCCL, in its order or in the canonical one |
 //! | `fold_kernel`, `ffi_fold` | reductions in the canonical order: CUDA source, execution |
 //! | `registered` | memory that is registered with NCCL |
+//! | `pieces` | reduction of lanes of which ranks have several, through host memory |
 //! | `pipeline`, `staged` | operations through host memory, in chunks that overlap |
 //! | `wait` | waits with a deadline |
 //! | `ffi_pinned` | CUDA driver, pinned memory |
@@ -47,6 +48,7 @@ mod memory;
 mod nccl;
 mod nccl_id;
 mod pending;
+mod pieces;
 mod pipeline;
 mod registered;
 mod select;

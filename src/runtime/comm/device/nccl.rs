@@ -81,6 +81,42 @@ impl Nccl {
         plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
             .try_for_each(|turn| fold.run_round(&turn, &input, &output))
     }
+
+    /// Reduces so that part `r` of the data of rank `r` becomes that part of the reduction. Rounds are ranges of
+    /// every part, so that no round reads what an earlier one has written.
+    pub(crate) fn reduce_scatter_in_place<T: DeviceElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let (stream, ranks @ (rank, world)) = (deadline.stream, deadline.ranks());
+        let Some(executor) = &mut self.fold_executor else {
+            let nccl = &mut self.communicator;
+            return Ok(nccl.reduce_scatter_in_place(data, op.into(), ranks, stream)?);
+        };
+        let len = data.len() / world;
+        let data = BufferLease::to_write(data, stream);
+        let ours = data.part(&(rank * len..(rank + 1) * len));
+        let mut fold = CanonicalReduction {
+            nccl: &mut self.communicator,
+            fold_executor: executor,
+            op,
+            deadline,
+        };
+        plan_rounds(Goal::Parts, ranks, len, SCRATCH_BYTES / size_of::<T>())
+            .try_for_each(|turn| fold.run_round(&turn, &data, &ours))
+    }
+
+    /// Gathers part `r` of the data of every rank `r`.
+    pub(crate) fn all_gather_in_place<T: DeviceElement>(
+        &mut self,
+        data: &mut impl DevicePtrMut<T>,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let DeviceDeadline { stream, .. } = deadline;
+        Ok(self.communicator.all_gather_in_place(data, deadline.ranks(), stream)?)
+    }
 }
 
 /// A reduction in the canonical order.

@@ -13,8 +13,8 @@ use crate::runtime::comm::device::ffi_pinned::{
 use crate::runtime::comm::device::pipeline::{BufferSide, ChunkBuffer, ChunkStep, run, steps};
 use crate::runtime::comm::device::wait::{DeviceDeadline, OperationFailure};
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory};
-use crate::runtime::dtype::element::ReduceOp;
+use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
+use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::error::{Error, Result};
 
 /// Staged backend of a device group: streams and pinned memory.
@@ -96,7 +96,25 @@ impl Staged {
         let chunking =
             Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
         self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            group.all_gather(&slot.input[..step.len], &mut slot.output[..world * step.len])
+            gather_chunk(group, step, slot)
+        })
+    }
+
+    /// Gathers part `r` of the data of every rank `r`.
+    pub(crate) fn all_gather_in_place<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        data: &mut impl DevicePtrMut<T>,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let (world, part) = (group.world_size(), data.len() / group.world_size());
+        let own = group.rank() * part..(group.rank() + 1) * part;
+        let [out, back] = self.streams.clone();
+        let ends = OperandMemory::within(data, (&own, &(0..world * part)), &out);
+        let chunking =
+            Chunking::out_of_place(BufferSide::Whole(part), BufferSide::Parts(world, part), world);
+        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
+            gather_chunk(group, step, slot)
         })
     }
 
@@ -112,7 +130,27 @@ impl Staged {
         let chunking =
             Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
         self.out_of_place((input, output), chunking, deadline, |step, slot| {
-            group.reduce_scatter(&slot.input[..world * step.len], &mut slot.output[..step.len], op)
+            scatter_chunk(group, step, slot, op)
+        })
+    }
+
+    /// Reduces so that part `r` of the data of rank `r` becomes that part of the reduction. Chunks are ranges of
+    /// every part, so that no chunk contains what an earlier one has written.
+    pub(crate) fn reduce_scatter_in_place<T: DeviceElement>(
+        &mut self,
+        group: &Group,
+        data: &mut impl DevicePtrMut<T>,
+        op: ReduceOp,
+        deadline: &DeviceDeadline<'_>,
+    ) -> Result<(), OperationFailure> {
+        let (world, part) = (group.world_size(), data.len() / group.world_size());
+        let own = group.rank() * part..(group.rank() + 1) * part;
+        let [out, back] = self.streams.clone();
+        let ends = OperandMemory::within(data, (&(0..world * part), &own), &out);
+        let chunking =
+            Chunking::out_of_place(BufferSide::Parts(world, part), BufferSide::Whole(part), world);
+        self.run(ends, (&out, &back), chunking, deadline, |step, slot| {
+            scatter_chunk(group, step, slot, op)
         })
     }
 
@@ -255,6 +293,37 @@ impl Chunking {
     fn out_of_place(input: BufferSide, output: BufferSide, parts: usize) -> Self {
         Self { input, output, parts, is_in_place: false }
     }
+}
+
+/// All-gather of a chunk from the input of its slot to the output.
+fn gather_chunk<T: Element>(
+    group: &Group,
+    step: &ChunkStep,
+    slot: &ChunkBuffer<T>,
+) -> Result<(), CollectiveError> {
+    let ours = slot.input.window().part(&(0..step.len));
+    let all = slot.output.window().part(&(0..group.world_size() * step.len));
+    group.run_blocking(|engine| {
+        engine.all_gather(
+            SourceMemory::Shared(SharedMemory(ours)),
+            CallMemory::Shared(SharedMemory(all)),
+        )
+    })
+}
+
+/// Reduce-scatter of a chunk from the input of its slot to the output.
+fn scatter_chunk<T: Element>(
+    group: &Group,
+    step: &ChunkStep,
+    slot: &ChunkBuffer<T>,
+    op: ReduceOp,
+) -> Result<(), CollectiveError> {
+    let all = slot.input.window().part(&(0..group.world_size() * step.len));
+    let ours = slot.output.window().part(&(0..step.len));
+    group.run_blocking(|engine| {
+        let (all, ours) = (SharedMemory(all), SharedMemory(ours));
+        engine.reduce_scatter(SourceMemory::Shared(all), CallMemory::Shared(ours), op, PostOp::Keep)
+    })
 }
 
 fn total_len(ranges: &[std::ops::Range<usize>]) -> usize {

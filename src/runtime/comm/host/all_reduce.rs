@@ -17,7 +17,6 @@ use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::fold::{Workspace, fold_windows};
-use crate::runtime::comm::shm::segment::EAGER_BYTES;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::{Element, ReduceOp, ReduceOrder};
 use crate::runtime::schedule::{blocks, slice};
@@ -91,7 +90,7 @@ impl Engine {
     /// placement.
     fn select_algorithm<T: Element>(&self, call: OperationCall) -> Algorithm {
         match &self.inter_node {
-            None if call.count * size_of::<T>() <= EAGER_BYTES => Algorithm::Eager,
+            None if self.is_eager::<T>(call.count) => Algorithm::Eager,
             Some(inter_node) if call.root.is_none() => {
                 let is_short = inter_node.is_short(call.count * size_of::<T::Sum>());
                 match self.order_of(call.op) {
@@ -117,9 +116,7 @@ impl Engine {
         post_op: PostOp,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        let offset = self.node.segment.eager_offset(self.node.local_rank(), self.rounds + 1);
-        let slot = Window::new(&self.node.segment, offset, call.count)
-            .expect("the layout keeps eager slots aligned and inside");
+        let slot = self.eager_slot::<T>(call.count);
         memory.copy_to(&(0..call.count), &slot);
         let Round { windows, .. } = self.begin_round(call, &slot, deadline)?;
         if !self.needs_result(call) {
@@ -217,8 +214,8 @@ impl Engine {
             let is_owner = placement.node_of(rank) == home;
             if is_owner { slice(round.len, owners, placement.local_of(rank)) } else { 0..0 }
         };
-        let mut sum =
-            inter_node.reduce(round, reduce, &slice_of, &mut self.workspace, &self.node)?;
+        let slices = |rank| round.slices(&slice_of(rank));
+        let mut sum = inter_node.reduce(round, reduce, &slices, &mut self.workspace, &self.node)?;
         if self.roster.node() == home {
             post_op.apply(&mut sum);
             let target = &round.windows[placement.local_of(root)];

@@ -104,10 +104,10 @@ impl Engine {
         let location = memory.stage_in(&range, &share);
         let round = self.begin_round_at::<T>(call, location, |_| range.len(), deadline)?;
         let world = self.world();
-        let slice_of = |rank: usize| slice(range.len(), world, rank);
+        let slices = |rank: usize| round.slices(&slice(range.len(), world, rank));
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let ours = inter_node.send_pieces(&round, call.reduce, &slice_of, workspace, node)?;
+        let ours = inter_node.send_pieces(&round, call.reduce, &slices, workspace, node)?;
         Ok((InFlightRound { round, range, share }, ours))
     }
 

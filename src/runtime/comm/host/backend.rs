@@ -13,6 +13,7 @@ use crate::runtime::comm::core::error::Departure;
 use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::spin::Spin;
+use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::core::wait_report::WaitReport;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::host::round::Round;
@@ -39,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) sent: Vec<u32>,
     pub(crate) received: Vec<u32>,
     pub(crate) spin: Spin,
+    /// Operations that have succeeded.
+    pub(crate) traffic: Arc<TrafficCounters>,
     /// Number of splits of the group.
     pub(crate) splits: u64,
     timeout: Duration,
@@ -76,6 +79,7 @@ impl Engine {
             rounds: 0,
             sent: vec![0; world],
             received: vec![0; world],
+            traffic: Arc::default(),
             splits: 0,
             timeout,
             order,
@@ -97,9 +101,22 @@ impl Engine {
         }
     }
 
-    /// Runs an operation: counts it, sets its deadline, and turns a failure into an error that ends
-    /// the group.
+    /// Runs an operation like [`Self::run_uncounted`], and adds it to the traffic of the group if it has
+    /// succeeded.
     pub(crate) fn run<T: Element>(
+        &mut self,
+        call: OperationCall,
+        body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
+    ) -> Result<(), CollectiveError> {
+        self.run_uncounted::<T>(call, body)?;
+        let bytes = call.received_bytes(size_of::<T>(), self.roster.rank, self.world());
+        self.traffic.record(call.op, bytes);
+        Ok(())
+    }
+
+    /// Runs an operation: gives it a number, sets its deadline, and turns a failure into an error that ends
+    /// the group.
+    pub(crate) fn run_uncounted<T: Element>(
         &mut self,
         call: OperationCall,
         body: impl FnOnce(&mut Self, OperationCall, Deadline) -> Result<(), Cause>,
@@ -207,6 +224,24 @@ impl Engine {
         self.begin_round_at(call, location, |_| ours.len(), deadline)
     }
 
+    /// Begins a round; returns its fingerprint and what `read` makes of the locations of all ranks' data, in
+    /// local order.
+    pub(super) fn enter_round<T: Element, V>(
+        &mut self,
+        call: OperationCall,
+        location: BufferLocation,
+        deadline: Deadline,
+        read: impl FnOnce(&Arc<Segment>, &[BufferLocation]) -> V,
+    ) -> Result<(Fingerprint, V), Cause> {
+        let fingerprint = self.fingerprint::<T>(call);
+        let Self { node, inter_node, roster, .. } = self;
+        let segment = node.segment.clone();
+        let work =
+            || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.progress(roster));
+        let locations = node.begin_round(fingerprint, location, deadline, work)?;
+        Ok((fingerprint, read(&segment, locations)))
+    }
+
     /// Begins a round; returns the window of every rank, in local order. `len` computes their
     /// length from the locations of all ranks' data.
     pub(crate) fn begin_round_at<T: Element>(
@@ -216,18 +251,13 @@ impl Engine {
         len: impl FnOnce(&[BufferLocation]) -> usize,
         deadline: Deadline,
     ) -> Result<Round<T>, Cause> {
-        let fingerprint = self.fingerprint::<T>(call);
-        let segment = self.node.segment.clone();
-        let Self { node, inter_node, roster, .. } = self;
-        let work =
-            || inter_node.as_mut().map_or(Ok(false), |inter_node| inter_node.progress(roster));
-        let locations = node.begin_round(fingerprint, location, deadline, work)?;
-        let len = len(locations);
-        let windows =
-            locations.iter().map(|location| Window::new(&segment, location.offset(), len));
-        let windows = windows.collect::<Option<_>>().ok_or_else(|| {
-            Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
-        })?;
+        let read = |segment: &Arc<Segment>, locations: &[BufferLocation]| {
+            let len = len(locations);
+            let window = |location: &BufferLocation| peer_window(segment, *location, len);
+            Ok((locations.iter().map(window).collect::<Result<_, Cause>>()?, len))
+        };
+        let (fingerprint, read) = self.enter_round::<T, _>(call, location, deadline, read)?;
+        let (windows, len) = read?;
         Ok(Round { fingerprint, windows, len, deadline })
     }
 
@@ -253,4 +283,15 @@ impl Engine {
         Window::new(&self.node.segment, offset, bytes / size_of::<T>())
             .expect("the layout keeps staging areas aligned and inside")
     }
+}
+
+/// Window of `len` elements at the location that a rank of the node has published.
+pub(super) fn peer_window<T: Element>(
+    segment: &Arc<Segment>,
+    location: BufferLocation,
+    len: usize,
+) -> Result<Window<T>, Cause> {
+    Window::new(segment, location.offset(), len).ok_or_else(|| {
+        Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
+    })
 }

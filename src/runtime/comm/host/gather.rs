@@ -64,7 +64,8 @@ impl Engine {
             // The lengths differ between ranks, so only the parts themselves can be compared.
             Counts::Given { send, recv } => (0, send.to_vec(), recv.to_vec()),
         };
-        let call = OperationCall::new(Operation::AllToAll, count);
+        let received = recv_counts.iter().sum::<usize>() - recv_counts[self.roster.rank];
+        let call = OperationCall { received, ..OperationCall::new(Operation::AllToAll, count) };
         self.run::<T>(call, |engine, call, deadline| {
             let nothing = engine.staging::<T>().part(&(0..0));
             engine.begin_round(call, &nothing, deadline)?;

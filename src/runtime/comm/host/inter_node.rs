@@ -19,11 +19,12 @@ use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::host::select::short_bytes_max;
 use crate::runtime::comm::shm::barrier::LocalNode;
 use crate::runtime::comm::shm::fold::{Workspace, fold_windows_into};
+use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::store::abort::{ABORT_KEY, AbortNotice};
 use crate::runtime::comm::store::shared::STORE_TIMEOUT;
 use crate::runtime::comm::tcp::buffer_pool::{BufferPool, PooledBuffer};
 use crate::runtime::comm::tcp::mesh::{Incoming, Mesh, Outgoing};
-use crate::runtime::comm::tcp::striping::Traffic;
+use crate::runtime::comm::tcp::striping::Transfers;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::blocks;
 use crate::runtime::schedule::tree::{Fold, pieces};
@@ -48,7 +49,7 @@ pub(crate) struct InterNode {
     local_folds: Vec<Fold>,
     buffers: BufferPool,
     /// Transfers of the rounds in progress; empty between operations.
-    traffic: Traffic<SharedBytes, PostedRecv>,
+    transfers: Transfers<SharedBytes, PostedRecv>,
     /// Received data that was not requested yet.
     received: Vec<PostedRecv>,
 }
@@ -116,7 +117,7 @@ impl InterNode {
             combine,
             local_folds,
             buffers: BufferPool::default(),
-            traffic: Traffic::new(),
+            transfers: Transfers::new(),
             received: Vec::new(),
         }
     }
@@ -125,16 +126,17 @@ impl InterNode {
         &self.net
     }
 
-    /// Returns the reduction over all ranks of this rank's slice, `slice_of(rank)`.
+    /// Returns the reduction over all ranks of this rank's slice; `slices` returns the windows of this node on
+    /// the slice of a rank.
     pub(crate) fn reduce<T: Element>(
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
-        slice_of: &dyn Fn(usize) -> Range<usize>,
+        slices: &dyn Fn(usize) -> Vec<Window<T>>,
         workspace: &mut Workspace,
         node: &LocalNode,
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
-        let ours = self.send_pieces(round, reduce, slice_of, workspace, node)?;
+        let ours = self.send_pieces(round, reduce, slices, workspace, node)?;
         let sum = self.receive_sum(round, reduce, ours, workspace, node)?;
         self.flush(node, round.deadline)?;
         Ok(sum)
@@ -146,15 +148,16 @@ impl InterNode {
         &mut self,
         round: &Round<T>,
         reduce: ReduceOp,
-        slice_of: &dyn Fn(usize) -> Range<usize>,
+        slices: &dyn Fn(usize) -> Vec<Window<T>>,
         workspace: &mut Workspace,
         node: &LocalNode,
     ) -> Result<PooledBuffer<T::Sum>, Cause> {
         let roster = self.roster.clone();
         let (placement, seq) = (&roster.placement, round.fingerprint.seq);
-        let owned = slice_of(roster.rank);
+        let owned = slices(roster.rank);
+        let len = owned[roster.local_rank()].len();
         for (home, helper) in placement.helpers(roster.rank) {
-            let bytes = self.buffers.take::<T::Sum>(self.pieces_of[home] * owned.len()).cast();
+            let bytes = self.buffers.take::<T::Sum>(self.pieces_of[home] * len).cast();
             self.post_recv(
                 round,
                 helper,
@@ -163,11 +166,11 @@ impl InterNode {
             )?;
         }
         for owner in placement.helped_by(roster.rank) {
-            let sums = self.fold_local_pieces(round, reduce, &slice_of(owner), workspace);
+            let sums = self.fold_local_pieces(&slices(owner), reduce, workspace);
             self.post_send(round, owner, SharedBytes(Arc::new(sums.cast())), node)?;
         }
         self.progress(&roster)?;
-        Ok(self.fold_local_pieces(round, reduce, &owned, workspace))
+        Ok(self.fold_local_pieces(&owned, reduce, workspace))
     }
 
     /// Returns the reduction over all ranks of this rank's slice; `ours` are the pieces of this
@@ -213,7 +216,7 @@ impl InterNode {
         if roster.local_rank() != 0 {
             return Ok(None);
         }
-        let ours = self.fold_local_pieces(round, reduce, &(0..round.len), workspace);
+        let ours = self.fold_local_pieces(&round.windows, reduce, workspace);
         let peers = roster.placement.helpers(roster.rank);
         let outgoing: Vec<_> =
             peers.map(|(_, peer)| outgoing(round.fingerprint, peer, &ours)).collect();
@@ -248,18 +251,18 @@ impl InterNode {
         Ok(sums)
     }
 
-    /// Folds the pieces of this node for a slice, one after the other.
+    /// Folds the pieces of this node for the slice in its windows, one after the other.
     fn fold_local_pieces<T: Element>(
         &mut self,
-        round: &Round<T>,
+        slice: &[Window<T>],
         reduce: ReduceOp,
-        slice: &Range<usize>,
         workspace: &mut Workspace,
     ) -> PooledBuffer<T::Sum> {
-        let mut sums = self.buffers.take(self.local_folds.len() * slice.len());
+        let len = slice[self.roster.local_rank()].len();
+        let mut sums = self.buffers.take(self.local_folds.len() * len);
         for (piece, fold) in self.local_folds.iter().enumerate() {
-            let into = &mut sums[piece * slice.len()..][..slice.len()];
-            fold_windows_into(workspace, fold, reduce, &round.windows, slice, into);
+            let into = &mut sums[piece * len..][..len];
+            fold_windows_into(workspace, fold, reduce, slice, &(0..len), into);
         }
         sums
     }
@@ -355,7 +358,7 @@ impl InterNode {
         node: &LocalNode,
     ) -> Result<(), Cause> {
         self.net.connect(peer, node, round.deadline)?;
-        self.traffic.post_send(round.fingerprint, peer, bytes, &self.net);
+        self.transfers.post_send(round.fingerprint, peer, bytes, &self.net);
         Ok(())
     }
 
@@ -368,7 +371,7 @@ impl InterNode {
         node: &LocalNode,
     ) -> Result<(), Cause> {
         self.net.connect(peer, node, round.deadline)?;
-        self.traffic.post_recv(round.fingerprint, peer, arrival, &self.net);
+        self.transfers.post_recv(round.fingerprint, peer, arrival, &self.net);
         Ok(())
     }
 
@@ -379,36 +382,36 @@ impl InterNode {
         node: &LocalNode,
         deadline: Deadline,
     ) -> Result<PooledBuffer<u8>, Cause> {
-        let Self { net, traffic, received: arrived, .. } = self;
+        let Self { net, transfers, received: arrived, .. } = self;
         loop {
-            arrived.extend(traffic.take_received());
+            arrived.extend(transfers.take_received());
             if let Some(at) = arrived.iter().position(|arrival| arrival.key == key) {
                 return Ok(arrived.swap_remove(at).bytes);
             }
-            net.drive(traffic, Traffic::has_received, node, deadline)?;
+            net.drive(transfers, Transfers::has_received, node, deadline)?;
         }
     }
 
     /// Continues the current transfers without waiting; returns whether there are more.
     pub(crate) fn progress(&mut self, roster: &RankRoster) -> Result<bool, Cause> {
-        if self.traffic.is_idle() {
+        if self.transfers.is_idle() {
             return Ok(false);
         }
-        self.traffic.pump(&self.net, roster)?;
-        Ok(!self.traffic.is_idle())
+        self.transfers.pump(&self.net, roster)?;
+        Ok(!self.transfers.is_idle())
     }
 
     /// Waits until all data is sent, at the end of an operation, and returns the buffers to the pool.
     pub(crate) fn flush(&mut self, node: &LocalNode, deadline: Deadline) -> Result<(), Cause> {
-        self.net.drive(&mut self.traffic, Traffic::is_idle, node, deadline)?;
+        self.net.drive(&mut self.transfers, Transfers::is_idle, node, deadline)?;
         self.recycle_sent();
         Ok(())
     }
 
     /// Returns the buffers that have been sent to the pool.
     pub(crate) fn recycle_sent(&mut self) {
-        let Self { traffic, buffers, .. } = self;
-        let bytes = traffic.take_sent().filter_map(|SharedBytes(bytes)| Arc::into_inner(bytes));
+        let Self { transfers, buffers, .. } = self;
+        let bytes = transfers.take_sent().filter_map(|SharedBytes(bytes)| Arc::into_inner(bytes));
         bytes.for_each(|bytes| buffers.put(bytes));
     }
 

@@ -19,12 +19,13 @@ use crate::runtime::comm::core::ffi_memory::RawSlice;
 use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
 use crate::runtime::comm::core::pending::Outcome;
 use crate::runtime::comm::core::spin::Spin;
+use crate::runtime::comm::core::traffic::TrafficCounters;
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::p2p::{Chunks, HALVES, message_fingerprint};
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::segment::staging_bytes;
 use crate::runtime::comm::shm::window::Window;
-use crate::runtime::comm::tcp::striping::Traffic;
+use crate::runtime::comm::tcp::striping::Transfers;
 
 /// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,39 +46,55 @@ pub(crate) struct StartedMessage {
 
 /// Completion of the messages of one call.
 pub(crate) struct Completion {
-    op: Operation,
-    bytes: u64,
+    call: MessageCall,
+    traffic: Arc<TrafficCounters>,
     /// Number of messages that are not complete.
     left: Mutex<usize>,
     outcome: Sender<Outcome>,
 }
 
+/// A call that has started messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageCall {
+    pub(crate) op: Operation,
+    pub(crate) messages: usize,
+    /// Bytes of all messages.
+    pub(crate) bytes: u64,
+    /// Bytes of the messages from other ranks.
+    pub(crate) received: u64,
+}
+
 impl Completion {
     /// Completion of a call, and the receiver of its outcome.
     pub(crate) fn new(
-        op: Operation,
-        messages: usize,
-        bytes: u64,
+        call: MessageCall,
+        traffic: &Arc<TrafficCounters>,
     ) -> (Arc<Self>, Receiver<Outcome>) {
         let (outcome, receiver) = mpsc::channel();
-        if messages == 0 {
-            // Sending cannot fail: the receiver exists.
-            let _ = outcome.send(Ok(()));
+        let left = Mutex::new(call.messages);
+        let completion = Self { call, traffic: traffic.clone(), left, outcome };
+        if call.messages == 0 {
+            completion.succeed();
         }
-        (Arc::new(Self { op, bytes, left: Mutex::new(messages), outcome }), receiver)
+        (Arc::new(completion), receiver)
+    }
+
+    fn succeed(&self) {
+        self.traffic.record(self.call.op, self.call.received);
+        // Sending fails if the owner has dropped the handle.
+        let _ = self.outcome.send(Ok(()));
     }
 
     fn complete_one(&self) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         *left -= 1;
         if *left == 0 {
-            // Sending fails if the owner has dropped the handle.
-            let _ = self.outcome.send(Ok(()));
+            self.succeed();
         }
     }
 
     fn fail(&self, error: &CollectiveError) {
-        let error = CollectiveError { op: self.op, bytes: self.bytes, ..error.clone() };
+        let error = CollectiveError { op: self.call.op, bytes: self.call.bytes, ..error.clone() };
         // Only the first outcome is received.
         let _ = self.outcome.send(Err(error));
     }
@@ -178,7 +195,7 @@ impl AsMut<[u8]> for RemoteMemory {
 /// All messages of a run.
 struct Flight {
     messages: VecDeque<InFlight>,
-    traffic: Traffic<RemoteMemory, RemoteMemory>,
+    transfers: Transfers<RemoteMemory, RemoteMemory>,
     started: u64,
 }
 
@@ -226,9 +243,11 @@ impl Flight {
 impl Engine {
     /// Runs a batch of messages until none is left. A failure ends all of them.
     pub(crate) fn run_messages(&mut self, batch: &MessageBatch) {
-        let mut flight = Flight { messages: VecDeque::new(), traffic: Traffic::new(), started: 0 };
+        let mut flight =
+            Flight { messages: VecDeque::new(), transfers: Transfers::new(), started: 0 };
         let call = OperationCall::new(Operation::Exchange, 0);
-        let outcome = self.run::<u8>(call, |engine, _, deadline| {
+        // Each call of the batch is counted when its messages are complete.
+        let outcome = self.run_uncounted::<u8>(call, |engine, _, deadline| {
             let limit = deadline.until.saturating_duration_since(deadline.since);
             let mut pauses = 0;
             while let Some(messages) = batch.take(flight.messages.is_empty()) {
@@ -271,9 +290,9 @@ impl Engine {
             }
         }
         if let Some(inter_node) = &self.inter_node {
-            has_moved |= flight.traffic.pump(inter_node.net(), &self.roster)?;
-            let sent: Vec<_> = flight.traffic.take_sent().collect();
-            let received: Vec<_> = flight.traffic.take_received().collect();
+            has_moved |= flight.transfers.pump(inter_node.net(), &self.roster)?;
+            let sent: Vec<_> = flight.transfers.take_sent().collect();
+            let received: Vec<_> = flight.transfers.take_received().collect();
             for RemoteMemory { number, .. } in sent.into_iter().chain(received) {
                 flight.complete_remote(number);
             }
@@ -327,8 +346,8 @@ impl Engine {
         let memory = RemoteMemory { number: *number, memory: message.memory.alias() };
         let net = inter_node.net();
         match message.direction {
-            Direction::Send => flight.traffic.post_send(fingerprint, message.peer, memory, net),
-            Direction::Recv => flight.traffic.post_recv(fingerprint, message.peer, memory, net),
+            Direction::Send => flight.transfers.post_send(fingerprint, message.peer, memory, net),
+            Direction::Recv => flight.transfers.post_recv(fingerprint, message.peer, memory, net),
         }
         *progress = Progress::Remote;
         Ok(true)

@@ -8,7 +8,8 @@
 //! | `in_flight` | rounds in progress at once |
 //! | `gather`, `p2p`, `messages` | gather, scatter and all-to-all; send and receive; messages in flight |
 //! | `inter_node`, `chain` | messages between nodes; data that passes from node to node |
-//! | `round`, `select` | one round of an operation, choice of the algorithm |
+//! | `pieces` | reduce-scatter of ranks that have several lanes |
+//! | `round`, `parts`, `select` | one round of an operation, also with a part for every rank; choice of the algorithm |
 //! | `region` | memory of the caller |
 
 pub(crate) mod all_gather;
@@ -24,6 +25,8 @@ pub(crate) mod in_flight;
 pub(crate) mod inter_node;
 pub(crate) mod messages;
 pub(crate) mod p2p;
+pub(crate) mod parts;
+pub(crate) mod pieces;
 pub(crate) mod reduce_scatter;
 pub(crate) mod region;
 pub(crate) mod round;

@@ -12,7 +12,7 @@ use crate::base::Rank;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError, mismatch};
 use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::{Engine, peer_window};
 use crate::runtime::comm::host::inter_node::{incoming, outgoing};
 use crate::runtime::comm::shm::cells::{BufferLocation, Mailbox};
 use crate::runtime::comm::shm::flag::Flag;
@@ -67,7 +67,9 @@ impl Engine {
     ) -> Result<(), CollectiveError> {
         let lens = sends.iter().map(|send| send.values.len());
         let lens = lens.chain(slots.iter().map(|slot| slot.values.len()));
-        let call = OperationCall::new(op, lens.sum());
+        let others = slots.iter().filter(|slot| slot.from != self.roster.rank);
+        let received = others.map(|slot| slot.values.len()).sum();
+        let call = OperationCall { received, ..OperationCall::new(op, lens.sum()) };
         // The two sides may call different functions: `send` matches `send_recv`.
         self.run::<T>(call, |engine, _, deadline| {
             engine.transfer(Operation::Send, sends, slots, deadline)
@@ -264,9 +266,7 @@ impl Engine {
             BufferLocation::Direct(offset) => *offset,
             BufferLocation::Staged(offset) => offset + chunk % HALVES * half * size_of::<T>(),
         };
-        let window = Window::new(&self.node.segment, offset, target.len()).ok_or_else(|| {
-            Cause::Backend("the window of a peer is outside the shared memory segment".to_owned())
-        })?;
+        let window = peer_window(&self.node.segment, BufferLocation::Direct(offset), target.len())?;
         window.read(0, target);
         mailbox.received.raise(number);
         Ok(())

@@ -1,7 +1,8 @@
 //! Reduction with a part of the result for every rank.
 //!
-//! Between machines rounds overlap: while the pieces of one round are in transit, the next round is
-//! staged and folded.
+//! Ranks of a node read each other's data where it is published, and each writes only its own part of its own
+//! memory, so that input and output may be the same memory. Between machines rounds overlap: while the pieces
+//! of one round are in transit, the next round is published and folded.
 
 use std::ops::Range;
 
@@ -10,34 +11,35 @@ use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
 use crate::runtime::comm::host::backend::Engine;
 use crate::runtime::comm::host::gather::part_len_max;
-use crate::runtime::comm::host::region::PostOp;
-use crate::runtime::comm::host::round::Round;
+use crate::runtime::comm::host::parts::PartsRound;
+use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
+use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::comm::tcp::buffer_pool::PooledBuffer;
 use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::rounds;
 
 /// Data of a call: the parts of all ranks, and this rank's part of the result.
-struct Parts<'a, T> {
-    all: &'a [T],
-    ours: &'a mut [T],
+struct Scattered<'a, T> {
+    all: SourceMemory<'a, T>,
+    ours: CallMemory<'a, T>,
+    post_op: PostOp,
 }
 
 /// A round with its pieces in transit.
 struct SentRound<T: Element> {
-    round: Round<T>,
-    /// Its range in every part.
-    range: Range<usize>,
+    round: PartsRound<T>,
     /// This node's pieces of this rank's part.
     sums: PooledBuffer<T::Sum>,
 }
 
 impl Engine {
-    /// Rank `r` gets part `r` of the reduction of all ranks' data.
+    /// Rank `r` gets part `r` of the reduction of all ranks' data. `ours` may be that part of `all` if both are
+    /// in the segment.
     pub(crate) fn reduce_scatter<T: Element>(
         &mut self,
-        all: &[T],
-        ours: &mut [T],
+        all: SourceMemory<'_, T>,
+        ours: CallMemory<'_, T>,
         reduce: ReduceOp,
         post_op: PostOp,
     ) -> Result<(), CollectiveError> {
@@ -45,130 +47,174 @@ impl Engine {
         let call =
             OperationCall { reduce, ..OperationCall::new(Operation::ReduceScatter, all.len()) };
         self.run::<T>(call, |engine, call, deadline| {
-            let parts = Parts { all, ours };
+            all.check_segment(&engine.node.segment)?;
+            ours.check_segment(&engine.node.segment)?;
+            let data = Scattered { all, ours, post_op };
+            if engine.is_eager::<T>(call.count) {
+                return engine.reduce_scatter_eager(call, data, deadline);
+            }
             match &engine.shares_of_parts::<T>()[..] {
-                [staging] => engine.reduce_scatter_rounds(call, parts, post_op, staging, deadline),
-                shares => engine.reduce_scatter_overlapping(call, parts, post_op, shares, deadline),
+                [staging] => engine.reduce_scatter_rounds(call, data, staging, deadline),
+                shares => engine.reduce_scatter_overlapping(call, data, shares, deadline),
             }
         })
+    }
+
+    /// Replaces part `r` on rank `r` by that part of the reduction of all ranks' data; the length is divisible
+    /// by the number of ranks.
+    pub(crate) fn reduce_scatter_in_place<T: Element>(
+        &mut self,
+        data: Window<T>,
+        reduce: ReduceOp,
+        post_op: PostOp,
+    ) -> Result<(), CollectiveError> {
+        let (part, rank) = (data.len() / self.world(), self.roster.rank);
+        let ours = CallMemory::Shared(SharedMemory(data.part(&(rank * part..(rank + 1) * part))));
+        self.reduce_scatter(SourceMemory::Shared(SharedMemory(data)), ours, reduce, post_op)
+    }
+
+    /// Every rank folds its part of the data that lies beside the flags: one barrier, and the slots are used in
+    /// turn.
+    fn reduce_scatter_eager<T: Element>(
+        &mut self,
+        call: OperationCall,
+        Scattered { all, mut ours, post_op }: Scattered<'_, T>,
+        deadline: Deadline,
+    ) -> Result<(), Cause> {
+        let slot = self.eager_slot::<T>(call.count);
+        all.copy_to(&(0..call.count), &slot);
+        let round = self.begin_round(call, &slot, deadline)?;
+        let (part, rank) = (ours.len(), self.roster.rank);
+        let own = rank * part..(rank + 1) * part;
+        self.fold_blocks(call.reduce, post_op, &round.windows, own.clone(), |at, sums| {
+            ours.write(at - own.start, sums);
+        });
+        Ok(())
     }
 
     /// Reduces one round after the other.
     fn reduce_scatter_rounds<T: Element>(
         &mut self,
         call: OperationCall,
-        Parts { all, ours }: Parts<'_, T>,
-        post_op: PostOp,
+        mut data: Scattered<'_, T>,
         staging: &Window<T>,
         deadline: Deadline,
     ) -> Result<(), Cause> {
-        for range in rounds(ours.len(), part_len_max(staging, self.world())?) {
-            let window = self.stage_parts(all, ours.len(), &range, staging);
-            let round = self.begin_round(call, &window, deadline)?;
-            self.reduce_part(call.reduce, post_op, &round, &mut ours[range])?;
+        let part = data.ours.len();
+        let part_len = part_len_max(staging, self.world())?;
+        let mut done = 0;
+        loop {
+            let range = done..part.min(done + part_len);
+            let round = self.publish_parts(call, &data, range, staging, deadline)?;
+            self.reduce_part(call.reduce, &round, &mut data)?;
+            // Other ranks may still read this rank's window.
             self.local_barrier(deadline)?;
+            done = round.range.end;
+            if done == part {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Reduces with the pieces of one round in transit while the next round is folded.
     fn reduce_scatter_overlapping<T: Element>(
         &mut self,
         call: OperationCall,
-        Parts { all, ours }: Parts<'_, T>,
-        post_op: PostOp,
+        mut data: Scattered<'_, T>,
         shares: &[Window<T>],
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let mut sent = None;
         let part_len = part_len_max(&shares[0], self.world())?;
-        for (number, range) in rounds(ours.len(), part_len).enumerate() {
+        for (number, range) in rounds(data.ours.len(), part_len).enumerate() {
             let share = &shares[number % shares.len()];
-            let window = self.stage_parts(all, ours.len(), &range, share);
-            let round = self.begin_round(call, &window, deadline)?;
-            let next = self.send_parts(call.reduce, round, range)?;
+            let round = self.publish_parts(call, &data, range, share, deadline)?;
+            let next = self.send_parts(call.reduce, round)?;
             if let Some(sent) = sent.replace(next) {
-                self.receive_part(call.reduce, post_op, sent, ours)?;
+                self.receive_part(call.reduce, sent, &mut data)?;
             }
         }
         if let Some(sent) = sent {
-            self.receive_part(call.reduce, post_op, sent, ours)?;
+            self.receive_part(call.reduce, sent, &mut data)?;
         }
         self.flush_sent(deadline)?;
         // Other ranks may still read this rank's windows.
         self.local_barrier(deadline)
     }
 
-    /// Writes a range of the part of every rank to the beginning of a share of the staging area.
-    fn stage_parts<T: Element>(
-        &self,
-        all: &[T],
-        part: usize,
-        range: &Range<usize>,
+    /// Begins a round for a range of the part of every rank, which lies in the data itself, or is written to the
+    /// beginning of a share of the staging area.
+    fn publish_parts<T: Element>(
+        &mut self,
+        call: OperationCall,
+        Scattered { all, ours, .. }: &Scattered<'_, T>,
+        range: Range<usize>,
         share: &Window<T>,
-    ) -> Window<T> {
-        for rank in 0..self.world() {
-            let start = rank * part + range.start;
-            share.write(rank * range.len(), &all[start..start + range.len()]);
-        }
-        share.part(&(0..self.world() * range.len()))
+        deadline: Deadline,
+    ) -> Result<PartsRound<T>, Cause> {
+        let part = ours.len();
+        let location = match all {
+            SourceMemory::Shared(SharedMemory(window)) => BufferLocation::Direct(window.offset()),
+            SourceMemory::Slice(values) => {
+                for rank in 0..self.world() {
+                    let start = rank * part + range.start;
+                    share.write(rank * range.len(), &values[start..start + range.len()]);
+                }
+                BufferLocation::Staged(share.offset())
+            }
+        };
+        self.begin_parts(call, location, range, part, deadline)
     }
 
     /// Sends the pieces of a round to the ranks that own them.
     fn send_parts<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        round: Round<T>,
-        range: Range<usize>,
+        round: PartsRound<T>,
     ) -> Result<SentRound<T>, Cause> {
-        let slice_of = |rank: usize| rank * range.len()..(rank + 1) * range.len();
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let sums = inter_node.send_pieces(&round, reduce, &slice_of, workspace, node)?;
-        Ok(SentRound { round, range, sums })
+        let parts = |owner| round.parts(owner);
+        let sums = inter_node.send_pieces(&round.round, reduce, &parts, workspace, node)?;
+        Ok(SentRound { round, sums })
     }
 
     /// Receives the pieces of this rank's part, and writes their sum.
     fn receive_part<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: PostOp,
-        SentRound { round, range, sums }: SentRound<T>,
-        ours: &mut [T],
+        SentRound { round, sums }: SentRound<T>,
+        data: &mut Scattered<'_, T>,
     ) -> Result<(), Cause> {
         let Self { inter_node, node, workspace, .. } = self;
         let inter_node = inter_node.as_mut().expect("there are other nodes");
-        let mut sum = inter_node.receive_sum(&round, reduce, sums, workspace, node)?;
-        post_op.apply(&mut sum);
-        ours[range].copy_from_slice(T::narrow(&sum, &mut Vec::new()));
+        let mut sum = inter_node.receive_sum(&round.round, reduce, sums, workspace, node)?;
+        data.post_op.apply(&mut sum);
+        data.ours.write(round.range.start, T::narrow(&sum, &mut Vec::new()));
         inter_node.buffers().put(sum);
         inter_node.recycle_sent();
         Ok(())
     }
 
-    /// One round of [`Self::reduce_scatter`]: windows contain, for every rank, a part as long as
-    /// `ours`.
+    /// Reduces this rank's part in a round that is not in transit yet.
     fn reduce_part<T: Element>(
         &mut self,
         reduce: ReduceOp,
-        post_op: PostOp,
-        round: &Round<T>,
-        ours: &mut [T],
+        round: &PartsRound<T>,
+        Scattered { ours, post_op, .. }: &mut Scattered<'_, T>,
     ) -> Result<(), Cause> {
-        let part = ours.len();
-        let slice_of = |rank: usize| rank * part..(rank + 1) * part;
+        let start = round.range.start;
         if let Some(inter_node) = &mut self.inter_node {
-            let workspace = &mut self.workspace;
-            let mut sum = inter_node.reduce(round, reduce, &slice_of, workspace, &self.node)?;
+            let (workspace, parts) = (&mut self.workspace, |owner| round.parts(owner));
+            let mut sum = inter_node.reduce(&round.round, reduce, &parts, workspace, &self.node)?;
             post_op.apply(&mut sum);
-            ours.copy_from_slice(T::narrow(&sum, &mut Vec::new()));
+            ours.write(start, T::narrow(&sum, &mut Vec::new()));
             inter_node.buffers().put(sum);
             return Ok(());
         }
-        let slice = slice_of(self.roster.rank);
-        let start = slice.start;
-        self.fold_blocks(reduce, post_op, &round.windows, slice, |at, sums| {
-            ours[at - start..][..sums.len()].copy_from_slice(sums);
+        let parts = round.parts(self.roster.rank);
+        self.fold_blocks(reduce, *post_op, &parts, 0..round.range.len(), |at, sums| {
+            ours.write(start + at, sums);
         });
         Ok(())
     }

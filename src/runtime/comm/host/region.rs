@@ -25,6 +25,74 @@ pub enum CallMemory<'a, T> {
 #[doc(hidden)]
 pub struct SharedMemory<T>(pub(crate) Window<T>);
 
+impl<T: Element> SharedMemory<T> {
+    /// Fails for a buffer of a group that shares no memory with the group of `segment`.
+    fn check_segment(&self, segment: &Segment) -> Result<(), Cause> {
+        if self.0.is_within(segment) {
+            return Ok(());
+        }
+        Err(Cause::Argument("the buffer belongs to another group".to_owned()))
+    }
+}
+
+/// Memory of a call that the operation only reads.
+pub(crate) enum SourceMemory<'a, T> {
+    /// Memory of the process; staged through the segment.
+    Slice(&'a [T]),
+    /// Memory in the segment; read in place.
+    Shared(SharedMemory<T>),
+}
+
+impl<'a, T: Element> SourceMemory<'a, T> {
+    /// Memory of a lent range; read in place if it lies in `segment`.
+    pub(crate) fn of(lent: &'a Lent<T>, segment: &Segment) -> Self {
+        let window = lent.window();
+        if window.is_within(segment) {
+            Self::Shared(SharedMemory(window))
+        } else {
+            Self::Slice(lent)
+        }
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Slice(values) => values.len(),
+            Self::Shared(SharedMemory(window)) => window.len(),
+        }
+    }
+
+    /// Fails for a buffer of a group that shares no memory with the group of `segment`.
+    pub(crate) fn check_segment(&self, segment: &Segment) -> Result<(), Cause> {
+        match self {
+            Self::Slice(_) => Ok(()),
+            Self::Shared(memory) => memory.check_segment(segment),
+        }
+    }
+
+    /// Copies a range to the beginning of `target`.
+    pub(crate) fn copy_to(&self, range: &Range<usize>, target: &Window<T>) {
+        match self {
+            Self::Slice(values) => target.write(0, &values[range.clone()]),
+            Self::Shared(SharedMemory(window)) => {
+                target.part(&(0..range.len())).copy_from(&window.part(range));
+            }
+        }
+    }
+}
+
+impl<'a, T: Element> CallMemory<'a, T> {
+    /// Memory of a lent range; used in place if it lies in `segment`.
+    pub(crate) fn of(lent: &'a mut Lent<T>, segment: &Segment) -> Self {
+        let window = lent.window();
+        if window.is_within(segment) {
+            Self::Shared(SharedMemory(window))
+        } else {
+            Self::Slice(lent)
+        }
+    }
+}
+
 impl<T: Element> CallMemory<'_, T> {
     /// Number of elements.
     pub(crate) fn len(&self) -> usize {
@@ -38,10 +106,8 @@ impl<T: Element> CallMemory<'_, T> {
     /// Fails for a buffer of a group that shares no memory with the group of `segment`.
     pub(crate) fn check_segment(&self, segment: &Segment) -> Result<(), Cause> {
         match self {
-            Self::Shared(SharedMemory(window)) if !window.is_within(segment) => {
-                Err(Cause::Argument("the buffer belongs to another group".to_owned()))
-            }
-            Self::Shared(_) | Self::Slice(_) | Self::Slices(_) => Ok(()),
+            Self::Shared(memory) => memory.check_segment(segment),
+            Self::Slice(_) | Self::Slices(_) => Ok(()),
         }
     }
 

@@ -22,7 +22,8 @@ pub(crate) enum BufferLocation {
     /// A staged copy of this round's part begins at this offset.
     Staged(usize),
     /// The user's buffer lies in the segment: this round's part begins at this offset, and the
-    /// parts of later rounds follow it.
+    /// parts of later rounds follow it. If the operation has a part for every rank, the buffer
+    /// begins here.
     Direct(usize),
 }
 

@@ -28,7 +28,7 @@ use crate::runtime::comm::store::shared::{STORE_TIMEOUT, SharedStore, lock_store
 use crate::runtime::comm::store::{Client, ClientError, WAITED_KEYS_MAX, departed_key};
 use crate::runtime::comm::tcp::handshake::{Dial, HandshakeState, PendingHandshake};
 use crate::runtime::comm::tcp::socket::{Idle, TICK, backend_error, poll, set_stream_options};
-use crate::runtime::comm::tcp::striping::{Connections, StripedConnection, Traffic};
+use crate::runtime::comm::tcp::striping::{Connections, StripedConnection, Transfers};
 use crate::secure::{PeerKey, PeerPublicKey, Preamble, Role, accept_peer, dial_peer, parse_flight};
 
 /// Time limit of one attempt to connect to a peer.
@@ -288,32 +288,32 @@ impl Mesh {
         for peer in peers {
             self.connect(peer, node, deadline)?;
         }
-        let mut traffic = Traffic::new();
+        let mut transfers = Transfers::new();
         for Outgoing { fingerprint, peer, bytes } in outgoing {
-            traffic.post_send(*fingerprint, *peer, *bytes, self);
+            transfers.post_send(*fingerprint, *peer, *bytes, self);
         }
         for Incoming { fingerprint, peer, bytes } in incoming {
-            traffic.post_recv(*fingerprint, *peer, &mut **bytes, self);
+            transfers.post_recv(*fingerprint, *peer, &mut **bytes, self);
         }
-        self.drive(&mut traffic, Traffic::is_idle, node, deadline)
+        self.drive(&mut transfers, Transfers::is_idle, node, deadline)
     }
 
     /// Continues the transfers until `is_over` returns true.
     pub(crate) fn drive<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
         &self,
-        traffic: &mut Traffic<S, R>,
-        is_over: impl Fn(&Traffic<S, R>) -> bool,
+        transfers: &mut Transfers<S, R>,
+        is_over: impl Fn(&Transfers<S, R>) -> bool,
         node: &LocalNode,
         deadline: Deadline,
     ) -> Result<(), Cause> {
         let mut idle = Idle::new(deadline);
-        while !is_over(traffic) {
-            let moved = traffic.pump(self, &node.roster)?;
+        while !is_over(transfers) {
+            let moved = transfers.pump(self, &node.roster)?;
             if idle.should_poll_again(moved) {
                 continue;
             }
-            let timed_out = self.poll(traffic)?;
-            idle.after_poll(timed_out, || node.check(deadline, || traffic.missing_peers()))?;
+            let timed_out = self.poll(transfers)?;
+            idle.after_poll(timed_out, || node.check(deadline, || transfers.missing_peers()))?;
         }
         Ok(())
     }
@@ -321,10 +321,10 @@ impl Mesh {
     /// Sleeps until a stream is ready, for at most a tick; returns whether none was.
     fn poll<S: AsRef<[u8]>, R: AsRef<[u8]> + AsMut<[u8]>>(
         &self,
-        traffic: &Traffic<S, R>,
+        transfers: &Transfers<S, R>,
     ) -> Result<bool, Cause> {
         let mut fds = Vec::new();
-        traffic.visit_pending(self, |stream, sends, receives| {
+        transfers.visit_pending(self, |stream, sends, receives| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::OUT, sends);
             flags.set(PollFlags::IN, receives);

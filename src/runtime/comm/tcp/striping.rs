@@ -196,7 +196,7 @@ struct PeerQueue<S, R> {
 }
 
 /// Transfers to and from all peers. `S` and `R` contain the bytes that are sent and received.
-pub(crate) struct Traffic<S, R> {
+pub(crate) struct Transfers<S, R> {
     queues: Vec<PeerQueue<S, R>>,
     sent: Vec<S>,
     received: Vec<R>,
@@ -222,7 +222,7 @@ pub(crate) trait Connections {
     fn connection(&self, peer: usize) -> &StripedConnection;
 }
 
-impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Traffic<S, R> {
+impl<S: AsRef<[u8]>, R: AsMut<[u8]> + AsRef<[u8]>> Transfers<S, R> {
     pub(crate) fn new() -> Self {
         Self { queues: Vec::new(), sent: Vec::new(), received: Vec::new() }
     }

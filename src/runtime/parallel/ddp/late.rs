@@ -14,6 +14,7 @@ use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
 use crate::runtime::dtype::element::Element;
 use crate::runtime::error::Result;
+use crate::runtime::schedule::tree::Lanes;
 
 /// Operations that were submitted and have not begun.
 type Queue = Arc<Mutex<VecDeque<Box<dyn FnOnce() + Send>>>>;
@@ -27,6 +28,13 @@ fn lock<V>(shared: &Mutex<V>) -> MutexGuard<'_, V> {
 pub(super) struct LateGroup {
     group: Group,
     queue: Queue,
+}
+
+/// Range of this rank's part of `len` elements; shorter than it must be if `len` is not divisible by the number
+/// of ranks, which the operation then reports.
+fn own_part(group: &Group, len: usize) -> Range<usize> {
+    let part = len / group.world_size();
+    group.rank() * part..(group.rank() + 1) * part
 }
 
 /// A late operation.
@@ -114,12 +122,54 @@ impl Collectives<f32> for LateGroup {
         })
     }
 
+    /// The other parts become NaN, because no caller may rely on them.
+    fn submit_reduce_scatter_in_place(
+        &self,
+        data: Lent<f32>,
+        reduction: DividedReduction,
+    ) -> Work<Lent<f32>> {
+        self.submit(data, move |group, data| {
+            let own = own_part(group, data.len());
+            let input = data.to_vec();
+            group.reduce_scatter(&input, &mut data[own.clone()], reduction.op)?;
+            f32::divide(&mut data[own.clone()], reduction.divisor);
+            data[..own.start].fill(f32::NAN);
+            data[own.end..].fill(f32::NAN);
+            Ok(())
+        })
+    }
+
+    fn submit_reduce_scatter_of_pieces(
+        &self,
+        pieces: Vec<Lent<f32>>,
+        output: Lent<f32>,
+        lanes: usize,
+        reduction: DividedReduction,
+    ) -> Work<(Vec<Lent<f32>>, Lent<f32>)> {
+        self.submit((pieces, output), move |group, (pieces, output)| {
+            let lens: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+            group.check_pieces(&lens, output.len(), lanes)?;
+            let pieces: Vec<&[f32]> = pieces.iter().map(|piece| &**piece).collect();
+            let lanes = Lanes { ranks: group.world_size(), each: lanes };
+            group.run_blocking(|engine| {
+                engine.reduce_scatter_of_pieces(&pieces, output, lanes, reduction)
+            })
+        })
+    }
+
     fn submit_all_gather(
         &self,
         input: Lent<f32>,
         output: Lent<f32>,
     ) -> Work<(Lent<f32>, Lent<f32>)> {
         self.submit((input, output), |group, (input, output)| group.all_gather(input, output))
+    }
+
+    fn submit_all_gather_in_place(&self, data: Lent<f32>) -> Work<Lent<f32>> {
+        self.submit(data, |group, data| {
+            let input = data[own_part(group, data.len())].to_vec();
+            group.all_gather(&input, data)
+        })
     }
 
     fn submit_broadcast(&self, data: Lent<f32>, root: usize) -> Work<Lent<f32>> {
@@ -193,6 +243,53 @@ mod tests {
         let early = Group::on_threads(3, train)?;
         let late = Group::on_threads(3, |group| train(&LateGroup::new(group.clone())))?;
         assert_eq!(late, early);
+        Ok(())
+    }
+
+    /// Bits of this rank's part of a sum in place, of all parts after they were gathered, and of its part of a sum
+    /// of pieces.
+    fn shard<C>(collectives: &C) -> Result<Vec<u32>, Error>
+    where
+        C: Collectives<f32, Buffer = SharedBuffer<f32>, Lent = Lent<f32>>,
+    {
+        let (rank, world) = (collectives.as_ref().rank(), collectives.as_ref().world_size());
+        let lanes = Lanes { ranks: world, each: 3 };
+        let pieces = lanes.pieces_of(rank).len();
+        let mut memory = collectives.alloc_shared((1 + pieces) * 8 * world + 8)?;
+        let mut ranges = (0..=pieces).map(|at| at * 8 * world..(at + 1) * 8 * world);
+        let mut lend = |range: Range<usize>| {
+            let mut lent = memory.lend(&range);
+            for (value, at) in lent.iter_mut().zip(range) {
+                *value = 1.0 / (1 + at * 7 + rank * 1009) as f32;
+            }
+            lent
+        };
+        let data = lend(ranges.next().expect("there is a first range"));
+        let pieces: Vec<_> = ranges.map(&mut lend).collect();
+        let output = lend((1 + pieces.len()) * 8 * world..(1 + pieces.len()) * 8 * world + 8);
+        let mean = DividedReduction::mean_of(world as u64);
+        let reduced = collectives.submit_reduce_scatter_in_place(data, mean);
+        let sum = DividedReduction::SUM;
+        let summed = collectives.submit_reduce_scatter_of_pieces(pieces, output, 3, sum);
+        let data = reduced.wait()?;
+        let own = data[rank * 8..(rank + 1) * 8].to_vec();
+        let all = collectives.submit_all_gather_in_place(data).wait()?;
+        let (_pieces, output) = summed.wait()?;
+        Ok([&own[..], &all, &output].concat().iter().map(|value| value.to_bits()).collect())
+    }
+
+    #[test]
+    fn late_group_shards_like_the_group_behind_it() -> Result<(), Error> {
+        let early = Group::on_threads(3, shard)?;
+        let late = Group::on_threads(3, |group| shard(&LateGroup::new(group.clone())))?;
+        assert_eq!(late, early);
+        let group = LateGroup::new(Group::single()?);
+        let mut memory = group.alloc_shared(4)?;
+        let (piece, output) = (memory.lend(&(0..3)), memory.lend(&(3..4)));
+        let sum = DividedReduction::SUM;
+        let work = group.submit_reduce_scatter_of_pieces(vec![piece], output, 3, sum);
+        let error = work.wait().map(drop).expect_err("the piece has three parts of one rank");
+        assert!(error.to_string().ends_with("expected 1 × 1 elements, got 3"), "{error}");
         Ok(())
     }
 
