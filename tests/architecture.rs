@@ -48,9 +48,9 @@ const NARROW: [(&str, &[&str]); 3] = [
 
 /// The rooms of `runtime`, lowest layer first; `comm` without a room is its own files. A room imports only
 /// rooms of lower layers.
-const RUNTIME_LAYERS: [&[&str]; 9] = [
+const RUNTIME_LAYERS: [&[&str]; 10] = [
     &["dtype", "schedule"],
-    &["flat", "comm::core"],
+    &["flat", "comm::core", "optim"],
     &["comm::store", "comm::shm"],
     &["comm::tcp", "contract"],
     &["comm::host", "error"],
@@ -58,6 +58,7 @@ const RUNTIME_LAYERS: [&[&str]; 9] = [
     &["comm"],
     &["comm::device"],
     &["data", "parallel"],
+    &["engine"],
 ];
 
 /// Modules of pure functions: no I/O, no clock, no environment.
@@ -71,6 +72,8 @@ const PURE: &[&str] = &[
     "src/agent/notes.rs",
     "src/runtime/schedule/",
     "src/runtime/flat/",
+    "src/runtime/optim/",
+    "src/runtime/parallel/zero/",
     "src/doctor/judge/",
     "src/doctor/screen.rs",
 ];

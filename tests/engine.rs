@@ -1,16 +1,23 @@
 //! The training engine: stages, world sizes, placements, precisions and limits change no bit of a run with
-//! the same lanes.
+//! the same lanes; traffic is that of the plan; wrong calls and wrong models are errors on all ranks.
 #![cfg(feature = "train")]
 
 use std::num::NonZeroUsize;
 use std::thread;
+use std::time::Duration;
 
-use remuda::runtime::{Group, RandomStream};
-use remuda::runtime::engine::{EngineConfig, PlanOptions, Precision, Sharding};
-use remuda::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
-use remuda::train::{
-    GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train,
+use remuda::base::clock;
+use remuda::runtime::engine::{
+    BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, HostReplica, Init, Model,
+    ModelPass, ParameterTable, PassError, PlanOptions, Precision, Sharding,
 };
+use remuda::runtime::optim::{Adam, DynamicScale, LossScaling, LrSchedule, Optimizer};
+use remuda::runtime::{Group, Operation, RandomStream};
+use remuda::train::{GptOptions, MlpOptions, ModelOptions, Threads, TrainOptions, train};
+
+#[expect(dead_code, reason = "a test calls the function that the main function calls")]
+#[path = "../examples/own_model.rs"]
+mod own_model;
 
 use crate::support::proof::{Random, proof_cases};
 
@@ -58,7 +65,12 @@ fn options(model: &ModelOptions, precision: Precision, split: &Split) -> TrainOp
             accumulate: split.accumulate,
             sharding: split.sharding,
             optimizer: Optimizer::Adam(Adam { beta2: 0.99, weight_decay: 0.1, ..Adam::default() }),
-            schedule: LrSchedule::WarmupHalfCosine { rate: 1e-2, rate_min: 1e-3, warmup: 2, steps: STEPS },
+            schedule: LrSchedule::WarmupHalfCosine {
+                rate: 1e-2,
+                rate_min: 1e-3,
+                warmup: 2,
+                steps: STEPS,
+            },
             clip: Some(0.25),
             precision,
             loss_scaling,
@@ -138,7 +150,8 @@ fn pick<T: Copy>(stream: &mut RandomStream, values: &[T]) -> T {
 }
 
 fn draw(stream: &mut RandomStream, lanes: usize) -> Split {
-    let worlds: Vec<usize> = [1, 2, 3, 4, 6, 8].into_iter().filter(|world| lanes % world == 0).collect();
+    let worlds: Vec<usize> =
+        [1, 2, 3, 4, 6, 8].into_iter().filter(|world| lanes % world == 0).collect();
     let world = pick(stream, &worlds);
     let mut nodes = Vec::new();
     while nodes.iter().sum::<usize>() < world {
@@ -171,5 +184,248 @@ fn prove_same_bits() {
         let expected = outcome(&model, precision, &one);
         let found = outcome(&model, precision, &other);
         assert_eq!(found, expected, "case {case}: {precision:?}, {one:?} against {other:?}");
+    }
+}
+
+#[test]
+fn lanes_that_are_no_power_of_two_change_no_bit() {
+    check(&mlp(), Precision::F32, 3, 3);
+    check(&mlp(), Precision::Bf16, 3, 5);
+    check(&gpt(), Precision::F32, 6, 3);
+}
+
+#[test]
+fn example_trains_its_own_model_with_every_stage() {
+    let outcome = |world, sharding| {
+        let ranks = Group::on_threads(world, |group| Ok(own_model::train(group, sharding)));
+        let ranks = ranks.expect("a group on threads").into_iter();
+        ranks.map(|rank| rank.expect("the run succeeds")).collect::<Vec<_>>()
+    };
+    let (expected, loss) = outcome(2, Sharding::None).remove(0);
+    assert!(loss < 1e-3, "{loss}");
+    for sharding in Sharding::ALL {
+        assert!(outcome(2, sharding).iter().all(|(digest, _)| *digest == expected));
+    }
+}
+
+/// Layers of a length each, all with the same formula; the last layer reads the first one again, like a head
+/// that shares an embedding.
+struct Chain {
+    table: ParameterTable,
+    /// Unit that a pass reads although it does not name it.
+    unnamed: Option<usize>,
+    /// Called in the backward pass of the first layer.
+    on_last_backward: Box<dyn FnMut() + Send>,
+}
+
+impl Chain {
+    fn new(lens: &[usize]) -> Self {
+        let mut table = ParameterTable::default();
+        for (unit, len) in lens.iter().enumerate() {
+            table.unit(format!("layer {unit}"));
+            table.push(format!("{unit}"), &[*len], Init::Uniform { bound: 1.0 });
+        }
+        Self { table, unnamed: None, on_last_backward: Box::new(|| ()) }
+    }
+}
+
+impl Model for Chain {
+    type Batch = f32;
+
+    fn parameters(&self) -> &ParameterTable {
+        &self.table
+    }
+
+    fn passes(&self) -> Vec<ModelPass> {
+        let units = self.table.units().len();
+        let last = ModelPass::new([units - 1, 0]);
+        (0..units - 1).map(|unit| ModelPass::new([unit]).recomputable()).chain([last]).collect()
+    }
+
+    fn forward(&mut self, pass: &ForwardPass<'_, f32>, _batch: &f32) -> Result<(), PassError> {
+        pass.unit(self.unnamed.filter(|_| pass.index == 1).unwrap_or(pass.index)).map(drop)
+    }
+
+    fn loss(&self) -> f32 {
+        1.0
+    }
+
+    fn backward(&mut self, pass: &mut BackwardPass<'_, f32>, batch: &f32) -> Result<(), PassError> {
+        if pass.index() == 0 {
+            (self.on_last_backward)();
+        }
+        pass.gradient(pass.index())?.iter_mut().for_each(|g| *g += batch);
+        if pass.index() + 1 == self.table.units().len() {
+            pass.gradient(0)?.iter_mut().for_each(|g| *g += 2.0 * batch);
+        }
+        Ok(())
+    }
+}
+
+type ChainEngine = Engine<HostReplica<Chain>>;
+
+/// Runs `body` on every rank with an engine over a chain.
+fn with_chain<V: Send>(
+    world: usize,
+    lens: &[usize],
+    config: &EngineConfig,
+    body: impl Fn(&mut ChainEngine) -> Result<V, EngineError> + Sync,
+) -> Vec<Result<V, EngineError>> {
+    let groups = Group::threads(world).expect("a group on threads");
+    thread::scope(|scope| {
+        let workers: Vec<_> = groups
+            .into_iter()
+            .map(|group| {
+                let body = &body;
+                scope.spawn(move || {
+                    let mut engine = Engine::new(&group, Chain::new(lens), config.clone())?;
+                    body(&mut engine)
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+    })
+}
+
+const LENS: [usize; 3] = [10_000, 4096, 3000];
+/// Lengths with padding, for four ranks.
+const PADDED: [u64; 3] = [12_288, 4096, 4096];
+
+/// Bytes that a rank received in its second step, by operation.
+#[track_caller]
+fn check_traffic(sharding: Sharding, accumulate: usize, expected: [u64; 3]) {
+    let plan = PlanOptions { prefetch: 0, reduce_max: 0, recompute: 0 };
+    let config = EngineConfig { accumulate, sharding, plan, ..EngineConfig::default() };
+    let found = with_chain(4, &LENS, &config, |engine| {
+        engine.train_batch(|_| 1.0)?;
+        let before = engine.group().traffic();
+        engine.train_batch(|_| 1.0)?;
+        let after = engine.group().traffic();
+        let kinds = [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather];
+        Ok(kinds.map(|kind| after.of(kind).bytes - before.of(kind).bytes))
+    });
+    for found in found {
+        assert_eq!(found.expect("the steps succeed"), expected, "{sharding:?} × {accumulate}");
+    }
+}
+
+#[test]
+fn traffic_is_that_of_the_plan() {
+    let all: u64 = PADDED.iter().sum::<u64>() * 4;
+    let share = |bytes: u64| bytes * 3 / 4;
+    // Losses and the wish to stop: one number for every lane and one more.
+    let slots = |lanes: u64| 2 * share((lanes + 1) * 4);
+    // Sums of squares: one f64 for every block.
+    let norm = share(all / 4 / 1024 * 8);
+    check_traffic(Sharding::None, 1, [2 * share(all) + slots(4), 0, 0]);
+    check_traffic(Sharding::None, 2, [2 * share(all) + slots(8), 0, 0]);
+    check_traffic(Sharding::Optimizer, 2, [slots(8), share(all), norm + share(all)]);
+    check_traffic(Sharding::Gradients, 1, [slots(4), share(all), norm + share(all)]);
+    check_traffic(Sharding::Gradients, 2, [slots(8), 2 * share(all), norm + share(all)]);
+    // The first unit is read by two passes: gathered for the first forward pass, kept from the last forward
+    // to the first backward pass, and gathered for the last backward pass. The last unit is gathered once.
+    let gathered = share(3 * PADDED[0] * 4) + share(2 * PADDED[1] * 4) + share(PADDED[2] * 4);
+    check_traffic(Sharding::Parameters, 1, [slots(4), share(all), norm + gathered]);
+    check_traffic(Sharding::Parameters, 2, [slots(8), 2 * share(all), norm + 2 * gathered]);
+}
+
+/// The backward pass of the first layer waits until the gradient of a later one is reduced. If reductions
+/// began only after the backward pass, it would never end.
+#[test]
+fn gradients_are_reduced_during_the_backward_pass() {
+    for sharding in Sharding::ALL {
+        let config = EngineConfig { sharding, ..EngineConfig::default() };
+        let outcomes = with_chain(2, &LENS, &config, |engine| {
+            let group = engine.group().clone();
+            let reduced = move || {
+                let traffic = group.traffic();
+                let kinds = [Operation::AllReduce, Operation::ReduceScatter];
+                kinds.map(|kind| traffic.of(kind).calls).iter().sum::<u64>()
+            };
+            let before = reduced();
+            engine.model().on_last_backward = Box::new(move || {
+                let deadline = clock::now() + Duration::from_secs(60);
+                while reduced() == before {
+                    assert!(clock::now() < deadline, "nothing was reduced in the backward pass");
+                    thread::yield_now();
+                }
+            });
+            engine.train_batch(|_| 1.0)
+        });
+        for outcome in outcomes {
+            assert!(outcome.expect("the step succeeds").is_applied);
+        }
+    }
+}
+
+#[test]
+fn pass_that_reads_an_unnamed_unit_is_an_error_on_all_ranks() {
+    let expected =
+        "pass 1 of the model uses unit 2, but names unit 1; add the unit to `Model::passes`";
+    for sharding in Sharding::ALL {
+        let config = EngineConfig { sharding, ..EngineConfig::default() };
+        let outcomes = with_chain(3, &LENS, &config, |engine| {
+            engine.model().unnamed = Some(2);
+            engine.train_batch(|_| 1.0)
+        });
+        for outcome in outcomes {
+            let error = outcome.expect_err("the unit is not named").to_string();
+            assert!(error.ends_with(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn methods_in_another_order_are_errors() {
+    let config = EngineConfig { accumulate: 2, ..EngineConfig::default() };
+    let errors = with_chain(1, &LENS, &config, |engine| {
+        let mut errors = Vec::new();
+        let mut note = |outcome: Result<(), EngineError>| {
+            errors.extend(outcome.err().map(|error| error.to_string()));
+        };
+        note(engine.backward(&1.0));
+        engine.forward(&1.0)?;
+        note(engine.step().map(drop));
+        engine.backward(&1.0)?;
+        assert_eq!(engine.step()?, None);
+        engine.forward(&1.0)?;
+        assert!(engine.is_gradient_accumulation_boundary());
+        engine.backward(&1.0)?;
+        note(engine.forward(&1.0).map(drop));
+        assert!(engine.step()?.is_some_and(|outcome| outcome.is_applied && outcome.step == 1));
+        Ok(errors)
+    });
+    let [Ok(errors)] = &errors[..] else { panic!("one rank without an error: {errors:?}") };
+    assert_eq!(
+        errors[..],
+        [
+            "backward was called before `forward`; call `forward`",
+            "step was called between `forward` and `backward`; call `backward`",
+            "forward was called after 2 of 2 micro-batches of the step; call `step`",
+        ]
+    );
+}
+
+#[test]
+fn overflow_skips_the_step_and_halves_the_scale() {
+    let scale = DynamicScale { initial_power: 4, hysteresis: 1, ..DynamicScale::default() };
+    let config = EngineConfig {
+        precision: Precision::F16,
+        loss_scaling: LossScaling::Dynamic(scale),
+        ..EngineConfig::default()
+    };
+    for sharding in Sharding::ALL {
+        let config = EngineConfig { sharding, ..config.clone() };
+        let outcomes = with_chain(2, &LENS, &config, |engine| {
+            let before = engine.digest()?;
+            // Only one lane overflows.
+            let skipped = engine.train_batch(|lane| if lane == 1 { f32::INFINITY } else { 1.0 })?;
+            assert!(!skipped.is_applied && skipped.loss_scale == 16.0);
+            assert_eq!((engine.digest()?, engine.skipped_steps()), (before, 1));
+            let applied = engine.train_batch(|_| 1.0)?;
+            assert!(applied.is_applied && applied.loss_scale == 8.0);
+            Ok((engine.digest()?, applied.norm.to_bits()))
+        });
+        outcomes.into_iter().for_each(|outcome| drop(outcome.expect("no error")));
     }
 }

@@ -400,7 +400,13 @@ fn diverging_run_is_an_error() {
     options.engine.schedule = LrSchedule::Constant { rate: 1e30 };
     options.engine.clip = None;
     let error = run_alone(&options).0.expect_err("the loss overflows at this rate");
-    assert!(matches!(error, TrainError::Diverged { .. } | TrainError::Engine(EngineError::Diverged { .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            TrainError::Diverged { .. } | TrainError::Engine(EngineError::Diverged { .. })
+        ),
+        "{error}"
+    );
 }
 
 /// Letter for the kind of an event.

@@ -48,14 +48,15 @@
 //! | room | contents |
 //! |---|---|
 //! | `dtype`, [`schedule`] | element types and their reductions; order of sums, placement of ranks, as data |
-//! | `flat`, `comm/core` | layout, buckets, accumulation, norms; errors, operations, options, deadlines |
+//! | `flat`, [`optim`], `comm/core` | layout, buckets, norms; optimizers, rates, loss scale; errors, operations |
 //! | `comm/store`, `comm/shm` | rendezvous at a server; shared memory of a node and barriers in it |
 //! | `comm/tcp`, [`contract`] | connections between nodes; frames between agent and worker |
 //! | `comm/host`, `error` | collectives in host memory |
 //! | `comm/bootstrap` | joining a job, subgroups, the watch over lost ranks |
 //! | `comm` | the public API: groups, blocking and nonblocking operations, handles |
 //! | `comm/device` | collectives on GPUs (feature `nccl`) |
-//! | `data`, `parallel` | samplers; data-parallel training |
+//! | `data`, `parallel` | samplers, random numbers; data-parallel training, plans of sharding |
+//! | [`engine`] | training steps over a model of units, with any stage of sharding |
 
 pub(crate) mod comm;
 pub mod contract;

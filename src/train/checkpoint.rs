@@ -464,8 +464,11 @@ fn parse(
     }
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error))?;
     let params = read_tensors(&tensors, table, "")?;
-    let has = |prefix: &&str| table.iter().any(|of| tensors.tensor(&format!("{prefix}{}", of.name)).is_ok());
-    let moments = MOMENTS.into_iter().filter(has).map(|prefix| read_tensors(&tensors, table, prefix));
+    let has = |prefix: &&str| {
+        table.iter().any(|of| tensors.tensor(&format!("{prefix}{}", of.name)).is_ok())
+    };
+    let moments =
+        MOMENTS.into_iter().filter(has).map(|prefix| read_tensors(&tensors, table, prefix));
     let tensors = SavedTensors { params, moments: moments.collect::<Result<_, _>>()? };
     let checkpoint = Checkpoint { step: header.step, samples: header.samples, tensors };
     if header.format == FORMAT_1 && checkpoint.digest() != header.sha256 {

@@ -61,7 +61,9 @@ impl TrainError {
             Self::Runtime(error) if error.is_of_system() => Status::OsLimit,
             Self::Collective(_) | Self::Runtime(_) => Status::Protocol,
             Self::Engine(error) => match error {
-                EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. } => Status::Findings,
+                EngineError::Diverged { .. } | EngineError::ScaleAtMinimum { .. } => {
+                    Status::Findings
+                }
                 EngineError::Config { .. } => Status::Config,
                 _ => Status::Bug,
             },

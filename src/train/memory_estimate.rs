@@ -66,11 +66,11 @@ fn mlp_work_len(mlp: &MlpOptions, samples: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::engine::{Model as _, loss_of};
     use crate::train::nn::cpu::threads::Threads;
     use crate::train::nn::gpt::Gpt;
     use crate::train::nn::gpt::Sequences;
     use crate::train::nn::mlp::Mlp;
-    use crate::train::nn::model::Model;
 
     #[track_caller]
     fn check_gpt(vocabulary: usize, block: usize, layers: usize, width: usize, sequences: usize) {
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(gpt_parameters(&config) as usize, params.len(), "{config:?}");
         let tokens = vec![0; sequences * block];
         let batch = Sequences { length: block, inputs: tokens.clone(), targets: tokens };
-        model.loss(&params, &batch);
+        loss_of(&mut model, &params, &batch).expect("a GPT names its units");
         assert_eq!(gpt_work_len(&config, sequences) as usize, model.work_len(), "{config:?}");
     }
 

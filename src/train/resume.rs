@@ -10,8 +10,7 @@ use crate::train::error::TrainError;
 use crate::train::options::TrainOptions;
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
-use crate::train::task::definition::Task;
-use crate::train::trainer::TaskEngine;
+use crate::train::task::definition::{Task, TaskEngine};
 
 /// Samples that the steps of this run use.
 pub(crate) fn samples_of(group: &Group, options: &TrainOptions) -> SampleRange {
@@ -58,12 +57,13 @@ pub(crate) fn restore_state<T: Task>(
     }
     let step = step[0] as u64;
     let counters = EngineCounters { steps: step, updates: step, scaler: engine.counters().scaler };
-    let mut read = |parameter: &Parameter, section: Section, range: Range<usize>, out: &mut [f32]| {
-        let index = sections.iter().position(|known| *known == section);
-        let flat = &values[index.expect("a section of this engine")];
-        out.copy_from_slice(&flat[parameter.range.clone()][range]);
-        Ok::<(), TrainError>(())
-    };
+    let mut read =
+        |parameter: &Parameter, section: Section, range: Range<usize>, out: &mut [f32]| {
+            let index = sections.iter().position(|known| *known == section);
+            let flat = &values[index.expect("a section of this engine")];
+            out.copy_from_slice(&flat[parameter.range.clone()][range]);
+            Ok::<(), TrainError>(())
+        };
     engine.restore(counters, &mut read)?
 }
 

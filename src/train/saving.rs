@@ -7,8 +7,7 @@ use crate::train::options::{CheckpointOptions, TrainOptions};
 use crate::train::report::progress::TrainEvent;
 use crate::train::report::rank0::Rank0Reporter;
 use crate::train::resume::samples_of;
-use crate::train::task::definition::Task;
-use crate::train::trainer::TaskEngine;
+use crate::train::task::definition::{Task, TaskEngine};
 
 /// Writes the state of a run. All workers call it, rank 0 writes.
 pub(crate) fn save_state<T: Task>(

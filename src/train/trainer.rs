@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock;
-use crate::runtime::engine::{Engine, EngineError, HostReplica, StepOutcome};
+use crate::runtime::engine::{Engine, EngineError, StepOutcome};
 use crate::runtime::{Group, Note, ReduceOp};
 use crate::train::data::corpus::SamplePosition;
 use crate::train::error::TrainError;
@@ -13,7 +13,7 @@ use crate::train::report::rank0::Rank0Reporter;
 use crate::train::resume::restore_state;
 use crate::train::saving::save_state;
 use crate::train::task::classification::Classification;
-use crate::train::task::definition::{Batch, Extent, Task};
+use crate::train::task::definition::{Batch, Extent, Task, TaskEngine};
 use crate::train::task::language::Language;
 
 /// Runs a training as one worker of `group`. Only rank 0 calls `on_event` and writes files and checkpoints.
@@ -44,9 +44,6 @@ pub struct TrainOutcome {
     /// every stage.
     pub digest: String,
 }
-
-/// Engine of a task's model.
-pub(crate) type TaskEngine<T> = Engine<HostReplica<<T as Task>::Model>>;
 
 /// State of a run between two steps.
 struct Run<'a, T: Task> {
@@ -206,7 +203,12 @@ impl<'a, T: Task> Run<'a, T> {
             checkpoint: self.reporter.saved.clone(),
         };
         let digest = self.engine.digest()?;
-        self.reporter.finish(&summary, &digest, &self.task.title(), self.options.plot.as_deref())?;
+        self.reporter.finish(
+            &summary,
+            &digest,
+            &self.task.title(),
+            self.options.plot.as_deref(),
+        )?;
         Ok(TrainOutcome { summary, digest })
     }
 }

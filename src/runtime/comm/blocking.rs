@@ -3,7 +3,7 @@
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
 use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SourceMemory};
@@ -251,7 +251,7 @@ impl Group {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn barrier(&self) -> Result<(), CollectiveError> {
-        self.run_blocking(Engine::barrier)
+        self.run_blocking(HostBackend::barrier)
     }
 
     /// Sends `values` to rank `to`, which calls [`Self::recv`]; returns when `values` can be changed: a

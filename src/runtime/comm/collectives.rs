@@ -15,7 +15,7 @@ use crate::runtime::comm::core::operation::{DividedReduction, Operation};
 use crate::runtime::comm::core::traffic::Traffic;
 use crate::runtime::comm::executor::OperationEvent;
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, Region as _, SourceMemory};
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};
 use crate::runtime::comm::work::Work;
@@ -266,7 +266,7 @@ impl<T: Element> Collectives<T> for Group {
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<Lent<T>> {
         let post_op = PostOp::of(reduction);
-        let operation = move |engine: &mut Engine, data: &mut Lent<T>| {
+        let operation = move |engine: &mut HostBackend, data: &mut Lent<T>| {
             engine.all_reduce(data.memory(), reduction.op, post_op)
         };
         self.start_observed(Operation::AllReduce, Ok(()), data, operation, on_event)

@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::pending::{Outcome, PendingOperation};
 use crate::runtime::comm::core::spin::Spin;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::messages::{MessageBatch, StartedMessage};
 
-/// Engine of a group and its communication thread, which is created with the first started
+/// HostBackend of a group and its communication thread, which is created with the first started
 /// operation.
 pub(crate) struct Executor {
     /// Communication thread; it ends before the engine that it uses.
@@ -25,7 +25,7 @@ pub(crate) struct Executor {
 
 /// State that the callers and the communication thread share.
 struct ExecutorCore {
-    engine: Mutex<Engine>,
+    engine: Mutex<HostBackend>,
     /// Number of started operations that are not complete; blocking ones wait for them, so that all
     /// ranks have the same order.
     pending: Mutex<usize>,
@@ -35,7 +35,7 @@ struct ExecutorCore {
 /// Capacity of the queue of started operations; if it is full, starting another one blocks.
 const QUEUE_MAX: usize = 1024;
 
-type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+type Job = Box<dyn FnOnce(&mut HostBackend) + Send>;
 
 /// Thread that runs started operations, in order.
 struct CommThread {
@@ -44,7 +44,7 @@ struct CommThread {
 }
 
 impl Executor {
-    pub(crate) fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: HostBackend) -> Self {
         let core = ExecutorCore {
             engine: Mutex::new(engine),
             pending: Mutex::new(0),
@@ -54,7 +54,7 @@ impl Executor {
     }
 
     /// Runs an operation after all started ones are complete.
-    pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut Engine) -> V) -> V {
+    pub(crate) fn run<V>(&self, operation: impl FnOnce(&mut HostBackend) -> V) -> V {
         self.core.wait_idle();
         operation(&mut self.core.lock())
     }
@@ -62,7 +62,7 @@ impl Executor {
     /// Starts an operation; `on_event` is called when it begins and when it has succeeded.
     pub(crate) fn start(
         &self,
-        operation: impl FnOnce(&mut Engine) -> Outcome + Send + 'static,
+        operation: impl FnOnce(&mut HostBackend) -> Outcome + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> io::Result<PendingOutcome> {
         let (sender, receiver) = mpsc::channel();
@@ -118,13 +118,13 @@ impl Executor {
     }
 
     /// Runs `action` on the engine as soon as the current operation is complete.
-    pub(crate) fn run_after_current(&self, action: impl FnOnce(&mut Engine)) {
+    pub(crate) fn run_after_current(&self, action: impl FnOnce(&mut HostBackend)) {
         action(&mut self.core.lock());
     }
 }
 
 impl ExecutorCore {
-    fn lock(&self) -> MutexGuard<'_, Engine> {
+    fn lock(&self) -> MutexGuard<'_, HostBackend> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -19,7 +19,7 @@ use crate::runtime::comm::core::options::{BetweenNodes, InitOptions, Thresholds}
 use crate::runtime::comm::core::roster::RankRoster;
 use crate::runtime::comm::core::traffic::{Traffic, TrafficCounters};
 use crate::runtime::comm::executor::Executor;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::inter_node::InterNode;
 use crate::runtime::comm::host::select::short_bytes_max;
 use crate::runtime::comm::shm::arena::{Arena, SegmentLease};
@@ -193,7 +193,7 @@ impl Group {
             abort_key: ABORT_KEY.to_owned(),
         };
         let settings = (options.timeout, options.order);
-        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
+        let engine = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             founder,
             meetings: Meetings::default(),
@@ -327,7 +327,7 @@ impl Group {
             abort_key,
         };
         let settings = (options.timeout, options.order);
-        let engine = Engine::new(roster.clone(), segment.clone(), inter_node, settings);
+        let engine = HostBackend::new(roster.clone(), segment.clone(), inter_node, settings);
         let inner = GroupInner {
             roster,
             local_rank: self.inner.local_rank,
@@ -411,7 +411,7 @@ impl Group {
     /// Runs an operation after all started ones are complete.
     pub(crate) fn run_blocking(
         &self,
-        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError>,
+        operation: impl FnOnce(&mut HostBackend) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
         let outcome = self.inner.executor.run(operation);
         if let Err(error) = &outcome {

@@ -13,7 +13,7 @@ use crate::runtime::comm::core::ffi_memory::{MemoryParts, OwnedMemory, RawSlice}
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::executor::{OperationEvent, PendingOutcome};
 use crate::runtime::comm::group::Group;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::gather::Counts;
 use crate::runtime::comm::host::messages::{Completion, Direction, MessageCall, StartedMessage};
 use crate::runtime::comm::host::region::{CallMemory, PostOp, Region, SharedMemory, SourceMemory};
@@ -305,7 +305,7 @@ impl Group {
         op: Operation,
         checked: Result<(), CollectiveError>,
         memory: M,
-        operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+        operation: impl FnOnce(&mut HostBackend, &mut M) -> Result<(), CollectiveError> + Send + 'static,
     ) -> Work<M> {
         self.start_observed(op, checked, memory, operation, |_| {})
     }
@@ -316,12 +316,12 @@ impl Group {
         op: Operation,
         checked: Result<(), CollectiveError>,
         memory: M,
-        operation: impl FnOnce(&mut Engine, &mut M) -> Result<(), CollectiveError> + Send + 'static,
+        operation: impl FnOnce(&mut HostBackend, &mut M) -> Result<(), CollectiveError> + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> Work<M> {
         let memory = Arc::new(Mutex::new(Some(memory)));
         let shared = memory.clone();
-        let on_memory = move |engine: &mut Engine| {
+        let on_memory = move |engine: &mut HostBackend| {
             let mut memory = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let memory = memory.as_mut().expect("memory is taken after the operation only");
             operation(engine, memory)
@@ -337,7 +337,7 @@ impl Group {
     fn start_on_thread(
         &self,
         op: Operation,
-        operation: impl FnOnce(&mut Engine) -> Result<(), CollectiveError> + Send + 'static,
+        operation: impl FnOnce(&mut HostBackend) -> Result<(), CollectiveError> + Send + 'static,
         on_event: impl Fn(OperationEvent) + Send + 'static,
     ) -> PendingOutcome {
         let started = self.inner.executor.start(operation, on_event);

@@ -36,7 +36,9 @@ pub enum EngineError {
         instead: String,
     },
     /// The gradient is not a finite number, and the precision has no loss scale that could be reduced.
-    #[error("the gradient of step {step} is not finite (norm {norm}); give a smaller learning rate")]
+    #[error(
+        "the gradient of step {step} is not finite (norm {norm}); give a smaller learning rate"
+    )]
     Diverged {
         /// Step, from 1.
         step: u64,

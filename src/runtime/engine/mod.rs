@@ -28,5 +28,5 @@ pub use replica::{MicroBatch, Replica, Update};
 pub use training::{Engine, EngineCounters, StepOutcome};
 pub use whole::{gradient_of, loss_of};
 
-pub use crate::runtime::parallel::zero::step_plan::Segment;
-pub use crate::runtime::parallel::zero::{LaneOrder, Lanes, PlanOptions, Sharding};
+pub use crate::runtime::parallel::zero::step_plan::RecomputeSegment;
+pub use crate::runtime::parallel::zero::{LaneAssignment, LaneOrder, PlanOptions, Sharding};

@@ -2,7 +2,7 @@
 
 use crate::runtime::dtype::element::{Dtype, GradientElement};
 use crate::runtime::engine::parameters::ParameterTable;
-use crate::runtime::parallel::zero::step_plan::Segment;
+use crate::runtime::parallel::zero::step_plan::RecomputeSegment;
 
 /// Trainable model with its work space.
 ///
@@ -47,7 +47,7 @@ pub trait Model<F: GradientElement = f32> {
     /// recomputes, the model keeps only the input of its first pass, until the forward passes of the segment
     /// are run again before its backward passes. Called before the first pass; models without
     /// [`ModelPass::can_recompute`] need not implement it.
-    fn set_segments(&mut self, segments: &[Segment]) {
+    fn set_segments(&mut self, segments: &[RecomputeSegment]) {
         let _ = segments;
     }
 }
@@ -90,7 +90,12 @@ pub struct ForwardPass<'a, F> {
 
 impl<'a, F> ForwardPass<'a, F> {
     /// Creates pass `index` over the parameters of units, as `(unit, elements)`.
-    pub fn new(index: usize, params: &'a [(usize, &'a [F])], loss_scale: F, compute: Dtype) -> Self {
+    pub fn new(
+        index: usize,
+        params: &'a [(usize, &'a [F])],
+        loss_scale: F,
+        compute: Dtype,
+    ) -> Self {
         Self { index, loss_scale, compute, is_recomputation: false, params }
     }
 
@@ -106,7 +111,9 @@ impl<'a, F> ForwardPass<'a, F> {
     /// If the pass does not name the unit.
     pub fn unit(&self, unit: usize) -> Result<&'a [F], PassError> {
         let found = self.params.iter().find(|(index, _)| *index == unit);
-        found.map(|(_, elements)| *elements).ok_or_else(|| PassError::unknown(self.index, unit, self.params.iter().map(|(unit, _)| *unit)))
+        found.map(|(_, elements)| *elements).ok_or_else(|| {
+            PassError::unknown(self.index, unit, self.params.iter().map(|(unit, _)| *unit))
+        })
     }
 }
 

@@ -78,8 +78,7 @@ impl ParameterTable {
     /// Begins a unit, to which the following parameters belong; returns its index.
     pub fn unit(&mut self, name: impl Into<String>) -> usize {
         let (len, parameters) = (self.len, self.parameters.len());
-        let unit =
-            Unit { name: name.into(), range: len..len, parameters: parameters..parameters };
+        let unit = Unit { name: name.into(), range: len..len, parameters: parameters..parameters };
         self.units.push(unit);
         self.units.len() - 1
     }

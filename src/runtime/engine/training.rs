@@ -13,7 +13,7 @@ use crate::runtime::engine::model::Model;
 use crate::runtime::engine::parameters::ParameterTable;
 use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
 use crate::runtime::optim::LossScaler;
-use crate::runtime::parallel::zero::lanes::Lanes;
+use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::step_plan::{PlanStep, StepPlan};
 
 /// Value that torch adds to a norm before it divides by it.
@@ -30,7 +30,7 @@ pub struct Engine<R: Replica> {
     group: Group,
     replica: R,
     config: EngineConfig,
-    lanes: Lanes,
+    lanes: LaneAssignment,
     training: StepPlan,
     evaluation: StepPlan,
     phase: Phase,
@@ -83,7 +83,7 @@ impl<M: Model> Engine<HostReplica<M>> {
     pub fn new(group: &Group, model: M, config: EngineConfig) -> Result<Self, EngineError> {
         check(&config)?;
         Plan::agree(group, digest(&model, &config), "model or settings")?;
-        let lanes = Lanes::new(group.world_size(), config.accumulate, config.sharding);
+        let lanes = LaneAssignment::new(group.world_size(), config.accumulate, config.sharding);
         let unit_lens: Vec<usize> =
             model.parameters().units().iter().map(|unit| unit.range.len()).collect();
         let replica = HostReplica::new(group, model, &config, lanes)?;
@@ -179,7 +179,7 @@ impl<R: Replica> Engine<R> {
         group: &Group,
         replica: R,
         config: EngineConfig,
-        lanes: Lanes,
+        lanes: LaneAssignment,
         unit_lens: &[usize],
     ) -> Self {
         let passes = replica.passes();
@@ -211,7 +211,7 @@ impl<R: Replica> Engine<R> {
     }
 
     /// Returns the assignment of lanes.
-    pub fn lanes(&self) -> &Lanes {
+    pub fn lanes(&self) -> &LaneAssignment {
         &self.lanes
     }
 

@@ -23,6 +23,11 @@ impl<M> BinaryCounter<M> {
         self.spare.pop()
     }
 
+    /// Keeps a buffer that is not used any more.
+    pub(crate) fn keep(&mut self, unused: M) {
+        self.spare.push(unused);
+    }
+
     /// Adds a micro-batch that is not the last; `add(older, newer)` replaces `newer` by the sum.
     pub(crate) fn push(&mut self, mut gradient: M, add: impl Fn(&M, &mut M)) {
         let mut count = 1;

@@ -68,7 +68,11 @@ impl LossScaler {
             LossScaling::Static(scale) => Self { scale, dynamic: None },
             LossScaling::Dynamic(settings) => Self {
                 scale: f64::from(settings.initial_power).exp2(),
-                dynamic: Some(DynamicState { settings, clean: 0, left: settings.hysteresis.max(1) }),
+                dynamic: Some(DynamicState {
+                    settings,
+                    clean: 0,
+                    left: settings.hysteresis.max(1),
+                }),
             },
         }
     }

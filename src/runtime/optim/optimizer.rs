@@ -32,7 +32,7 @@ pub struct Adam {
     pub beta2: f64,
     /// Value that is added to the root of the second moment.
     pub eps: f64,
-    /// Weight decay.
+    /// Decay of the parameters, before it is multiplied by the rate.
     pub weight_decay: f64,
     /// Whether the decay multiplies the parameter (AdamW); otherwise it is added to the gradient (L2).
     pub is_decoupled: bool,
@@ -115,7 +115,9 @@ impl Optimizer {
         gradients: &[f32],
     ) {
         match (self, states) {
-            (Self::Adam(adam), [first, second]) => adam.update(step, params, first, second, gradients),
+            (Self::Adam(adam), [first, second]) => {
+                adam.update(step, params, first, second, gradients)
+            }
             (Self::Sgd(sgd), []) => sgd.update_without_momentum(step, params, gradients),
             (Self::Sgd(sgd), [sum]) => sgd.update(step, params, sum, gradients),
             (Self::Lion(lion), [mean]) => lion.update(step, params, mean, gradients),
@@ -294,8 +296,13 @@ mod tests {
                 let mut params: Vec<f32> = gradients.iter().map(|g| 1.0 - g).collect();
                 let mut states = vec![vec![0.0_f32; 101]; optimizer.state_names().len()];
                 for number in 1..5 {
-                    let step =
-                        UpdateStep { number, rate: 0.01, factor: 0.7, momentum: None, decays: true };
+                    let step = UpdateStep {
+                        number,
+                        rate: 0.01,
+                        factor: 0.7,
+                        momentum: None,
+                        decays: true,
+                    };
                     for range in [0..cut, cut..101] {
                         let mut states: Vec<&mut [f32]> =
                             states.iter_mut().map(|state| &mut state[range.clone()]).collect();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::train::data::mmap::MappedFile;
 use crate::runtime::RandomStream;
+use crate::train::data::mmap::MappedFile;
 use crate::train::nn::gpt::Sequences;
 
 /// Default text: a frozen snapshot of this project's own text.

@@ -1,15 +1,14 @@
 //! Classification task on synthetic data, for measurements: a classifier learns a random linear map.
 
-use crate::train::data::corpus::SamplePosition;
 use crate::runtime::RandomStream;
 use crate::runtime::engine::EngineError;
+use crate::train::data::corpus::SamplePosition;
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::mlp::{Mlp, Samples};
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{MlpOptions, TrainOptions};
 use crate::train::report::progress::Count;
-use crate::train::task::definition::{Extent, Task, Unit};
-use crate::train::trainer::TaskEngine;
+use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
 
 /// Random stream of the map, different from that of the samples.
 const TEACHER_STREAM: u64 = 0x7eac;
@@ -76,8 +75,8 @@ impl Task for Classification {
         ModelId::Mlp { inputs, layers, width, classes, teacher: self.seed }
     }
 
-    fn unit(&self) -> Unit {
-        Unit { name: "samples", count: self.batch_size }
+    fn unit(&self) -> ItemUnit {
+        ItemUnit { name: "samples", count: self.batch_size }
     }
 
     fn batch(&self, position: SamplePosition) -> Samples<f32> {

@@ -1,9 +1,8 @@
 //! Interface of a training task: a model with its data.
 
-use crate::runtime::engine::{EngineError, Model};
+use crate::runtime::engine::{Engine, EngineError, HostReplica, Model};
 use crate::train::data::corpus::SamplePosition;
 use crate::train::nn::model_id::ModelId;
-use crate::train::trainer::TaskEngine;
 
 /// A model together with its data.
 pub(crate) trait Task: Sized {
@@ -19,8 +18,8 @@ pub(crate) trait Task: Sized {
     /// Identity of the model, which a checkpoint must match.
     fn identity(&self) -> ModelId;
 
-    /// Unit in which a micro-batch is counted: tokens or samples.
-    fn unit(&self) -> Unit;
+    /// ItemUnit in which a micro-batch is counted: tokens or samples.
+    fn unit(&self) -> ItemUnit;
 
     /// The micro-batch of a lane at a step, which depends on `position` alone.
     fn batch(&self, position: SamplePosition) -> Batch<Self>;
@@ -36,12 +35,15 @@ pub(crate) trait Task: Sized {
     ) -> Result<Option<String>, EngineError>;
 }
 
+/// Engine of a task's model.
+pub(crate) type TaskEngine<T> = Engine<HostReplica<<T as Task>::Model>>;
+
 /// Type of the batches of a task's model.
 pub(crate) type Batch<T> = <<T as Task>::Model as Model<f32>>::Batch;
 
-/// Unit in which a micro-batch is counted.
+/// ItemUnit in which a micro-batch is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct ItemUnit {
     /// Plural name of the items.
     pub(crate) name: &'static str,
     /// Number of them in a micro-batch.

@@ -1,8 +1,8 @@
 //! Language task: a GPT learns to continue a text.
 
-use crate::train::data::corpus::{Corpus, CorpusError, SamplePosition};
 use crate::runtime::RandomStream;
 use crate::runtime::engine::EngineError;
+use crate::train::data::corpus::{Corpus, CorpusError, SamplePosition};
 use crate::train::nn::cpu::kernels;
 use crate::train::nn::cpu::threads::Threads;
 use crate::train::nn::gpt::Sequences;
@@ -10,8 +10,7 @@ use crate::train::nn::gpt::{Gpt, GptConfig};
 use crate::train::nn::model_id::ModelId;
 use crate::train::options::{GptOptions, TrainOptions};
 use crate::train::report::progress::Count;
-use crate::train::task::definition::{Extent, Task, Unit};
-use crate::train::trainer::TaskEngine;
+use crate::train::task::definition::{Extent, ItemUnit, Task, TaskEngine};
 
 /// Number of held-out sequences that are evaluated during the run.
 const WINDOWS_SAMPLE: usize = 480;
@@ -81,8 +80,8 @@ impl Task for Language {
         ModelId::Gpt { layers, heads, width, block, vocabulary, bytes }
     }
 
-    fn unit(&self) -> Unit {
-        Unit { name: "tokens", count: self.batch_size * self.config.block }
+    fn unit(&self) -> ItemUnit {
+        ItemUnit { name: "tokens", count: self.batch_size * self.config.block }
     }
 
     fn batch(&self, position: SamplePosition) -> Sequences {

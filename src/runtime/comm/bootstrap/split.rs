@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::runtime::comm::bootstrap::subgroup::{Founder, MemberOffer, OFFER_BYTES, Subgroup};
 use crate::runtime::comm::core::operation::Operation;
 use crate::runtime::comm::core::roster::RankRoster;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::error::Result;
 
 /// Request of a rank for a subgroup, and for its position in it.
@@ -18,7 +18,7 @@ pub(crate) struct SplitRequest {
     pub(crate) key: usize,
 }
 
-impl Engine {
+impl HostBackend {
     /// Creates the group for the color of this rank's request.
     pub(crate) fn split(
         &mut self,

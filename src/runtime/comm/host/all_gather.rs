@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::gather::part_len_max;
 use crate::runtime::comm::host::parts::PartsRound;
 use crate::runtime::comm::host::region::{CallMemory, SharedMemory, SourceMemory};
@@ -54,7 +54,7 @@ impl<T: Element> Gathered<'_, T> {
     }
 }
 
-impl Engine {
+impl HostBackend {
     /// Every rank gets all ranks' data, in rank order.
     pub(crate) fn all_gather<T: Element>(
         &mut self,

@@ -12,7 +12,7 @@ use std::ops::Range;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::cells::BufferLocation;
@@ -33,7 +33,7 @@ enum Algorithm {
     Ring,
 }
 
-impl Engine {
+impl HostBackend {
     /// Selects the operation on the sums: the division of a mean, or else `default`.
     pub(super) fn post_op(&self, reduce: ReduceOp, default: PostOp) -> PostOp {
         match reduce {

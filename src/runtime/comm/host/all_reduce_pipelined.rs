@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::in_flight::ROUNDS_IN_FLIGHT;
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
@@ -39,7 +39,7 @@ struct RoundPipeline<T: Element> {
     summed: Option<InFlightRound<T>>,
 }
 
-impl Engine {
+impl HostBackend {
     /// Every rank gets the reduction of all ranks' data.
     pub(crate) fn all_reduce_overlapping<T: Element>(
         &mut self,

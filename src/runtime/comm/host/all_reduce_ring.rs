@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::inter_node::{InterNode, incoming, outgoing};
 use crate::runtime::comm::host::region::{CallMemory, PostOp};
 use crate::runtime::comm::host::round::Round;
@@ -43,7 +43,7 @@ impl RingPosition {
     }
 }
 
-impl Engine {
+impl HostBackend {
     /// Every rank gets the reduction of all ranks' data, in any order.
     pub(crate) fn all_reduce_in_ring<T: Element>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Engine of a group: counters, deadlines, rounds and failures, which all operations share.
+//! HostBackend of a group: counters, deadlines, rounds and failures, which all operations share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::runtime::dtype::element::{Element, ReduceOrder};
 use crate::runtime::schedule::tree::Fold;
 
 /// State of a group that runs operations one after the other, behind the lock of the group.
-pub(crate) struct Engine {
+pub(crate) struct HostBackend {
     pub(crate) node: LocalNode,
     pub(crate) roster: Arc<RankRoster>,
     /// Connections to other nodes, if there are any.
@@ -57,7 +57,7 @@ struct Failed {
     operation: Option<Operation>,
 }
 
-impl Engine {
+impl HostBackend {
     pub(crate) fn new(
         roster: Arc<RankRoster>,
         segment: Arc<Segment>,

@@ -3,10 +3,10 @@
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::dtype::element::Element;
 
-impl Engine {
+impl HostBackend {
     /// Waits until all ranks have called it.
     pub(crate) fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.run::<u8>(OperationCall::new(Operation::Barrier, 0), Self::sync_round::<u8>)

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::region::CallMemory;
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::cells::BufferLocation;
@@ -24,7 +24,7 @@ struct PassedRound<T> {
     range: Range<usize>,
 }
 
-impl Engine {
+impl HostBackend {
     /// Every rank gets the root's data.
     pub(crate) fn broadcast<T: Element>(
         &mut self,

@@ -3,12 +3,12 @@
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::Element;
 
-impl Engine {
+impl HostBackend {
     /// The root gets all ranks' data, in rank order; `all` is used on the root only.
     pub(crate) fn gather<T: Element>(
         &mut self,
@@ -87,7 +87,7 @@ impl Engine {
     }
 }
 
-/// Lengths of the parts of an [`Engine::all_to_all`].
+/// Lengths of the parts of an [`HostBackend::all_to_all`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counts<'a> {
     /// All parts have this length.

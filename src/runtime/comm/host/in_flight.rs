@@ -1,6 +1,6 @@
 //! Rounds in progress at once, between machines.
 
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::shm::window::Window;
 use crate::runtime::dtype::element::Element;
 
@@ -12,7 +12,7 @@ pub(super) const ROUNDS_IN_FLIGHT: usize = 3;
 /// Alignment of the shares of the staging area, in elements; a cache line for every type.
 const SHARE_UNIT: usize = 64;
 
-impl Engine {
+impl HostBackend {
     /// Shares of the staging area, one for each round in progress; a single share if rounds do not
     /// overlap.
     pub(super) fn shares<T: Element>(&self) -> Vec<Window<T>> {

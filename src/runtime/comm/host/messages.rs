@@ -20,7 +20,7 @@ use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCal
 use crate::runtime::comm::core::pending::Outcome;
 use crate::runtime::comm::core::spin::Spin;
 use crate::runtime::comm::core::traffic::TrafficCounters;
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::p2p::{Chunks, HALVES, message_fingerprint};
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::segment::staging_bytes;
@@ -240,7 +240,7 @@ impl Flight {
     }
 }
 
-impl Engine {
+impl HostBackend {
     /// Runs a batch of messages until none is left. A failure ends all of them.
     pub(crate) fn run_messages(&mut self, batch: &MessageBatch) {
         let mut flight =

@@ -12,7 +12,7 @@ use crate::base::Rank;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError, mismatch};
 use crate::runtime::comm::core::operation::{Fingerprint, Operation, OperationCall};
-use crate::runtime::comm::host::backend::{Engine, peer_window};
+use crate::runtime::comm::host::backend::{HostBackend, peer_window};
 use crate::runtime::comm::host::inter_node::{incoming, outgoing};
 use crate::runtime::comm::shm::cells::{BufferLocation, Mailbox};
 use crate::runtime::comm::shm::flag::Flag;
@@ -56,7 +56,7 @@ struct LocalRecv<'a, T> {
 /// Number of chunks of a message that can be in transit at once.
 pub(crate) const HALVES: usize = 2;
 
-impl Engine {
+impl HostBackend {
     /// Sends and receives messages, at most one in each direction with every rank; a message to
     /// this rank itself is copied.
     pub(crate) fn exchange<T: Element>(

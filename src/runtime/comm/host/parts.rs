@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::Cause;
 use crate::runtime::comm::core::operation::OperationCall;
-use crate::runtime::comm::host::backend::{Engine, peer_window};
+use crate::runtime::comm::host::backend::{HostBackend, peer_window};
 use crate::runtime::comm::host::round::Round;
 use crate::runtime::comm::shm::cells::BufferLocation;
 use crate::runtime::comm::shm::segment::{EAGER_BYTES, Segment};
@@ -57,7 +57,7 @@ impl<T: Element> PartsRound<T> {
     }
 }
 
-impl Engine {
+impl HostBackend {
     /// Begins a round for a range of every part, of which each has `part` elements. The round contains the
     /// rest of the parts if all ranks are on this node and none has staged its data: nothing limits it then.
     pub(super) fn begin_parts<T: Element>(

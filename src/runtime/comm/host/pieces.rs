@@ -7,7 +7,7 @@
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{DividedReduction, Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::p2p::{RecvBuf, SendBuf};
 use crate::runtime::comm::host::region::PostOp;
 use crate::runtime::comm::shm::fold::Workspace;
@@ -15,7 +15,7 @@ use crate::runtime::dtype::element::{Element, ReduceOp};
 use crate::runtime::schedule::blocks;
 use crate::runtime::schedule::tree::Lanes;
 
-impl Engine {
+impl HostBackend {
     /// Rank `r` gets part `r` of the reduction of all lanes. `pieces` are this rank's, each as long as the parts of
     /// all ranks; their number is that of [`Lanes::pieces_of`].
     pub(crate) fn reduce_scatter_of_pieces<T: Element>(

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::runtime::comm::core::deadline::Deadline;
 use crate::runtime::comm::core::error::{Cause, CollectiveError};
 use crate::runtime::comm::core::operation::{Operation, OperationCall};
-use crate::runtime::comm::host::backend::Engine;
+use crate::runtime::comm::host::backend::HostBackend;
 use crate::runtime::comm::host::gather::part_len_max;
 use crate::runtime::comm::host::parts::PartsRound;
 use crate::runtime::comm::host::region::{CallMemory, PostOp, SharedMemory, SourceMemory};
@@ -33,7 +33,7 @@ struct SentRound<T: Element> {
     sums: PooledBuffer<T::Sum>,
 }
 
-impl Engine {
+impl HostBackend {
     /// Rank `r` gets part `r` of the reduction of all ranks' data. `ours` may be that part of `all` if both are
     /// in the segment.
     pub(crate) fn reduce_scatter<T: Element>(

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::comm::collectives::{Collectives as _};
+use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::core::operation::DividedReduction;
 use crate::runtime::comm::group::Group;
@@ -12,13 +12,13 @@ use crate::runtime::dtype::element::{Dtype, Element, ReduceOp};
 use crate::runtime::engine::host::rounding::round_to;
 use crate::runtime::error::Result;
 use crate::runtime::flat::accumulate::BinaryCounter;
-use crate::runtime::parallel::zero::lanes::Lanes;
+use crate::runtime::parallel::zero::lanes::{LaneAssignment, LaneOrder};
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::shards::ShardLayout;
 
 /// What the store must know of a step.
 pub(super) struct GradientOptions {
-    pub(super) lanes: Lanes,
+    pub(super) lanes: LaneAssignment,
     pub(super) sharding: Sharding,
     /// Type to which the gradient of every lane is rounded before it is added to others.
     pub(super) rounding: Dtype,
@@ -29,6 +29,8 @@ pub(super) struct GradientStore {
     group: Group,
     layout: ShardLayout,
     options: GradientOptions,
+    /// Number of additions after every lane of this rank, for [`LaneOrder::Subtrees`].
+    additions: Vec<usize>,
     units: Vec<UnitGradient>,
     /// Unused buffers for the gradient of a micro-batch, as long as the longest unit.
     spare: Vec<SharedBuffer<f32>>,
@@ -42,6 +44,9 @@ struct UnitGradient {
     open: Option<Open>,
     /// Sums of earlier micro-batches.
     earlier: BinaryCounter<Vec<f32>>,
+    /// Sums of subtrees of lanes, oldest first, for [`LaneOrder::Subtrees`], and the number of lanes in them.
+    subtrees: Vec<Vec<f32>>,
+    micro_batches: usize,
 }
 
 /// Memory of the part that a rank updates.
@@ -62,6 +67,8 @@ enum Open {
     Private(Vec<f32>),
     /// The reduction is in flight; the buffer is `None` if it is [`Own::Whole`].
     Reducing(Work<Lent<f32>>, Option<SharedBuffer<f32>>),
+    /// The reduction of subtrees into [`Own::Whole`] is in flight.
+    ReducingSubtrees(Work<(Vec<Lent<f32>>, Lent<f32>)>, Vec<SharedBuffer<f32>>),
 }
 
 impl GradientStore {
@@ -80,9 +87,21 @@ impl GradientStore {
             } else {
                 Own::Whole(group.alloc_shared(layout.padded_len(unit))?)
             };
-            units.push(UnitGradient { own, open: None, earlier: BinaryCounter::new() });
+            let earlier = BinaryCounter::new();
+            units.push(UnitGradient {
+                own,
+                open: None,
+                earlier,
+                subtrees: Vec::new(),
+                micro_batches: 0,
+            });
         }
-        Ok(Self { group: group.clone(), layout: layout.clone(), options, units, spare: Vec::new() })
+        let additions = match options.lanes.order() {
+            LaneOrder::RankMajor | LaneOrder::MicroBatchMajor => Vec::new(),
+            LaneOrder::Subtrees => options.lanes.tree().additions_of(group.rank()),
+        };
+        let (group, layout) = (group.clone(), layout.clone());
+        Ok(Self { group, layout, options, additions, units, spare: Vec::new() })
     }
 
     /// Part of a unit that this rank updates.
@@ -100,7 +119,7 @@ impl GradientStore {
         let len = self.layout.units()[unit].len;
         let of_unit = &mut self.units[unit];
         let open = match &mut of_unit.own {
-            Own::Whole(buffer) if is_last => {
+            Own::Whole(buffer) if is_last && self.additions.is_empty() => {
                 buffer.slice_mut(&(0..self.layout.padded_len(unit))).fill(0.0);
                 Open::Whole
             }
@@ -111,7 +130,8 @@ impl GradientStore {
                 Open::Private(private)
             }
             Own::Part(_) => {
-                let longest = (0..self.layout.units().len()).map(|unit| self.layout.padded_len(unit));
+                let longest =
+                    (0..self.layout.units().len()).map(|unit| self.layout.padded_len(unit));
                 let mut buffer = match self.spare.pop() {
                     Some(buffer) => buffer,
                     None => self.group.alloc_shared(longest.max().unwrap_or(0))?,
@@ -142,13 +162,16 @@ impl GradientStore {
     }
 
     /// The gradient of a unit is complete: begins its reduction, or keeps it for the last micro-batch.
-    pub(super) fn start_reduce(&mut self, unit: usize) {
+    pub(super) fn start_reduce(&mut self, unit: usize, is_last: bool) -> Result<()> {
         let rounding = self.options.rounding;
         for (_, elements) in self.open_units(&[unit]) {
             round_to(elements, rounding);
         }
+        if !self.additions.is_empty() {
+            return self.add_to_subtrees(unit, is_last);
+        }
         let range = 0..self.layout.padded_len(unit);
-        let UnitGradient { own, open, earlier } = &mut self.units[unit];
+        let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
         let reduction = Reduction { group: &self.group, options: &self.options };
         *open = match (open.take(), own) {
             (Some(Open::Private(private)), _) => {
@@ -171,6 +194,65 @@ impl GradientStore {
             }
             _ => panic!("the gradient of unit {unit} is not open"),
         };
+        Ok(())
+    }
+
+    /// Adds a micro-batch to the sums of subtrees; after the last one, begins to reduce them.
+    fn add_to_subtrees(&mut self, unit: usize, is_last: bool) -> Result<()> {
+        let micro_batch = self.units[unit].micro_batches;
+        let UnitGradient { open, earlier, subtrees, micro_batches, .. } = &mut self.units[unit];
+        let Some(Open::Private(private)) = open.take() else {
+            panic!("the gradient of unit {unit} is not open")
+        };
+        *micro_batches = if is_last { 0 } else { micro_batch + 1 };
+        subtrees.push(private);
+        for _ in 0..self.additions[micro_batch] {
+            let mut newer = subtrees.pop().expect("an addition has two operands");
+            let older = subtrees.pop().expect("an addition has two operands");
+            add(&older, &mut newer);
+            earlier.keep(older);
+            subtrees.push(newer);
+        }
+        if is_last { self.reduce_subtrees(unit) } else { Ok(()) }
+    }
+
+    fn reduce_subtrees(&mut self, unit: usize) -> Result<()> {
+        let (len, padded) = (self.layout.units()[unit].len, self.layout.padded_len(unit));
+        let part = self.layout.units()[unit].shard_len;
+        let mut buffers = Vec::new();
+        for sum in std::mem::take(&mut self.units[unit].subtrees) {
+            let mut buffer = self.group.alloc_shared(padded)?;
+            buffer.slice_mut(&(0..len)).copy_from_slice(&sum);
+            buffers.push(buffer);
+            self.units[unit].earlier.keep(sum);
+        }
+        let pieces = buffers.iter_mut().map(|buffer| buffer.lend(&(0..padded))).collect();
+        let UnitGradient { own: Own::Whole(whole), open, .. } = &mut self.units[unit] else {
+            unreachable!("subtrees are reduced once a step")
+        };
+        let output = whole.lend(&(self.group.rank() * part..(self.group.rank() + 1) * part));
+        let lanes = self.options.lanes;
+        let mean = DividedReduction::mean_of(lanes.count() as u64);
+        let each = lanes.accumulate();
+        let work = self.group.submit_reduce_scatter_of_pieces(pieces, output, each, mean);
+        *open = Some(Open::ReducingSubtrees(work, buffers));
+        Ok(())
+    }
+
+    /// Waits for the reduction of subtrees. If every rank updates the whole unit, collects the parts.
+    fn finish_subtrees(&mut self, unit: usize) -> Result<(), CollectiveError> {
+        let UnitGradient { own: Own::Whole(whole), open, .. } = &mut self.units[unit] else {
+            return Ok(());
+        };
+        let Some(Open::ReducingSubtrees(work, mut buffers)) = open.take() else { return Ok(()) };
+        let (pieces, output) = work.wait()?;
+        whole.restore(output);
+        buffers.iter_mut().zip(pieces).for_each(|(buffer, piece)| buffer.restore(piece));
+        if !self.options.sharding.divides_optimizer() {
+            let all = whole.lend(&(0..self.layout.padded_len(unit)));
+            whole.restore(self.group.submit_all_gather_in_place(all).wait()?);
+        }
+        Ok(())
     }
 
     /// Waits for the reduction of a unit, and adds it to the sum of the step.
@@ -179,8 +261,11 @@ impl GradientStore {
         unit: usize,
         is_last: bool,
     ) -> Result<(), CollectiveError> {
+        if !self.additions.is_empty() {
+            return self.finish_subtrees(unit);
+        }
         let range = self.own_range(unit);
-        let UnitGradient { own, open, earlier } = &mut self.units[unit];
+        let UnitGradient { own, open, earlier, .. } = &mut self.units[unit];
         let buffer = match open.take() {
             Some(Open::Reducing(work, buffer)) => {
                 let data = work.wait()?;
@@ -197,7 +282,7 @@ impl GradientStore {
                 }
             }
             Some(Open::Buffer(buffer)) => Some(buffer),
-            Some(Open::Whole | Open::Private(_)) | None => None,
+            Some(Open::Whole | Open::Private(_) | Open::ReducingSubtrees(..)) | None => None,
         };
         if let (Some(mut buffer), Own::Part(own)) = (buffer, own) {
             let part = buffer.slice_mut(&range);
@@ -227,13 +312,6 @@ impl GradientStore {
             Own::Part(own) => own,
         }
     }
-
-    /// Discards the sums of all micro-batches, after a failure.
-    pub(super) fn discard(&mut self) {
-        for unit in &mut self.units {
-            unit.earlier.clear();
-        }
-    }
 }
 
 fn add(older: &Vec<f32>, newer: &mut Vec<f32>) {
@@ -248,7 +326,11 @@ struct Reduction<'a> {
 
 impl Reduction<'_> {
     /// Starts to reduce a range in place; without other ranks it is done at once.
-    fn start(&self, buffer: &mut SharedBuffer<f32>, range: &Range<usize>) -> Option<Work<Lent<f32>>> {
+    fn start(
+        &self,
+        buffer: &mut SharedBuffer<f32>,
+        range: &Range<usize>,
+    ) -> Option<Work<Lent<f32>>> {
         let Self { group, options } = self;
         let is_last_sum = !options.lanes.reduces_every_micro_batch();
         let divisor = if is_last_sum { options.lanes.count() as u64 } else { 1 };

@@ -13,10 +13,10 @@ use crate::runtime::engine::replica::{MicroBatch, Replica, Update};
 use crate::runtime::error::Result;
 use crate::runtime::flat::norm::{block_sums, fold_block_sums};
 use crate::runtime::optim::{Optimizer, UpdateStep};
-use crate::runtime::parallel::zero::lanes::Lanes;
+use crate::runtime::parallel::zero::lanes::LaneAssignment;
 use crate::runtime::parallel::zero::sharding::Sharding;
 use crate::runtime::parallel::zero::shards::{NORM_BLOCK, ShardLayout};
-use crate::runtime::parallel::zero::step_plan::{Compute, PlanPass, PlanStep, segments};
+use crate::runtime::parallel::zero::step_plan::{Computation, PlanPass, PlanStep, segments};
 
 /// Rank in host memory.
 pub struct HostReplica<M: Model> {
@@ -43,7 +43,12 @@ pub(super) struct UnitState {
 
 impl<M: Model> HostReplica<M> {
     /// Allocates the memory of this rank, and fills the weights with their initial values.
-    pub(crate) fn new(group: &Group, mut model: M, config: &EngineConfig, lanes: Lanes) -> Result<Self> {
+    pub(crate) fn new(
+        group: &Group,
+        mut model: M,
+        config: &EngineConfig,
+        lanes: LaneAssignment,
+    ) -> Result<Self> {
         let passes: Vec<PlanPass> = model
             .passes()
             .into_iter()
@@ -116,7 +121,7 @@ impl<M: Model> HostReplica<M> {
 
     fn compute(
         &mut self,
-        kind: Compute,
+        kind: Computation,
         pass: usize,
         batch: &M::Batch,
         at: MicroBatch,
@@ -127,11 +132,9 @@ impl<M: Model> HostReplica<M> {
             units.iter().map(|unit| (*unit, weights.unit(*unit))).collect();
         let forward = ForwardPass::new(pass, &params, at.loss_scale, *compute);
         let outcome = match kind {
-            Compute::Forward => model.forward(&forward, batch),
-            Compute::Recompute => {
-                model.forward(&forward.as_recomputation(), batch)
-            }
-            Compute::Backward => {
+            Computation::Forward => model.forward(&forward, batch),
+            Computation::Recompute => model.forward(&forward.as_recomputation(), batch),
+            Computation::Backward => {
                 let mut open = gradients.open_units(units);
                 model.backward(&mut BackwardPass::new(forward, &mut open), batch)
             }
@@ -219,19 +222,14 @@ impl<M: Model> Replica for HostReplica<M> {
         self.passes.clone()
     }
 
-    fn run(
-        &mut self,
-        step: PlanStep,
-        batch: &M::Batch,
-        at: MicroBatch,
-    ) -> Result<(), EngineError> {
+    fn run(&mut self, step: PlanStep, batch: &M::Batch, at: MicroBatch) -> Result<(), EngineError> {
         match step {
             PlanStep::StartGather { unit } => self.weights.start_gather(unit)?,
             PlanStep::FinishGather { unit } => self.weights.finish_gather(unit)?,
             PlanStep::Free { unit } => self.weights.free(unit),
             PlanStep::Compute { kind, pass } => self.compute(kind, pass, batch, at)?,
             PlanStep::OpenGradient { unit } => self.gradients.open(unit, at.is_last)?,
-            PlanStep::StartReduce { unit } => self.gradients.start_reduce(unit),
+            PlanStep::StartReduce { unit } => self.gradients.start_reduce(unit, at.is_last)?,
             PlanStep::FinishReduce { unit } => self.gradients.finish_reduce(unit, at.is_last)?,
         }
         Ok(())

@@ -19,13 +19,13 @@ pub enum Section {
 /// Values of a range of a parameter, which one rank saves.
 #[derive(Clone, Debug)]
 pub struct StatePiece<'a> {
-    /// The parameter.
+    /// Name, shape and place of the tensor.
     pub parameter: &'a Parameter,
     /// Part of its state.
     pub section: Section,
     /// Range of its elements, in row-major order.
     pub range: Range<usize>,
-    /// The values.
+    /// Its elements in this range.
     pub values: &'a [f32],
 }
 
@@ -63,8 +63,10 @@ impl<M: Model> HostReplica<M> {
             for (unit, shards) in self.layout.units().iter().enumerate() {
                 let begin = self.gradients.own_range(unit).start;
                 let own = self.own_section(unit, section);
-                for (parameter, range) in self.parameters_in(unit, &shards.owned(self.group.rank())) {
-                    let base = parameter.range.start - self.model.parameters().units()[unit].range.start;
+                for (parameter, range) in self.parameters_in(unit, &shards.owned(self.group.rank()))
+                {
+                    let base =
+                        parameter.range.start - self.model.parameters().units()[unit].range.start;
                     let values = &own[base + range.start - begin..base + range.end - begin];
                     pieces.push(StatePiece { parameter, section, range, values });
                 }
@@ -74,7 +76,11 @@ impl<M: Model> HostReplica<M> {
     }
 
     /// Parameters of a unit in a range of it, each with the range of its own elements.
-    fn parameters_in(&self, unit: usize, of_unit: &Range<usize>) -> Vec<(&Parameter, Range<usize>)> {
+    fn parameters_in(
+        &self,
+        unit: usize,
+        of_unit: &Range<usize>,
+    ) -> Vec<(&Parameter, Range<usize>)> {
         let table = self.model.parameters();
         let base = table.units()[unit].range.start;
         let part = |parameter: &Parameter| {
@@ -90,7 +96,10 @@ impl<M: Model> HostReplica<M> {
     ///
     /// # Errors
     /// Those of `read`, and those of the operations.
-    pub(crate) fn restore<E>(&mut self, read: &mut ReadState<'_, E>) -> Result<Result<(), E>, EngineError> {
+    pub(crate) fn restore<E>(
+        &mut self,
+        read: &mut ReadState<'_, E>,
+    ) -> Result<Result<(), E>, EngineError> {
         let outcome = self.restore_own(read);
         self.weights.start_publish()?;
         self.weights.finish_publish()?;
@@ -113,7 +122,8 @@ impl<M: Model> HostReplica<M> {
                     Section::Moment(name) => {
                         let names = self.optimizer.state_names();
                         let index = names.iter().position(|known| *known == name);
-                        self.states[unit].moments[index.expect("a moment of this optimizer")] = values;
+                        self.states[unit].moments[index.expect("a moment of this optimizer")] =
+                            values;
                     }
                 }
             }
@@ -122,7 +132,11 @@ impl<M: Model> HostReplica<M> {
     }
 
     /// A section of a unit of all ranks. Communicates.
-    pub(crate) fn gather_section(&self, unit: usize, section: Section) -> Result<Vec<f32>, EngineError> {
+    pub(crate) fn gather_section(
+        &self,
+        unit: usize,
+        section: Section,
+    ) -> Result<Vec<f32>, EngineError> {
         let mut padded = self.own_section(unit, section).to_vec();
         if !self.sharding.divides_optimizer() {
             return Ok(padded);

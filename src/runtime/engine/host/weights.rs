@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::runtime::comm::collectives::{Collectives as _};
+use crate::runtime::comm::collectives::Collectives as _;
 use crate::runtime::comm::core::error::CollectiveError;
 use crate::runtime::comm::group::Group;
 use crate::runtime::comm::shm::buffer::{Lent, SharedBuffer};

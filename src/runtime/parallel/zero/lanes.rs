@@ -1,4 +1,4 @@
-//! [`Lanes`]: which rank computes which lane in which micro-batch.
+//! [`LaneAssignment`]: which rank computes which lane in which micro-batch.
 //!
 //! A step of `W` ranks with `A` micro-batches each has `L = W · A` lanes. The mean gradient is the sum over
 //! lanes in the order of the canonical tree, so the lanes fix the bits; which rank computes which lane does
@@ -10,6 +10,7 @@
 //!   subtree. Every micro-batch is reduced into shards, and no rank keeps a whole gradient.
 
 use crate::runtime::parallel::zero::sharding::Sharding;
+use crate::runtime::schedule::tree::Lanes;
 
 /// Order of the lanes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +26,13 @@ pub enum LaneOrder {
 
 /// Assignment of lanes to ranks and micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lanes {
+pub struct LaneAssignment {
     world: usize,
     accumulate: usize,
     order: LaneOrder,
 }
 
-impl Lanes {
+impl LaneAssignment {
     /// Chooses the order for `world` ranks with `accumulate` micro-batches. Stages that divide the gradients
     /// prefer the order in which no rank keeps a whole gradient, the other stages the one that reduces once.
     ///
@@ -76,6 +77,11 @@ impl Lanes {
         }
     }
 
+    /// Lanes of every rank in rank order, for [`LaneOrder::Subtrees`].
+    pub(crate) fn tree(&self) -> Lanes {
+        Lanes { ranks: self.world, each: self.accumulate }
+    }
+
     /// Whether the gradient of every micro-batch is reduced, instead of one sum a step.
     pub fn reduces_every_micro_batch(&self) -> bool {
         self.order == LaneOrder::MicroBatchMajor
@@ -97,7 +103,7 @@ mod tests {
     }
 
     /// The sum that the ranks compute with an order: of their own lanes first, or of a micro-batch first.
-    fn sum_in_order(lanes: &Lanes, world: usize) -> String {
+    fn sum_in_order(lanes: &LaneAssignment, world: usize) -> String {
         let name = |rank, micro_batch| lanes.lane(rank, micro_batch).to_string();
         let batches = 0..lanes.accumulate();
         let parts: Vec<String> = match lanes.order() {
@@ -117,7 +123,7 @@ mod tests {
         for world in 1..=40 {
             for accumulate in 1..=40 {
                 for sharding in Sharding::ALL {
-                    let lanes = Lanes::new(world, accumulate, sharding);
+                    let lanes = LaneAssignment::new(world, accumulate, sharding);
                     let all: Vec<String> = (0..lanes.count()).map(|i| i.to_string()).collect();
                     match lanes.order() {
                         LaneOrder::Subtrees => assert!(
@@ -135,7 +141,7 @@ mod tests {
     fn lanes_are_computed_once_each() {
         for (world, accumulate) in [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1), (3, 3)] {
             for sharding in Sharding::ALL {
-                let lanes = Lanes::new(world, accumulate, sharding);
+                let lanes = LaneAssignment::new(world, accumulate, sharding);
                 let mut all: Vec<usize> = (0..world)
                     .flat_map(|rank| (0..accumulate).map(move |a| (rank, a)))
                     .map(|(rank, a)| lanes.lane(rank, a))

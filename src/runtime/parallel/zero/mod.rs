@@ -17,6 +17,6 @@ pub(crate) mod sharding;
 pub(crate) mod shards;
 pub(crate) mod step_plan;
 
-pub use lanes::{LaneOrder, Lanes};
+pub use lanes::{LaneAssignment, LaneOrder};
 pub use sharding::Sharding;
 pub use step_plan::PlanOptions;

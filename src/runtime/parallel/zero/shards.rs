@@ -6,21 +6,20 @@
 
 use std::ops::Range;
 
-/// Number of elements of a block of the norm.
-pub const NORM_BLOCK: usize = crate::runtime::flat::norm::NORM_BLOCK;
+pub(crate) use crate::runtime::flat::norm::NORM_BLOCK;
 
 /// A unit in shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitShards {
+pub(crate) struct UnitShards {
     /// Number of elements of the unit.
-    pub len: usize,
+    pub(crate) len: usize,
     /// Number of elements of a shard; those of the last ranks can be empty or partly padding.
-    pub shard_len: usize,
+    pub(crate) shard_len: usize,
 }
 
 /// Shards of all units for a number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShardLayout {
+pub(crate) struct ShardLayout {
     units: Vec<UnitShards>,
     ranks: usize,
 }
@@ -33,12 +32,12 @@ impl UnitShards {
     }
 
     /// Number of blocks of the norm in the unit.
-    pub fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.len.div_ceil(NORM_BLOCK)
     }
 
     /// Elements of the unit that rank `rank` owns, without padding.
-    pub fn owned(&self, rank: usize) -> Range<usize> {
+    pub(crate) fn owned(&self, rank: usize) -> Range<usize> {
         let start = (rank * self.shard_len).min(self.len);
         start..(start + self.shard_len).min(self.len)
     }
@@ -49,35 +48,30 @@ impl ShardLayout {
     ///
     /// # Panics
     /// If there is no rank.
-    pub fn new(unit_lens: impl IntoIterator<Item = usize>, ranks: usize) -> Self {
+    pub(crate) fn new(unit_lens: impl IntoIterator<Item = usize>, ranks: usize) -> Self {
         assert!(0 < ranks, "shards belong to at least one rank");
         let units = unit_lens.into_iter().map(|len| UnitShards::new(len, ranks)).collect();
         Self { units, ranks }
     }
 
-    /// Returns the number of ranks.
-    pub fn ranks(&self) -> usize {
-        self.ranks
-    }
-
     /// Returns the units.
-    pub fn units(&self) -> &[UnitShards] {
+    pub(crate) fn units(&self) -> &[UnitShards] {
         &self.units
     }
 
     /// Number of elements of a unit together with its padding: the shards of all ranks.
-    pub fn padded_len(&self, unit: usize) -> usize {
+    pub(crate) fn padded_len(&self, unit: usize) -> usize {
         self.units[unit].shard_len * self.ranks
     }
 
     /// Number of blocks of the norm in the shards of a rank, with padding; equal for all ranks.
-    pub fn blocks_of_rank(&self) -> usize {
+    pub(crate) fn blocks_of_rank(&self) -> usize {
         self.units.iter().map(|unit| unit.shard_len / NORM_BLOCK).sum()
     }
 
     /// Order in which the block sums of all ranks, in rank order, follow each other in the model: the index
     /// of every block among `ranks · blocks_of_rank` sums.
-    pub fn block_order(&self) -> Vec<usize> {
+    pub(crate) fn block_order(&self) -> Vec<usize> {
         let per_rank = self.blocks_of_rank();
         let mut order = Vec::with_capacity(self.units.iter().map(UnitShards::blocks).sum());
         let mut first = 0;
@@ -102,7 +96,10 @@ mod tests {
         assert_eq!(layout.units()[0].owned(0), 0..5);
         assert_eq!(layout.units()[0].owned(1), 5..5);
         let owned = |rank| layout.units()[1].owned(rank);
-        assert_eq!([owned(0), owned(1), owned(2), owned(3)], [0..1024, 1024..2048, 2048..3000, 3000..3000]);
+        assert_eq!(
+            [owned(0), owned(1), owned(2), owned(3)],
+            [0..1024, 1024..2048, 2048..3000, 3000..3000]
+        );
         assert_eq!(layout.padded_len(1), 4096);
     }
 

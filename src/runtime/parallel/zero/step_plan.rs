@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// Kind of computation of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compute {
+pub enum Computation {
     /// The outputs of the pass.
     Forward,
     /// The outputs once more, because the activations of the pass were not kept.
@@ -40,7 +40,7 @@ pub enum PlanStep {
     /// Computes a pass of the model.
     Compute {
         /// Kind of computation.
-        kind: Compute,
+        kind: Computation,
         /// Index of the pass.
         pass: usize,
     },
@@ -84,47 +84,56 @@ pub struct PlanPass {
 
 /// Steps of a micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepPlan {
+pub(crate) struct StepPlan {
     /// Steps of the forward pass.
-    pub forward: Vec<PlanStep>,
+    pub(crate) forward: Vec<PlanStep>,
     /// Steps of the backward pass.
-    pub backward: Vec<PlanStep>,
+    pub(crate) backward: Vec<PlanStep>,
 }
 
 impl StepPlan {
     /// Plans a micro-batch over `passes`, in the order of the forward pass. `unit_lens` are the elements of
     /// the units.
-    pub fn training(passes: &[PlanPass], unit_lens: &[usize], options: PlanOptions) -> Self {
+    pub(crate) fn training(passes: &[PlanPass], unit_lens: &[usize], options: PlanOptions) -> Self {
         let segments = segments(passes, options.recompute);
         let mut planner = Planner::new(passes, unit_lens, options);
-        planner.order.extend((0..passes.len()).map(|pass| (Compute::Forward, pass)));
+        planner.order.extend((0..passes.len()).map(|pass| (Computation::Forward, pass)));
         let forward = planner.order.len();
         for segment in segments.iter().rev() {
             if segment.recomputes {
-                planner.order.extend(segment.passes.clone().map(|pass| (Compute::Recompute, pass)));
+                planner
+                    .order
+                    .extend(segment.passes.clone().map(|pass| (Computation::Recompute, pass)));
             }
-            planner.order.extend(segment.passes.clone().rev().map(|pass| (Compute::Backward, pass)));
+            planner
+                .order
+                .extend(segment.passes.clone().rev().map(|pass| (Computation::Backward, pass)));
         }
         planner.plan(forward)
     }
 
     /// Plans a forward pass alone.
-    pub fn evaluation(passes: &[PlanPass], unit_lens: &[usize], options: PlanOptions) -> Self {
+    pub(crate) fn evaluation(
+        passes: &[PlanPass],
+        unit_lens: &[usize],
+        options: PlanOptions,
+    ) -> Self {
         let mut planner = Planner::new(passes, unit_lens, options);
-        planner.order.extend((0..passes.len()).map(|pass| (Compute::Forward, pass)));
+        planner.order.extend((0..passes.len()).map(|pass| (Computation::Forward, pass)));
         planner.plan(passes.len())
     }
 
     /// Returns all steps in order.
-    pub fn steps(&self) -> impl Iterator<Item = &PlanStep> {
+    #[cfg(test)]
+    fn steps(&self) -> impl Iterator<Item = &PlanStep> {
         self.forward.iter().chain(&self.backward)
     }
 }
 
 /// Successive passes whose activations are kept or computed again together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The passes.
+pub struct RecomputeSegment {
+    /// Successive passes of the model.
     pub passes: Range<usize>,
     /// Whether their activations are computed again.
     pub recomputes: bool,
@@ -132,15 +141,15 @@ pub struct Segment {
 
 /// Divides passes into segments of at most `len` passes that can be computed again; other passes, and all
 /// passes if `len` is 0, are segments of their own whose activations are kept.
-pub fn segments(passes: &[PlanPass], len: usize) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
+pub(crate) fn segments(passes: &[PlanPass], len: usize) -> Vec<RecomputeSegment> {
+    let mut segments: Vec<RecomputeSegment> = Vec::new();
     for (index, pass) in passes.iter().enumerate() {
         let recomputes = pass.can_recompute && 0 < len;
         match segments.last_mut() {
             Some(last) if recomputes && last.recomputes && last.passes.len() < len => {
                 last.passes.end = index + 1;
             }
-            _ => segments.push(Segment { passes: index..index + 1, recomputes }),
+            _ => segments.push(RecomputeSegment { passes: index..index + 1, recomputes }),
         }
     }
     segments
@@ -160,7 +169,7 @@ struct Planner<'a> {
     unit_lens: &'a [usize],
     options: PlanOptions,
     /// Computations in order.
-    order: Vec<(Compute, usize)>,
+    order: Vec<(Computation, usize)>,
     gathered: Vec<Gathered>,
     has_gradient: Vec<bool>,
     /// Units whose gradients are being reduced, oldest first.
@@ -249,14 +258,14 @@ impl<'a> Planner<'a> {
     fn compute(&mut self, at: usize) {
         let (kind, pass) = self.order[at];
         let units = self.units(at);
-        if kind == Compute::Backward {
+        if kind == Computation::Backward {
             for &unit in units.iter().filter(|unit| !self.has_gradient[**unit]) {
                 self.steps.push(PlanStep::OpenGradient { unit });
             }
             units.iter().for_each(|unit| self.has_gradient[*unit] = true);
         }
         self.steps.push(PlanStep::Compute { kind, pass });
-        if kind == Compute::Backward {
+        if kind == Computation::Backward {
             for &unit in units {
                 if !self.is_added_to_later(unit, at) {
                     self.reduce(unit);
@@ -268,7 +277,7 @@ impl<'a> Planner<'a> {
     fn is_added_to_later(&self, unit: usize, at: usize) -> bool {
         let later = &self.order[at + 1..];
         later.iter().any(|(kind, pass)| {
-            *kind == Compute::Backward && self.passes[*pass].units.contains(&unit)
+            *kind == Computation::Backward && self.passes[*pass].units.contains(&unit)
         })
     }
 
@@ -312,9 +321,9 @@ mod tests {
             PlanStep::StartGather { unit } => format!("G{unit}"),
             PlanStep::FinishGather { unit } => format!("g{unit}"),
             PlanStep::Free { unit } => format!("f{unit}"),
-            PlanStep::Compute { kind: Compute::Forward, pass } => format!("F{pass}"),
-            PlanStep::Compute { kind: Compute::Recompute, pass } => format!("R{pass}"),
-            PlanStep::Compute { kind: Compute::Backward, pass } => format!("B{pass}"),
+            PlanStep::Compute { kind: Computation::Forward, pass } => format!("F{pass}"),
+            PlanStep::Compute { kind: Computation::Recompute, pass } => format!("R{pass}"),
+            PlanStep::Compute { kind: Computation::Backward, pass } => format!("B{pass}"),
             PlanStep::OpenGradient { unit } => format!("o{unit}"),
             PlanStep::StartReduce { unit } => format!("S{unit}"),
             PlanStep::FinishReduce { unit } => format!("s{unit}"),
@@ -411,7 +420,7 @@ mod tests {
                     PlanStep::Compute { kind, pass } => {
                         for &unit in &passes[pass].units {
                             prop_assert_eq!(gathered[unit], Gathered::Yes);
-                            prop_assert!(kind != Compute::Backward || open[unit]);
+                            prop_assert!(kind != Computation::Backward || open[unit]);
                         }
                     }
                     PlanStep::OpenGradient { unit } => {

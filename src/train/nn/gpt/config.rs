@@ -36,8 +36,8 @@ impl GptConfig {
         let blocks =
             (0..self.layers).map(|layer| self.block_parameters(&mut table, layer)).collect();
         table.unit("head");
-        let final_norm = table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
-        (table, Ranges { token_embedding, position_embedding, blocks, final_norm })
+        table.push("ln_f.weight", &[self.width], Init::Constant(1.0));
+        (table, Ranges { token_embedding, position_embedding, blocks })
     }
 
     /// Standard deviation of the initial weights: that of GPT-2 at its width of 768, larger for

@@ -49,6 +49,4 @@ pub(super) struct Ranges {
     pub(super) position_embedding: Range<usize>,
     /// In the unit of each block.
     pub(super) blocks: Vec<BlockRanges>,
-    /// In the unit of the head.
-    pub(super) final_norm: Range<usize>,
 }

@@ -31,7 +31,7 @@ pub(crate) struct BlockPlace {
 pub(crate) struct BlockBuffers {
     /// Sets of activations.
     pub(crate) slots: usize,
-    /// Kept inputs.
+    /// Number of segments that keep their input.
     pub(crate) kept_inputs: usize,
 }
 

@@ -6,7 +6,7 @@
 //! the tiles.
 
 use crate::runtime::engine::{
-    BackwardPass, ForwardPass, Model, ModelPass, ParameterTable, PassError, Segment,
+    BackwardPass, ForwardPass, Model, ModelPass, ParameterTable, PassError, RecomputeSegment,
 };
 use crate::train::ModelFloat;
 use crate::train::nn::cpu::kernels;
@@ -262,7 +262,7 @@ impl<F: ModelFloat> Model<F> for Gpt<F> {
     }
 
     /// Segments that are computed again share their activations; each keeps its input.
-    fn set_segments(&mut self, segments: &[Segment]) {
+    fn set_segments(&mut self, segments: &[RecomputeSegment]) {
         let longest = segments.iter().filter(|segment| segment.recomputes);
         let longest = longest.map(|segment| segment.passes.len()).max().unwrap_or(0);
         let (mut own, mut kept) = (longest.., 0..);
