@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listeners;
+use super::ports;
 use super::preflight::{self, Site};
 use crate::base::{Status, clock, env_vars};
 use crate::inventory::{self, GpuState};
@@ -181,7 +181,7 @@ fn open_probe_listeners(
     request: &Examine,
 ) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
     let address =
-        listeners::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
+        ports::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
     let mut listeners = Vec::new();
     let mut open = |address: SocketAddr| {
         let listener = TcpListener::bind(address);
@@ -209,7 +209,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Problem {
 
 /// Claims the port as rank 0 would. The caller binds it at once, so no other process gets it.
 fn master_port(request: PortRequest) -> Result<(u16, PortClaim), Problem> {
-    let mut claim = listeners::claim_port(request)?;
+    let mut claim = ports::claim_port(request)?;
     claim.release_socket();
     Ok((claim.port(), claim))
 }

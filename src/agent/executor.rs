@@ -14,7 +14,7 @@ use super::flow_control::OutputWindow;
 use super::group_check::check_group;
 use super::instance_lock::{self, InstanceLock};
 use super::launcher_link::LauncherLink;
-use super::listeners::Listening;
+use super::ports::Listening;
 use super::preflight::{self, Prepared};
 use super::shim::{FromShim, Shim, ShimProcess};
 use super::state::{

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::affinity;
 use super::gpu_locks::{self, GpuLocks};
-use super::listeners::{self, Listening};
+use super::ports::{self, Listening};
 use super::script_hints::script_hint;
 use crate::base::shell::quoted;
 use crate::base::{Epoch, JobId, Status, env_vars};
@@ -102,7 +102,7 @@ pub(super) fn run_preflight(
         .map_or(Ok(Default::default()), |request| affinity::assign_cores(request, &env));
     let shares = take_or_note(&mut problems, shares);
     // The node that has rank 0 listens.
-    let listening = listeners::open_listeners(job, epoch, prepare).map_err(Problem::of_job);
+    let listening = ports::open_listeners(job, epoch, prepare).map_err(Problem::of_job);
     let listening = take_or_note(&mut problems, listening);
     let locks =
         prepare.gpu_locks.as_ref().map(|request| gpu_locks::lock_gpus(job, request)).transpose();

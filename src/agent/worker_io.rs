@@ -11,6 +11,7 @@ use super::rank_link::{self, NoteReader, Welcomes};
 use super::state::AgentEvent;
 use super::uplink::EpochUplink;
 use crate::base::Rank;
+use crate::inventory::oom_kills;
 use crate::os::tasks::Tasks;
 use crate::runtime::contract::{self, ToWorker};
 use crate::wire::{Stream, WorkerStart};
@@ -166,11 +167,4 @@ impl WorkerChannel {
             oom_kills,
         }
     }
-}
-
-/// Number of processes that the kernel's OOM killer has killed since this machine started.
-fn oom_kills() -> u64 {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 
 use super::error_files::ErrorFiles;
-use super::listeners::Listening;
+use super::ports::Listening;
 use super::preflight::{OWN_EXECUTABLE, OWN_NAME, Prepared};
 use super::rank_link::Welcomes;
 use super::shim::{ShimProcess, ShimWorker};

@@ -1,5 +1,5 @@
 //! Memory that new processes may use, by the available memory of the machine and the limits of the
-//! control groups.
+//! control groups; and the processes that were killed because there was none.
 
 use std::fs;
 use std::path::Path;
@@ -44,6 +44,17 @@ fn parse_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < UNLIMITED)
 }
 
+/// Number of processes that the kernel's OOM killer has killed since this machine started; 0 if the
+/// kernel does not count them.
+pub fn oom_kills() -> u64 {
+    parse_oom_kills(&fs::read_to_string("/proc/vmstat").unwrap_or_default()).unwrap_or(0)
+}
+
+/// Parses `oom_kill` of `/proc/vmstat`.
+fn parse_oom_kills(vmstat: &str) -> Option<u64> {
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::cgroup::tests::tree;
@@ -85,6 +96,19 @@ mod tests {
         check("MemAvailable: many kB\n", None);
         check("MemAvailable: 5\n", None);
         check(&format!("MemAvailable: {} kB\n", u64::MAX), None);
+        check("", None);
+    }
+
+    #[test]
+    fn oom_kills_are_parsed_from_vmstat() {
+        #[track_caller]
+        fn check(text: &str, expect: Option<u64>) {
+            assert_eq!(parse_oom_kills(text), expect, "{text:?}");
+        }
+        check("nr_free_pages 7\noom_kill 12\nnuma_hit 3\n", Some(12));
+        check("nr_free_pages 7\n", None);
+        check("oom_kill many\n", None);
+        check("oom_kill_other 3\n", None);
         check("", None);
     }
 

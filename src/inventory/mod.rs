@@ -24,6 +24,6 @@ pub use gpu::{
 pub use gpu_state::{GpuState, GpuUser, Gpus, gpu_states};
 pub use kernel_log::xids;
 pub use libraries::{FoundLibrary, libraries};
-pub use memory::{available_memory, memory_limit};
+pub use memory::{available_memory, memory_limit, oom_kills};
 pub use network::{IbPort, Nic, ib_ports, nics};
 pub use topology::{numa_topology, topology};

@@ -164,3 +164,89 @@ impl History {
         &mut self.workers[rank.index()]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock;
+    use crate::launch::scale;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Workers of two nodes with two workers each.
+    fn history() -> History {
+        History::new(&scale::plan_of(2))
+    }
+
+    fn outcome(exit: WorkerExit, at: Instant) -> Option<WorkerOutcome> {
+        let (stopped, oom_kills, is_early_exit_reported) = (false, 0, false);
+        Some(WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported })
+    }
+
+    fn early(history: &mut History, now: Instant) -> Vec<u32> {
+        history.take_early_exits(now).iter().map(|worker| worker.rank.0).collect()
+    }
+
+    #[test]
+    fn workers_are_known_by_rank_with_their_nodes() {
+        let history = history();
+        let rows = history.workers.iter().map(|worker| (worker.rank.0, worker.node.0));
+        assert_eq!(rows.collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 1), (3, 1)]);
+        assert!(history.workers.iter().all(|worker| !worker.is_running()));
+    }
+
+    #[test]
+    fn early_exits_are_returned_once_while_others_run() {
+        let (mut history, now) = (history(), clock::now());
+        history.worker(Rank(1)).outcome = outcome(WorkerExit::Code(0), now);
+        history.worker(Rank(2)).outcome = outcome(WorkerExit::Code(1), now);
+        assert!(early(&mut history, now + 9 * SECOND).is_empty());
+        assert_eq!(early(&mut history, now + 10 * SECOND), [1]);
+        assert!(early(&mut history, now + 60 * SECOND).is_empty(), "it was returned");
+        history.worker(Rank(0)).outcome = outcome(WorkerExit::Code(0), now);
+        history.worker(Rank(3)).outcome = outcome(WorkerExit::Code(0), now);
+        assert!(early(&mut history, now + 60 * SECOND).is_empty(), "no worker runs");
+    }
+
+    #[test]
+    fn findings_are_an_exit_of_rank_0_with_1() {
+        let (mut history, now) = (history(), clock::now());
+        let mut check = |exit, judge, expect| {
+            history.worker(Rank(0)).outcome = outcome(exit, now);
+            assert_eq!(history.has_reported_findings(judge), expect, "{exit:?}, {judge:?}");
+        };
+        check(WorkerExit::Code(1), CauseRule::Rank0, true);
+        check(WorkerExit::Code(1), CauseRule::ExitCodes, false);
+        check(WorkerExit::Code(2), CauseRule::Rank0, false);
+        check(WorkerExit::Signal { signal: 9, core: false }, CauseRule::Rank0, false);
+        let mut other = self::history();
+        other.worker(Rank(1)).outcome = outcome(WorkerExit::Code(1), now);
+        assert!(!other.has_reported_findings(CauseRule::Rank0), "rank 1 does not judge");
+    }
+
+    #[test]
+    fn error_files_are_evidence_and_are_taken_once() {
+        let (mut history, now) = (history(), clock::now());
+        let bytes = br#"{"message": {"message": "ValueError: bad", "extraInfo": {}}}"#.to_vec();
+        history.worker(Rank(2)).error_file = Some(ErrorFileCopy { bytes: bytes.clone(), at: now });
+        let evidence = history.with_error_files(BTreeMap::new());
+        assert_eq!(evidence.keys().collect::<Vec<_>>(), [&Rank(2)]);
+        let taken = history.take_error_files();
+        assert_eq!(taken.len(), 1);
+        assert_eq!((taken[0].rank, taken[0].place.node), (Rank(2), NodeRank(1)));
+        assert_eq!(taken[0].bytes, bytes);
+        assert!(history.take_error_files().is_empty());
+    }
+
+    #[test]
+    fn run_time_lasts_from_start_to_exit() {
+        let (mut history, now) = (history(), clock::now());
+        let worker = history.worker(Rank(0));
+        worker.outcome = outcome(WorkerExit::Code(1), now);
+        assert_eq!((worker.run_time(), worker.is_running()), (None, false), "never started");
+        worker.started = Some((7, now));
+        assert_eq!(worker.run_time(), Some(Duration::ZERO));
+        worker.outcome = None;
+        assert_eq!((worker.run_time(), worker.is_running()), (None, true));
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::base::{Epoch, clock};
+use crate::base::Epoch;
 use crate::launch::options::Options;
 use crate::plan::{self, LaunchPlan};
 use crate::report::record::{CauseRecord, EpochRecord, RunRecord, RunState, mask_secret};
@@ -23,15 +23,18 @@ pub(in crate::launch) struct RunRecorder {
     epochs: Vec<EpochRecord>,
 }
 
+/// The end of an epoch that another one follows.
+pub(in crate::launch) struct EpochEnd {
+    /// Time of day, since 1970.
+    pub(in crate::launch) at: Duration,
+    /// Its first failure.
+    pub(in crate::launch) cause: Option<CauseRecord>,
+}
+
 impl RunRecorder {
-    /// The launcher begins.
-    pub(in crate::launch) fn new() -> Self {
-        Self {
-            began_at: clock::now(),
-            began_wall: clock::wall(),
-            first_started_at: None,
-            epochs: Vec::new(),
-        }
+    /// The launcher begins, at an instant and the same time of day since 1970.
+    pub(in crate::launch) fn new(now: Instant, wall: Duration) -> Self {
+        Self { began_at: now, began_wall: wall, first_started_at: None, epochs: Vec::new() }
     }
 
     /// When workers were first started.
@@ -39,13 +42,19 @@ impl RunRecorder {
         self.first_started_at
     }
 
+    /// Every epoch that has begun, in order.
     pub(in crate::launch) fn epochs(&self) -> &[EpochRecord] {
         &self.epochs
     }
 
     /// Workers are started for the first time: from now on, the files of the job are kept.
-    pub(in crate::launch) fn begin_run(&mut self, plan: &LaunchPlan, options: &Options) {
-        self.first_started_at = Some(clock::now());
+    pub(in crate::launch) fn begin_run(
+        &mut self,
+        plan: &LaunchPlan,
+        options: &Options,
+        now: Instant,
+    ) {
+        self.first_started_at = Some(now);
         if let Some(log_dir) = &options.output.log_dir {
             log_dir.begin();
         }
@@ -54,9 +63,9 @@ impl RunRecorder {
         }
     }
 
-    /// An epoch begins.
-    pub(in crate::launch) fn begin_epoch(&mut self, epoch: Epoch) {
-        let start = clock::wall().as_secs_f64();
+    /// An epoch begins at a time of day since 1970.
+    pub(in crate::launch) fn begin_epoch(&mut self, epoch: Epoch, wall: Duration) {
+        let start = wall.as_secs_f64();
         self.epochs.push(EpochRecord { epoch: epoch.0, start, end: None, cause: None });
     }
 
@@ -65,10 +74,10 @@ impl RunRecorder {
         &mut self,
         plan: &LaunchPlan,
         options: &Options,
-        cause: Option<CauseRecord>,
+        end: EpochEnd,
     ) {
         if let Some(epoch) = self.epochs.last_mut() {
-            (epoch.end, epoch.cause) = (Some(clock::wall().as_secs_f64()), cause);
+            (epoch.end, epoch.cause) = (Some(end.at.as_secs_f64()), end.cause);
         }
         if let Some(run_dir) = &options.output.run_dir {
             let mut record = running_record(plan, options, self.began_wall);
@@ -123,5 +132,155 @@ pub(in crate::launch) fn running_record(
         epochs: Vec::new(),
         workers: Vec::new(),
         leaked: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::base::clock;
+    use crate::launch::scale;
+    use crate::report::{LogDir, RunClass, RunDir};
+
+    /// A directory that is removed on drop.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("remuda-{name}-{}", std::process::id()));
+            fs::create_dir(&path).expect("a directory for the test");
+            Self(path)
+        }
+
+        /// Options of a job that keeps its files below this directory.
+        fn options(&self) -> Options {
+            let mut options = scale::options();
+            let (runs, logs) = (self.0.join("runs"), self.0.join("logs"));
+            let run_dir = RunDir::create(Some(&runs), &options.job, RunClass::Job);
+            options.output.run_dir = Some(run_dir.expect("a directory"));
+            let log_dir = LogDir::create(&logs, &options.job);
+            options.output.log_dir = Some(log_dir.expect("a directory"));
+            options.command.typed = vec!["remuda".into(), "API_KEY=secret".into()];
+            options
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn run_dir(options: &Options) -> &Path {
+        options.output.run_dir.as_ref().expect("it was made").path()
+    }
+
+    fn log_dir(options: &Options) -> &Path {
+        options.output.log_dir.as_ref().expect("it was made").path()
+    }
+
+    fn record(options: &Options) -> serde_json::Value {
+        let text = fs::read_to_string(run_dir(options).join("run.json")).expect("a record");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn cause(host: &str) -> CauseRecord {
+        CauseRecord {
+            kind: "node_lost",
+            rank: None,
+            host: host.to_owned(),
+            pid: None,
+            code: None,
+            signal: None,
+            exception: None,
+            evidence: None,
+        }
+    }
+
+    fn wall(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn files_of_a_job_that_never_began_are_removed() {
+        let scratch = Scratch::new("never-began");
+        let options = scratch.options();
+        assert!(run_dir(&options).exists() && log_dir(&options).exists());
+        let recorder = RunRecorder::new(clock::now(), wall(100));
+        assert!(!recorder.discard_unused(&options));
+        assert!(!run_dir(&options).exists() && !log_dir(&options).exists());
+    }
+
+    #[test]
+    fn files_of_a_job_that_began_are_kept() {
+        let scratch = Scratch::new("began");
+        let (options, plan) = (scratch.options(), scale::plan_of(2));
+        let now = clock::now();
+        let mut recorder = RunRecorder::new(now, wall(100));
+        assert_eq!(recorder.first_started_at(), None);
+        recorder.begin_epoch(Epoch(0), wall(101));
+        recorder.begin_run(&plan, &options, now + wall(1));
+        assert_eq!(recorder.first_started_at(), Some(now + wall(1)));
+        assert!(recorder.discard_unused(&options));
+        assert!(log_dir(&options).exists());
+        let record = record(&options);
+        assert_eq!((&record["state"], &record["start"]), (&"running".into(), &100.0.into()));
+        assert_eq!(record["pid"], std::process::id());
+        assert_eq!(record["command"], serde_json::json!(["remuda", "API_KEY=***"]));
+        assert_eq!(record["end"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn every_epoch_is_recorded_with_its_cause() {
+        let scratch = Scratch::new("epochs");
+        let (options, plan) = (scratch.options(), scale::plan_of(2));
+        let mut recorder = RunRecorder::new(clock::now(), wall(100));
+        recorder.begin_epoch(Epoch(0), wall(101));
+        recorder.begin_run(&plan, &options, clock::now());
+        let end = EpochEnd { at: wall(110), cause: Some(cause("node-00001")) };
+        recorder.end_epoch(&plan, &options, end);
+        // Epochs under another node 0 are not among those of this launcher.
+        recorder.begin_epoch(Epoch(3), wall(120));
+        recorder.end_epoch(&plan, &options, EpochEnd { at: wall(130), cause: None });
+        recorder.begin_epoch(Epoch(4), wall(140));
+        let record = record(&options);
+        let epochs = record["epochs"].as_array().expect("a list");
+        let row = |epoch: &serde_json::Value| {
+            [&epoch["epoch"], &epoch["start"], &epoch["end"], &epoch["cause"]["host"]].map(
+                |value| value.to_string(),
+            )
+        };
+        let rows: Vec<_> = epochs.iter().map(row).collect();
+        assert_eq!(rows, [
+            ["0", "101.0", "110.0", "\"node-00001\""],
+            ["3", "120.0", "130.0", "null"],
+        ]);
+        let last = recorder.epochs().last().expect("three have begun");
+        assert_eq!((last.epoch, last.end), (4, None), "it lasts");
+    }
+
+    #[test]
+    fn job_without_directories_records_in_memory_only() {
+        let (options, plan) = (scale::options(), scale::plan_of(1));
+        let mut recorder = RunRecorder::new(clock::now(), wall(100));
+        recorder.begin_epoch(Epoch(0), wall(101));
+        recorder.begin_run(&plan, &options, clock::now());
+        recorder.end_epoch(&plan, &options, EpochEnd { at: wall(102), cause: None });
+        assert!(recorder.discard_unused(&options));
+        assert_eq!(recorder.epochs().len(), 1);
+    }
+
+    #[test]
+    fn record_of_a_running_job_names_its_plan() {
+        let options = scale::options();
+        let of = |nodes| running_record(&scale::plan_of(nodes), &options, wall(100));
+        let (one, two) = (of(1), of(2));
+        assert_eq!((one.version, one.job.as_str()), (RECORD_VERSION, "scale"));
+        assert_eq!(one.plan.len(), 64, "SHA-256 in hexadecimal digits");
+        assert_eq!(one.plan, of(1).plan);
+        assert_ne!(one.plan, two.plan);
     }
 }

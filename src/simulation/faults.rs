@@ -19,7 +19,6 @@ use crate::wire::ToAgent;
 const SIGTERM: i32 = 15;
 /// Time after which a machine without power is missed by the peers of its workers.
 const PEER_TIMEOUT: Micros = 20 * SECOND;
-/// Time limit of the wait for nodes before the launcher suspends itself.
 /// Time that a pod has to end after SIGTERM.
 const POD_GRACE: Micros = 30 * SECOND;
 
@@ -27,6 +26,10 @@ impl Simulation {
     /// Injects a fault.
     pub(super) fn inject(&mut self, index: usize) {
         let kind = self.scenario.faults[index].kind;
+        let waits_for_end = matches!(kind, InjectedKind::LauncherFailsAtEnd { .. });
+        if waits_for_end && !self.launcher.is_finishing {
+            return self.launcher.faults_at_end.push(index);
+        }
         if self.injure(kind) {
             self.truth.faults[kind.number()] += 1;
         }
@@ -84,11 +87,22 @@ impl Simulation {
             InjectedKind::NodeIsEvicted { node } => self.evict(node),
             InjectedKind::EverythingIsSuspended { time } => self.suspend_everything(time),
             InjectedKind::LauncherIsReplaced { after } => self.replace_launcher(after),
+            InjectedKind::LauncherFailsAtEnd { how, .. } => self.injure(how.kind()),
+            InjectedKind::LinkLosesPackets { node, one_in, time } => {
+                self.lose_packets(node, one_in, time)
+            }
+            InjectedKind::LinkIsSlow { node, delay, time } => self.slow_link(node, delay, time),
+            InjectedKind::SshClientIsKilled { node } => self.kill_ssh_client(node),
+            InjectedKind::MemberIsKilled { node, back_after } => self.kill_member(node, back_after),
         }
     }
 
     fn injure_launcher(&mut self, kind: InjectedKind) -> bool {
-        if !self.launcher.is_alive || self.launcher.is_finishing {
+        let is_request = matches!(
+            kind,
+            InjectedKind::JobIsSuspended { .. } | InjectedKind::UserSignals { .. }
+        );
+        if !self.launcher.is_alive || self.launcher.is_finishing && is_request {
             return false;
         }
         match kind {
@@ -124,25 +138,24 @@ impl Simulation {
     }
 
     /// Notes what a verdict may name from now on, until this time has passed.
-    fn blame(&mut self, blame: Blame, until: Micros) {
+    pub(super) fn blame(&mut self, blame: Blame, until: Micros) {
         let at = self.now();
         let until = at.saturating_add(until);
-        self.truth.incidents.push(Incident { at, until, blame });
+        self.truth.incidents.push(Incident { at, until, lasts: false, blame });
     }
 
     /// Notes something that lasts.
-    fn disturb(&mut self, time: Micros) {
+    pub(super) fn disturb(&mut self, time: Micros) {
         self.truth.disturbed_until = self.truth.disturbed_until.max(self.now() + time);
     }
 
     /// Notes a silence, which is harmless if it is certainly shorter than the lease, alone and
     /// together with the silences before it.
-    fn blame_silence(&mut self, blame: Blame, time: Micros) {
+    pub(super) fn blame_silence(&mut self, blame: Blame, time: Micros) {
         self.disturb(time);
         let margin = 2 * self.scenario.heartbeat + 2 * SECOND;
         let now = self.now();
-        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
-        let begin = before.map(|(begin, _)| *begin).min().unwrap_or(now);
+        let begin = self.silent_since(margin).map_or(now, |(begin, _)| begin);
         self.truth.silences.push((begin, now + time));
         if self.scenario.lease < now + time - begin + margin {
             let until = time + 2 * self.scenario.lease + margin;
@@ -150,7 +163,15 @@ impl Simulation {
         }
     }
 
-    /// Suspends all machines for the same time, which harms nobody.
+    /// Begin of the first silence, and end of the last one, of those that end at most this long
+    /// before now; `None` if there are none.
+    pub(super) fn silent_since(&self, margin: Micros) -> Option<(Micros, Micros)> {
+        let now = self.now();
+        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
+        before.copied().reduce(|(begin, end), (from, until)| (begin.min(from), end.max(until)))
+    }
+
+    /// Suspends all machines for the same time, which harms no job.
     fn suspend_everything(&mut self, time: Micros) -> bool {
         if !self.launcher.is_alive || self.is_everything_suspended {
             return false;
@@ -178,8 +199,7 @@ impl Simulation {
     /// Kills the launcher; the system that starts the nodes starts another one.
     fn replace_launcher(&mut self, after: Micros) -> bool {
         let may_be_replaced = 0 < self.scenario.policy.restarts_max;
-        let is_running = self.launcher.is_alive && !self.launcher.is_finishing;
-        if self.scenario.reach != Reach::Dial || !may_be_replaced || !is_running {
+        if self.scenario.reach != Reach::Dial || !may_be_replaced || !self.launcher.is_alive {
             return false;
         }
         self.launcher.will_be_replaced = true;
@@ -202,6 +222,7 @@ impl Simulation {
         self.launcher = SimulatedLauncher::new(&self.scenario, self.instant(self.now()));
         let now = self.now();
         self.launcher.number = number;
+        self.truth.node_ends.clear();
         self.launcher.timeout_at = self.scenario.timeout.map(|timeout| now + timeout);
         self.truth.launcher_gone_at = None;
         self.truth.previous = None;
@@ -211,12 +232,13 @@ impl Simulation {
         self.begin_launcher();
     }
 
-    fn node_blame_time(&self) -> Micros {
+    /// How long the loss of a node can end an epoch.
+    pub(super) fn node_blame_time(&self) -> Micros {
         2 * self.scenario.lease + 30 * SECOND
     }
 
     /// The agent that serves a node now.
-    fn agent_of(&self, node: usize) -> Option<usize> {
+    pub(super) fn agent_of(&self, node: usize) -> Option<usize> {
         let host = self.host_of(NodeRank(node as u32));
         self.agents.iter().rposition(|agent| agent.host == host && agent.is_alive)
     }
@@ -236,7 +258,7 @@ impl Simulation {
         let is_child = self.scenario.reach != Reach::Ssh;
         let exit = is_child.then_some(WorkerExit::Signal { signal: 9, core: false });
         self.exit_agent(agent, exit);
-        if self.scenario.reach == Reach::Dial && node != 0 {
+        if self.has_member(agent) {
             self.after(500 * MS, Happening::MemberKillsAgent(agent));
         }
         if has_workers {
@@ -293,15 +315,6 @@ impl Simulation {
         true
     }
 
-    /// Whether the node is another machine than the launcher's.
-    fn is_remote(&self, node: usize) -> bool {
-        match self.scenario.reach {
-            Reach::Local => false,
-            Reach::Ssh => true,
-            Reach::Dial => node != 0,
-        }
-    }
-
     fn cut_power(&mut self, node: usize, back_after: Option<Micros>) -> bool {
         let rank = NodeRank(node as u32);
         let host = self.host_of(rank);
@@ -334,28 +347,6 @@ impl Simulation {
             self.disturb(time);
             self.after(time, Happening::FaultEnds(FaultEnd::PowerReturns(rank)));
         }
-        true
-    }
-
-    fn break_link(&mut self, node: usize) -> bool {
-        let Some(agent) = self.agent_of(node).filter(|_| self.is_remote(node)) else {
-            return false;
-        };
-        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
-        self.break_connection(self.agents[agent].connection);
-        true
-    }
-
-    fn cut_link(&mut self, node: usize, ways: [bool; 2], time: Micros) -> bool {
-        if !self.is_remote(node) {
-            return false;
-        }
-        let host = self.host_of(NodeRank(node as u32));
-        self.blame_silence(Blame::Node(NodeRank(node as u32)), time + SECOND);
-        for way in Way::BOTH {
-            self.hosts[host].cuts[way.index()] += u32::from(ways[way.index()]);
-        }
-        self.after(time, Happening::FaultEnds(FaultEnd::LinkHeals { host, ways }));
         true
     }
 
@@ -435,6 +426,7 @@ impl Simulation {
             FaultEnd::JobResumes => self.resume_job(),
             FaultEnd::PowerReturns(node) => self.return_power(node),
             FaultEnd::PodIsReplaced(node) => self.add_host(node),
+            FaultEnd::MemberIsReplaced(host) => self.start_other_member(host),
             FaultEnd::PodEnds(host) => {
                 for agent in 0..self.agents.len() {
                     if self.agents[agent].host == host {

@@ -21,6 +21,7 @@ mod faults;
 mod incidents;
 mod launcher;
 mod launcher_messages;
+mod link_faults;
 mod mistakes;
 mod network;
 mod output;

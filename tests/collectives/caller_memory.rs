@@ -108,3 +108,194 @@ fn caller_memory_must_be_aligned_and_not_null() {
     let empty = unsafe { RawSlice::new(std::ptr::null_mut(), 0, Dtype::F64) };
     assert_eq!(empty.expect("no elements need no memory").count(), 0);
 }
+
+/// Values around the memory of an operation, which it must not touch.
+const MARGIN: usize = 3;
+
+/// Memory of the caller between other values of the caller.
+struct Framed<T>(Vec<T>);
+
+impl<T: Element + PartialEq + std::fmt::Debug> Framed<T> {
+    fn new(values: &[T], edge: T) -> Self {
+        Self([&[edge; MARGIN], values, &[edge; MARGIN]].concat())
+    }
+
+    /// The values between the margins, which the test neither uses nor drops before the operation has
+    /// returned them.
+    fn memory(&mut self) -> RawSlice {
+        let (start, count) = (self.0.as_mut_ptr().wrapping_add(MARGIN), self.0.len() - 2 * MARGIN);
+        // SAFETY: see above; every call below is followed by a `wait` in the same scope.
+        let memory = unsafe { RawSlice::new(start.cast(), count, T::DTYPE) };
+        memory.expect("an element of a vector is aligned")
+    }
+
+    /// The values, after a check of the margins.
+    #[track_caller]
+    fn values(&self, edge: T) -> &[T] {
+        let (values, end) = self.0[MARGIN..].split_at(self.0.len() - 2 * MARGIN);
+        assert!(self.0[..MARGIN].iter().chain(end).all(|value| *value == edge), "{:?}", self.0);
+        values
+    }
+}
+
+/// Every rank sends to the next one and receives from the last one, by each kind of started message.
+fn run_messages<T: Element + PartialEq + std::fmt::Debug>(
+    group: &Group,
+    len: usize,
+    number: fn(u8) -> T,
+) -> Result<(), Error> {
+    let (rank, world, edge) = (group.rank(), group.world_size(), number(99));
+    let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
+    let numbers = |from: usize, salt: usize| -> Vec<T> {
+        (0..len).map(|at| number(((from * 7 + salt + at) % 90) as u8)).collect()
+    };
+    let zeros = || Framed::new(&vec![number(0); len], edge);
+
+    let (mut sent, mut received) = (Framed::new(&numbers(rank, 0), edge), zeros());
+    let send = group.start_send_raw(sent.memory(), next);
+    let returned = group.start_recv_raw(received.memory(), last).wait()?;
+    assert_eq!((returned.count(), returned.dtype()), (len, T::DTYPE));
+    assert_eq!(send.wait()?.count(), len);
+    assert_eq!(received.values(edge), numbers(last, 0), "rank {rank}");
+    assert_eq!(sent.values(edge), numbers(rank, 0), "memory that is sent is only read");
+
+    // A message to the next rank, one to the last one, and one to this rank itself.
+    let ranks = [next, last, rank];
+    let mut values: Vec<_> =
+        (1..).zip(ranks).map(|(salt, _)| Framed::new(&numbers(rank, salt), edge)).collect();
+    let mut buffers = [zeros(), zeros(), zeros()];
+    let sends = ranks.into_iter().zip(values.iter_mut().map(Framed::memory)).collect();
+    let recvs = [last, next, rank].into_iter().zip(buffers.iter_mut().map(Framed::memory));
+    let (values_back, buffers_back) = group.start_exchange_raw(sends, recvs.collect()).wait()?;
+    assert_eq!((values_back.len(), buffers_back.len()), (3, 3));
+    for (buffer, (from, salt)) in buffers.iter().zip([(last, 1), (next, 2), (rank, 3)]) {
+        assert_eq!(buffer.values(edge), numbers(from, salt), "rank {rank} of {from}");
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn check_messages<T: Element + PartialEq + std::fmt::Debug>(number: fn(u8) -> T) {
+    // No element, a few, and more than one chunk of the staging area.
+    for len in [0, 5, 300_000] {
+        for groups in [Group::threads(3), Group::threads_on(&[1, 2]), Group::threads_on(&[1; 3])] {
+            super::sample::on_ranks(groups.expect("threads form a group"), |group| {
+                run_messages(group, len, number).expect("all messages arrive");
+            });
+        }
+    }
+}
+
+#[test]
+fn caller_memory_is_sent_and_received() {
+    check_messages::<f32>(f32::from);
+    check_messages::<f64>(f64::from);
+    check_messages::<i32>(i32::from);
+    check_messages::<i64>(i64::from);
+    check_messages::<u8>(|number| number);
+    check_messages::<F16>(|number| F16::from_f32(f32::from(number)));
+    check_messages::<Bf16>(|number| Bf16::from_f32(f32::from(number)));
+}
+
+#[test]
+fn caller_memory_matches_messages_of_the_other_interfaces() {
+    for groups in [Group::threads(2), Group::threads_on(&[1, 1])] {
+        super::sample::on_ranks(groups.expect("threads form a group"), |group| {
+            let mut values = vec![group.rank() as i64 + 1; 4];
+            if group.rank() == 0 {
+                group.start_send_raw(memory(&mut values), 1).wait().expect("a receiver");
+                group.start_recv_raw(memory(&mut values), 1).wait().expect("a message");
+                assert_eq!(values, [8; 4]);
+            } else {
+                group.recv(&mut values, 0).expect("a message");
+                assert_eq!(values, [1; 4]);
+                group.start_send(vec![8i64; 4], 0).wait().expect("a receiver");
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_without_elements_need_no_memory() {
+    for groups in [Group::threads(2), Group::threads_on(&[1, 1])] {
+        super::sample::on_ranks(groups.expect("threads form a group"), |group| {
+            // SAFETY: there are no elements.
+            let nothing = || unsafe { RawSlice::new(std::ptr::null_mut(), 0, Dtype::F64) };
+            let nothing = || nothing().expect("no elements need no memory");
+            let peer = 1 - group.rank();
+            let exchanged =
+                group.start_exchange_raw(vec![(peer, nothing())], vec![(peer, nothing())]);
+            exchanged.wait().expect("messages without elements are messages");
+        });
+    }
+}
+
+#[test]
+fn messages_of_caller_memory_are_checked_before_they_start() {
+    #[track_caller]
+    fn check<T>(work: remuda::runtime::Work<T>, expect: &str) {
+        let error = work.wait().err().expect("the call is wrong").to_string();
+        assert_eq!(error, expect);
+    }
+    let group = Group::single().expect("a group of one rank");
+    let mut values = vec![1u8; 2];
+    let itself = "a rank cannot send to itself or receive from itself; use `send_recv`";
+    check(
+        group.start_send_raw(memory(&mut values), 0),
+        &format!("send failed on rank 0: {itself}"),
+    );
+    check(
+        group.start_recv_raw(memory(&mut values), 0),
+        &format!("recv failed on rank 0: {itself}"),
+    );
+    check(
+        group.start_recv_raw(memory(&mut values), 3),
+        "recv failed on rank 0: rank 3 is not in a group of size 1",
+    );
+    check(
+        group.start_exchange_raw(vec![(2, memory(&mut values))], Vec::new()),
+        "exchange failed on rank 0: rank 2 is not in a group of size 1",
+    );
+    group.barrier().expect("the group is usable after rejected calls");
+    let mut others = vec![0.0f32; 2];
+    check(
+        group.start_exchange_raw(vec![(0, memory(&mut values))], vec![(0, memory(&mut others))]),
+        "exchange (operation 2, 10 bytes) failed on rank 0: this rank sends 2 × u8 to itself, but \
+         receives 2 × f32",
+    );
+    assert_eq!(others, [0.0; 2]);
+}
+
+#[test]
+fn messages_of_caller_memory_that_differ_name_both_calls() {
+    #[track_caller]
+    fn check(len: usize, expect: &str) {
+        for groups in [Group::threads(2), Group::threads_on(&[1, 1])] {
+            let errors =
+                super::sample::on_ranks(groups.expect("threads form a group"), |group| {
+                    let mut floats = Framed::new(&[1.0f32; 4], -1.0);
+                    let mut doubles = Framed::new(&vec![0.0f64; len], -1.0);
+                    let outcome = if group.rank() == 0 {
+                        group.start_send_raw(floats.memory(), 1).wait()
+                    } else {
+                        group.start_recv_raw(doubles.memory(), 0).wait()
+                    };
+                    // A longer message does not leave the memory either.
+                    assert_eq!(doubles.values(-1.0).len(), len);
+                    assert_eq!(floats.values(-1.0), [1.0; 4]);
+                    outcome.err().map(|error| error.to_string())
+                });
+            assert_eq!(errors[1].as_deref(), Some(expect));
+        }
+    }
+    check(
+        4,
+        "recv (operation 1, 32 bytes) failed on rank 1: this rank called recv(4 × f64) as round 1, \
+         but rank 0 called send(4 × f32) as round 1",
+    );
+    check(
+        1,
+        "recv (operation 1, 8 bytes) failed on rank 1: this rank called recv(1 × f64) as round 1, \
+         but rank 0 called send(4 × f32) as round 1",
+    );
+}

@@ -1,9 +1,7 @@
 //! From links to running workers, and from a failed epoch to the next one.
 
-use std::time::Duration;
-
 use crate::base::{Epoch, NodeRank, Rank, Status, clock};
-use crate::job::{Event, FailureCause, NodeLoss, Verdict};
+use crate::job::Event;
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::History;
 use crate::launch::node::handle::Connector;
@@ -27,21 +25,12 @@ impl Dispatcher<'_> {
         self.nodes.ask(place, requests::prepare_request(self.plan, self.options, node, epoch));
     }
 
-    /// Prints the notes of nodes, each text once, because similar nodes have the same notes.
-    pub(super) fn print_notes(&mut self, node: NodeRank, notes: &[String]) {
-        for note in notes {
-            if self.startup.is_new_note(note) {
-                self.reporter.print_message(format!("note: {}: {note}\n", self.host(node)));
-            }
-        }
-    }
-
     /// Starts the workers of an epoch. The history of the previous ones is kept until now: where a
     /// restart is refused, they are the reason for the end of the job.
     pub(super) fn start_workers(&mut self) {
         let epoch = self.job.epoch();
         self.history = History::new(self.plan);
-        self.recorder.begin_epoch(epoch);
+        self.recorder.begin_epoch(epoch, clock::wall());
         self.health.set_epoch(epoch.0);
         self.update_metrics();
         if let Connector::Dial(gate, ..) = self.nodes.connector() {
@@ -73,34 +62,11 @@ impl Dispatcher<'_> {
     /// Announces the job; from now on its files are kept.
     fn begin_run(&mut self) {
         self.reporter.print_message(self.options.output.announcement.as_str());
-        self.recorder.begin_run(self.plan, self.options);
+        self.recorder.begin_run(self.plan, self.options, clock::now());
         let has_start = self.options.output.framing != Framing::None;
         if let (true, Some(line)) = (has_start, messages::logs(self.options)) {
             self.reporter.print_message(line);
         }
-    }
-
-    /// Reports why an epoch ended, and that another one follows.
-    pub(super) fn report_restart(&mut self, verdict: &Verdict, next: Epoch, pause: Duration) {
-        let report = self.report(verdict);
-        let cause = report.cause();
-        let headline = verdict.cause.as_ref().map(|cause| report.headline(cause));
-        let headline = headline.unwrap_or_default();
-        let is_eviction = |cause: &FailureCause| {
-            matches!(cause, FailureCause::Node { loss: NodeLoss::Evicted, .. })
-        };
-        let line = if verdict.cause.as_ref().is_some_and(is_eviction) {
-            let is_first = self.job.uncharged() == 1;
-            let attempt =
-                if is_first { messages::attempt_explained(next) } else { messages::attempt(next) };
-            messages::replacing(&headline, &attempt, pause)
-        } else {
-            let charged = next.0 - self.job.uncharged();
-            messages::restarting(&headline, charged, self.options.failure.restarts_max, pause)
-        };
-        self.reporter.print_message(line);
-        self.keep_error_files();
-        self.recorder.end_epoch(self.plan, self.options, cause);
     }
 
     /// Copies the error files of the workers of this epoch to the files of the run.

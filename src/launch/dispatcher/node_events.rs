@@ -1,7 +1,7 @@
 //! Handling of messages of nodes, which become events of the job.
 
 use crate::base::exit::signal_name;
-use crate::base::{NodeRank, Note, Rank, clock};
+use crate::base::{NodeRank, Note, clock};
 use crate::job::{Event, NodeLoss, StartFailure, StartStep, WorkerEnd};
 use crate::launch::dispatcher::Dispatcher;
 use crate::launch::history::{ErrorFileCopy, WorkerOutcome};
@@ -11,7 +11,7 @@ use crate::launch::screen::messages;
 use crate::launch::startup::requests;
 use crate::launch::user::pause::PauseScope;
 use crate::launch::user::signals::UserRequest;
-use crate::report::escape_control;
+use crate::report::{Consumed, escape_control};
 use crate::report::text::show_step;
 use crate::transport::{AgentEnd, FaultKind};
 use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerStartStep};
@@ -58,6 +58,14 @@ impl Dispatcher<'_> {
             }
             NodeMessage::InvalidData(why) => self.mark_node_lost(node, NodeLoss::InvalidData(why)),
             NodeMessage::Signal(signal) => self.on_node_signal(node, signal),
+        }
+    }
+
+    /// Tells a node that its output was shown and stored. If another agent has replaced the one that
+    /// sent it, no message is sent.
+    pub(super) fn acknowledge(&self, ((node, link), bytes): Consumed) {
+        if self.nodes.table.is_current(node, link) {
+            self.nodes.send(node, &ToAgent::Consumed(bytes));
         }
     }
 
@@ -207,22 +215,6 @@ impl Dispatcher<'_> {
             self.nodes.send_to_all(&ToAgent::PeerGone(rank));
         }
         Event::Exited(end)
-    }
-
-    fn warn_ungrouped(&mut self, master: &str, seconds: u32) {
-        let warning = messages::ungrouped(self.history.workers.len(), master, seconds);
-        if self.startup.is_new_note(&warning) {
-            self.reporter.print_message(warning);
-        }
-    }
-
-    /// Reports processes that a worker left behind, except while a job is being stopped: then
-    /// children that exit a little later than their parents are expected.
-    fn report_leftovers(&self, rank: Rank, processes: &[crate::wire::Leftover]) {
-        if self.job.is_stopping() || processes.is_empty() {
-            return;
-        }
-        self.reporter.print_message(messages::leftovers(rank, processes));
     }
 }
 

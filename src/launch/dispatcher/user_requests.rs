@@ -6,6 +6,7 @@ use crate::launch::dispatcher::Dispatcher;
 use crate::launch::screen::messages;
 use crate::launch::user::input;
 use crate::launch::user::signals::UserRequest;
+use crate::os::process::signals;
 use crate::report::text::{show_count, show_step};
 use crate::wire::ToAgent;
 
@@ -55,7 +56,7 @@ impl Dispatcher<'_> {
     fn suspend(&mut self) {
         let table = &self.nodes.table;
         let nodes = table.all().filter(|node| !table.is_lost(*node));
-        let Some(on_screen_idle) = self.user.begin_pause(nodes) else { return };
+        let Some(on_screen_idle) = self.user.begin_pause(clock::now(), nodes) else { return };
         self.nodes.send_to_all(&ToAgent::Pause);
         self.reporter.print_answer(show_step(
             "Paused",
@@ -66,8 +67,11 @@ impl Dispatcher<'_> {
 
     /// Suspends the launcher; returns when it is continued, and then the workers are continued too.
     pub(super) fn suspend_launcher(&mut self) -> Event {
-        let suspended = self.user.stop_launcher();
-        self.nodes.table.on_resumed(clock::now(), suspended);
+        let since = clock::now();
+        signals::stop_self();
+        let now = clock::now();
+        let suspended = self.user.on_continued(since, now);
+        self.nodes.table.on_resumed(now, suspended);
         self.nodes.send_to_all(&ToAgent::Resume);
         self.reporter.print_answer(show_step("Running", &self.count_workers()));
         self.reporter.resume_terminal();

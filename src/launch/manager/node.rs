@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::base::{NodeRank, Status, WorkerExit};
+use crate::base::{NodeRank, Status, WorkerExit, clock};
 use crate::launch::node::nodes::LocalAgents;
 use crate::launch::node::orphan_reaper::OrphanReaper;
 use crate::launch::options::LaunchError;
@@ -121,9 +121,9 @@ async fn end_of(agent: Box<dyn AgentHandle>) -> Option<WorkerExit> {
 
 /// Ends what a killed agent has left.
 async fn reap_orphans(reaper: &mut OrphanReaper) {
-    reaper.start(LocalAgents::default());
+    reaper.start(LocalAgents::default(), clock::now());
     while let Some(at) = reaper.next_check_at() {
         sleep_until(Some(at)).await;
-        reaper.check();
+        reaper.check(clock::now());
     }
 }

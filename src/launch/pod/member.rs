@@ -436,10 +436,10 @@ impl MemberLoop<'_> {
     }
 
     async fn reap_orphans(&mut self) {
-        self.reaper.start(LocalAgents::default());
+        self.reaper.start(LocalAgents::default(), clock::now());
         while let Some(at) = self.reaper.next_check_at() {
             sleep_until(Some(at)).await;
-            self.reaper.check();
+            self.reaper.check(clock::now());
         }
     }
 

@@ -89,3 +89,25 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_of_other_processes_are_requests_if_they_concern_the_job() {
+        #[track_caller]
+        fn check(signal: i32, expect: Option<UserRequest>) {
+            assert_eq!(UserRequest::from_signal(signal), expect, "signal {signal}");
+        }
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            check(signal, Some(UserRequest::Stop(signal)));
+        }
+        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+            check(signal, Some(UserRequest::Forward(signal)));
+        }
+        for signal in [libc::SIGQUIT, libc::SIGTSTP, libc::SIGCHLD, libc::SIGWINCH] {
+            check(signal, None);
+        }
+    }
+}

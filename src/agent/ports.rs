@@ -1,5 +1,5 @@
-//! The listeners of node 0: the address at which other nodes connect to it, the port of rank 0, the
-//! store.
+//! The ports of node 0 and their address: the free port of rank 0 (`MASTER_PORT`), the store, and the
+//! address at which other nodes connect to them.
 
 use std::cell::Cell;
 use std::io;

@@ -1,4 +1,4 @@
-//! The periodic work of the launcher: heartbeats, silence, loss of nodes, metrics.
+//! What is due after a time: heartbeats, silence and loss of nodes, limits, metrics.
 
 use std::time::Instant;
 
@@ -17,6 +17,21 @@ use crate::report::text::{show_duration, show_processes};
 use crate::wire::{Problem, ToAgent};
 
 impl Dispatcher<'_> {
+    /// The instant has come that the job asked for.
+    pub(super) fn on_job_timer(&mut self) -> Event {
+        self.timer_at = None;
+        Event::Timer
+    }
+
+    /// The time limit of the job has passed.
+    pub(super) fn on_time_limit(&mut self) -> Event {
+        if self.job.is_preparing() {
+            self.startup.pending_at_timeout = Some(self.pending_nodes());
+        }
+        Event::TimedOut
+    }
+
+    /// Does what is due with every heartbeat.
     pub(super) fn on_heartbeat_timer(&mut self) -> Option<Event> {
         let now = clock::now();
         if let Some(suspended) = self.nodes.table.on_heartbeat_timer(now) {
@@ -112,7 +127,7 @@ impl Dispatcher<'_> {
         self.report_loss_to_peers(node);
         if self.nodes.close_lost(node) {
             self.nodes.table.hold_reconnects();
-            self.reaper.start(self.nodes.local_agents());
+            self.reaper.start(self.nodes.local_agents(), clock::now());
         }
         Some(Event::NodeLost { node, loss })
     }
@@ -129,7 +144,7 @@ impl Dispatcher<'_> {
     /// Checks whether everything that lost nodes left is gone. An epoch that has waited for it
     /// begins.
     pub(super) fn check_orphans(&mut self) {
-        let Some(left) = self.reaper.check() else { return };
+        let Some(left) = self.reaper.check(clock::now()) else { return };
         if let Some(disconnected) = self.nodes.table.allow_reconnects() {
             self.prepare_epoch(disconnected);
         }
