@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::case::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
+use super::facts::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use super::codes;
 use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};

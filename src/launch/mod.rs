@@ -22,7 +22,7 @@ pub(crate) mod user;
 
 pub use manager::node::serve_node;
 pub use options::{
-    CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,
+    AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,
     FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions, StdinTo,
     SupervisorOptions, Transport, WorkersFile,
 };

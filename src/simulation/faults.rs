@@ -150,7 +150,7 @@ impl Simulation {
         }
     }
 
-    /// Suspends all machines for the same time, which harms nobody.
+    /// Suspends all machines for the same time, after which no process has failed.
     fn suspend_everything(&mut self, time: Micros) -> bool {
         if !self.launcher.is_alive || self.is_everything_suspended {
             return false;

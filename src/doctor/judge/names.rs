@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::base::{HostName, NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding};
+use crate::doctor::facts::{ClusterFacts, Finding};
 use crate::doctor::codes;
 use crate::doctor::judge::outliers::outliers;
 use crate::pool::nodeset::fold;

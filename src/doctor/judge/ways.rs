@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::compute::speed_outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, MasterPort};
+use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding, MasterPort};
 use crate::doctor::codes;
 use crate::wire::{ListenerOwner, ProbeFault};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -23,6 +23,7 @@ use crate::launch::screen::job_report::JobReport;
 use crate::launch::screen::messages;
 use crate::launch::startup::requests;
 use crate::launch::startup::state::Startup;
+use crate::launch::user::allocation_timer::AllocationTimer;
 use crate::launch::user::pause::PauseScope;
 use crate::launch::user::requests::UserRequests;
 use crate::launch::user::signals::UserRequest;
@@ -69,6 +70,8 @@ enum LauncherEvent {
     Node(NodeEvent),
     Consumed(Consumed),
     UserRequest(UserRequest),
+    /// The allocation with this name ends after this time.
+    AllocationEnds(String, Duration),
     Stdin(Vec<u8>),
     Timer,
     TimedOut,
@@ -111,7 +114,8 @@ impl<'a> Dispatcher<'a> {
         (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
         let reaper = OrphanReaper::new(&options.job);
-        let user = UserRequests::listen()?;
+        let mut user = UserRequests::listen()?;
+        user.allocation = AllocationTimer::new(options.limits.allocation.as_ref());
         let (node_sender, nodes) = mpsc::channel(EVENTS_MAX);
         let (consumed_sender, consumed) = mpsc::unbounded_channel();
         let (evidence_sender, evidence) = mpsc::unbounded_channel();
@@ -161,6 +165,10 @@ impl<'a> Dispatcher<'a> {
                 None
             }
             LauncherEvent::UserRequest(request) => self.on_user_request(request, None),
+            LauncherEvent::AllocationEnds(name, left) => {
+                self.reporter.print_message(messages::allocation_ends(&name, left));
+                Some(Event::Signal(libc::SIGTERM))
+            }
             LauncherEvent::Stdin(bytes) => {
                 self.forward_stdin(&bytes);
                 None
@@ -205,6 +213,9 @@ impl<'a> Dispatcher<'a> {
             never = self.nodes.propagate_panics() => match never {},
             () = sleep_until(self.timer_at) => LauncherEvent::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => LauncherEvent::TimedOut,
+            (name, left) = self.user.allocation.wait(), if !self.job.is_stopping() => {
+                LauncherEvent::AllocationEnds(name, left)
+            }
             () = sleep_until(self.user.pause.stop_at()) => LauncherEvent::Suspend,
             () = sleep_until(Some(heartbeat_at)) => LauncherEvent::Heartbeat,
             () = sleep_until(self.reaper.next_check_at()) => LauncherEvent::ReapOrphans,
