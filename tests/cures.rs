@@ -6,9 +6,9 @@
 //! | 713 | a filter leaves one remote host, and the job runs on this machine | `tests/ssh/launch.rs::single_remote_host_is_reached_over_ssh` |
 //! | 5005 | a node dies, the others wait for it for ever | `tests/faults/workers.rs::exit_code_is_the_status_and_stops_other_workers`, `tests/ssh/launch.rs::status_is_that_of_the_cause_and_the_cause_is_named`, `tests/ssh/killed.rs::broken_connection_is_a_lost_node` |
 //! | 1995, 2008 | a script fails, its ssh sessions hang | `tests/faults/workers.rs::worker_ignoring_sigterm_is_killed_after_grace`, `tests/ssh/killed.rs::killed_agent_ends_its_workers` |
-//! | 618, 1722, 1994 | exit status 0 although workers failed | `tests/faults/options.rs::statuses_of_workers_pass_through`, `tests/faults/workers.rs::killed_worker_is_137`, `tests/faults/ours.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/ssh/launch.rs::signal_of_a_remote_worker_is_reported` |
+//! | 618, 1722, 1994 | exit status 0 although workers failed | `tests/faults/options.rs::statuses_of_workers_pass_through`, `tests/faults/workers.rs::killed_worker_is_137`, `tests/faults/own_processes.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/ssh/launch.rs::signal_of_a_remote_worker_is_reported` |
 //! | 4098, 4160 | a pod is stopped, its workers are not | `tests/faults/signals.rs::sigterm_is_143_and_keeps_the_grace`, `node_started_alone_stops_workers_at_sigterm` |
-//! | 1016, 3645, 3730 | processes left behind by errors and by Ctrl-C | `tests/faults/workers.rs::leftover_daemon_of_a_failure_is_killed`, `tests/faults/signals.rs::second_sigint_kills_workers`, `tests/faults/ours.rs::killed_launcher_leaves_nothing`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host` |
+//! | 1016, 3645, 3730 | processes left behind by errors and by Ctrl-C | `tests/faults/workers.rs::leftover_daemon_of_a_failure_is_killed`, `tests/faults/signals.rs::second_sigint_kills_workers`, `tests/faults/own_processes.rs::killed_launcher_leaves_nothing`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host` |
 //! | 5510, 2679, 1603, 1334, 274, 5728 | nodes without ssh between them | `tests/faults/options.rs::no_ssh_nodes_know_their_ranks`, `tests/faults/options.rs::no_ssh_failure_names_the_global_rank` |
 //! | 6671, 6698, 8239 | `--include=node3` selects nothing | `tests/selection.rs::include_selects_as_deepspeed`, `tests/selection.rs::slots_must_exist_on_host` |
 //! | 5818, 2976, 1331, 662, 2980 | `CUDA_VISIBLE_DEVICES` does not count, or its order does not | `src/cli/resolve/devices.rs::cuda_variable_selects_devices`, `tests/selection.rs::device_order_is_kept_unless_slots_are_named`, `tests/upstream.rs::test_visible_devices_resolve_to_the_requested_slots` |
@@ -23,7 +23,7 @@
 //! | 5221, and 575 of its examples | a mistyped hostfile: the job runs on this machine alone | `tests/cli/screens.rs::invalid_selections`, `tests/hostfile/files.rs::missing_file_error_has_help` |
 //! | 1923, 3916, 3878, 191 | port 29500 is taken, so that no second job fits on a node | `tests/faults/options.rs::master_port_other_than_the_default_is_noted`, `tests/faults/options.rs::master_port_in_use_is_refused_before_the_start`, `tests/faults/signals.rs::two_jobs_do_not_touch_each_other` |
 //! | 4971, 6565, 8548 | numactl is missing, or a container may not choose memory | `binding_needs_no_other_program`, `denied_memory_policy_binds_only_processors` |
-//! | 3160, 3232, 4890, 4239 | "exits with return code = -9", and nobody says why | `tests/faults/workers.rs::oom_killed_worker_is_reported`, `tests/faults/screens.rs::signal_screen` |
+//! | 3160, 3232, 4890, 4239 | "exits with return code = -9", without a reason | `tests/faults/workers.rs::oom_killed_worker_is_reported`, `tests/faults/screens.rs::signal_screen` |
 //! | 3408, 3409 | nodes with different numbers of GPUs | `tests/plan.rs::ranks_and_local_ranks_follow_hosts_and_slots` |
 //! | 8489, 8563 | elastic training and its options were removed | `tests/cli/lines.rs::unknown_options_are_refused` |
 

@@ -15,11 +15,11 @@
 //! | F10 | a left-behind process keeps the output open | `tests/faults/workers.rs::held_output_pipe_does_not_block_the_end`, `tests/faults/workers.rs::leftover_holding_the_output_is_reported_and_stopped` |
 //! | F11 | a chain of forks while the job is stopped | `tests/faults/workers.rs::fork_chain_does_not_escape_a_failure`, `tests/faults/workers.rs::fork_chain_of_a_success_does_not_block_the_end` |
 //! | F12 | zombies that are not reaped | `tests/faults/workers.rs::zombies_are_not_leftovers`, `tests/faults/workers.rs::orphans_that_exit_are_reaped` |
-//! | F13 | the shim is killed, or stopped | `tests/faults/ours.rs::killed_shim_stops_its_workers_and_is_the_cause`, `tests/faults/screens.rs::lost_shim_screen`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
-//! | F14 | the agent is killed | `tests/faults/ours.rs::killed_agent_is_the_cause_and_stops_other_nodes`, `tests/faults/ours.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/faults/screens.rs::lost_agent_screen` |
-//! | F15 | agent and shim are killed together | `tests/faults/ours.rs::agent_and_shim_killed_together_leave_nothing` |
-//! | F16 | the launcher is killed | `tests/faults/ours.rs::killed_launcher_leaves_nothing`, `tests/faults/ours.rs::killed_launcher_lets_workers_receive_sigterm_first`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::next_launch_clears_after_killed_launcher_and_janitor` |
-//! | F17 | the launcher is suspended | `tests/faults/ours.rs::suspended_launcher_loses_its_lease`, `src/simulation/prove.rs::prove_simulate` |
+//! | F13 | the shim is killed, or stopped | `tests/faults/own_processes.rs::killed_shim_stops_its_workers_and_is_the_cause`, `tests/faults/screens.rs::lost_shim_screen`, `tests/faults/frozen.rs::stopped_shim_is_killed_with_its_workers` |
+//! | F14 | the agent is killed | `tests/faults/own_processes.rs::killed_agent_is_the_cause_and_stops_other_nodes`, `tests/faults/own_processes.rs::killed_agent_of_a_single_node_is_the_cause`, `tests/faults/screens.rs::lost_agent_screen` |
+//! | F15 | agent and shim are killed together | `tests/faults/own_processes.rs::agent_and_shim_killed_together_leave_nothing` |
+//! | F16 | the launcher is killed | `tests/faults/own_processes.rs::killed_launcher_leaves_nothing`, `tests/faults/own_processes.rs::killed_launcher_lets_workers_receive_sigterm_first`, `tests/ssh/killed.rs::killed_launcher_leaves_nothing_on_any_host`, `tests/ssh/killed.rs::next_launch_clears_after_killed_launcher_and_janitor` |
+//! | F17 | the launcher is suspended | `tests/faults/own_processes.rs::suspended_launcher_loses_its_lease`, `src/simulation/prove.rs::prove_simulate` |
 //! | F18 | a first interrupt | `tests/faults/signals.rs::first_sigint_is_forwarded_and_becomes_sigterm`, `tests/faults/screens.rs::interrupt_screen` |
 //! | F19 | a second interrupt | `tests/faults/signals.rs::second_sigint_kills_workers` |
 //! | F20 | a third interrupt | `tests/faults/signals.rs::third_sigint_exits_and_names_unconfirmed_nodes` |

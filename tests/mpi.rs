@@ -1,6 +1,6 @@
 //! Agents that a real Open MPI or MPICH starts, on this machine.
 
-use crate::support::launch::{Launch, Outcome};
+use crate::support::launch::{Launch, Outcome, face};
 use crate::support::proof::has;
 
 /// A job whose agents this process manager starts.
@@ -55,4 +55,69 @@ fn manager_that_fails_is_quoted() {
     outcome
         .says("a program that remuda needs cannot be started on this machine:")
         .says("localhost: there is no `blaunch` in PATH");
+}
+
+/// Processes of one command are the nodes of one job, and workers do not see the variables of MPI.
+#[track_caller]
+fn check_tasks(mpirun: &[&str]) {
+    let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
+    let names = "${OMPI_COMM_WORLD_RANK-no} ${PMI_RANK-no}";
+    let script = format!("echo $RANK of $WORLD_SIZE in group $GROUP_RANK {names}");
+    let launch = launch.options(["-n", "2"]).sh(&script).through(mpirun);
+    let outcome = launch.end().code(0);
+    let line = |rank: usize| format!("{rank} of 4 in group {} no no", rank / 2);
+    assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());
+    outcome.says("task 0 of 2 of mpirun: each task is a node with 2 workers (-n)");
+}
+
+const OPEN_MPI: [&str; 5] =
+    ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "2"];
+
+#[test]
+fn tasks_of_open_mpi_are_nodes_of_one_job() {
+    if has("openmpi", "tasks_of_open_mpi_are_nodes_of_one_job") {
+        check_tasks(&OPEN_MPI);
+    }
+}
+
+#[test]
+fn tasks_of_mpich_are_nodes_of_one_job() {
+    if has("mpich", "tasks_of_mpich_are_nodes_of_one_job") {
+        check_tasks(&["mpiexec.mpich", "-n", "2"]);
+    }
+}
+
+/// Variables as Open MPI sets them for one of two processes on two hosts.
+fn task_of_two_hosts(launch: Launch) -> Launch {
+    let variables = [("RANK", "0"), ("SIZE", "2"), ("LOCAL_SIZE", "1")];
+    variables
+        .into_iter()
+        .fold(launch, |launch, (name, value)| launch.env(&format!("OMPI_COMM_WORLD_{name}"), value))
+}
+
+#[test]
+fn tasks_that_cannot_be_one_job_are_refused() {
+    let launch = task_of_two_hosts(face("run")).options(["-H", "n1,n2"]).program(["x.py"]);
+    launch
+        .end()
+        .code(2)
+        .says("error[C007]: each of 2 tasks of mpirun would start this job\n")
+        .says("help: type the line without `mpirun`; `--launcher openmpi` starts the agents with it\n");
+    let launch = task_of_two_hosts(face("run")).program(["x.py"]);
+    launch
+        .end()
+        .code(2)
+        .says("error[C010]: the host of task 0 of mpirun is not known\n")
+        .says("help: type `remuda run --launcher openmpi -H HOSTS` instead of `mpirun`, or give ");
+}
+
+#[test]
+fn tasks_of_torchrun_say_that_each_is_a_job() {
+    let launch = task_of_two_hosts(face("torchrun")).option("--no-python").sh("echo $WORLD_SIZE");
+    let outcome = launch.end().code(0);
+    assert_eq!(outcome.stdout_text(), "1\n");
+    outcome.says(
+        "note: this process is task 0 of 2 of mpirun, and starts a job of its own; with `--nnodes 2` the \
+         tasks are the nodes of one job\n",
+    );
 }

@@ -170,7 +170,7 @@ fn slots_must_exist_on_host() {
         check("worker-2:-1", "S002 at 10: slot numbers are at least 0");
         check("worker-1:1_0", "S002 at 10: `worker-1` has no slot 10");
         check("worker-1:", "S003 at 9: empty slot list after `:`");
-        check("worker-1:0,", "S003 at 12: `` is not a slot number");
+        check("worker-1:0,", "S003 at 12: a slot number is missing beside a comma");
         check("worker-1:a", "S003 at 10: `a` is not a slot number");
         check("worker-1:0-3", "S003 at 10: `0-3` is not a slot number");
         check("worker-1:1.0", "S003 at 10: `1.0` is not a slot number");

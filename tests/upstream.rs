@@ -16,9 +16,9 @@
 //! | … `test_hostfile_good` | comments, blanks, indents, four hosts | `test_hostfile_good` |
 //! | … `test_hostfiles_bad` | five bad files | `test_hostfiles_bad` |
 //! | `test_multinode_runner.py` `test_pdsh_runner` | differs on purpose: over remuda's own ssh sessions, with the same workers | `test_pdsh_runner` |
-//! | … `test_openmpi_runner`, `test_mpich_runner`, `test_mvapich_runner`, `test_slurm_runner`, `test_impi_binding_without_local_numactl` | not supported: refused before anything starts | `test_openmpi_runner` |
-//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | not supported: `--launcher_arg` is read as `--launcher_args`; its words are no options of pdsh and are refused | `test_btl_nic_openmpi_runner` |
-//! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | not supported: Slurm is refused with every filter, with and without `--force_multi` | `test_runner_main_rejects_unsupported_filter` |
+//! | … `test_openmpi_runner`, `test_mpich_runner`, `test_mvapich_runner`, `test_slurm_runner`, `test_impi_binding_without_local_numactl` | the process manager starts the agents, which start the same workers as over ssh | `test_openmpi_runner`, `tests/mpi.rs::open_mpi_starts_agents`, `tests/slurm/allocation.rs::step_starts_the_agents_of_all_nodes` |
+//! | … `test_btl_nic_openmpi_runner`, `test_btl_nic_two_dashes_openmpi_runner` | `--launcher_arg` is read as `--launcher_args`, whose words go to MPI; without `--launcher openmpi` they are no options of pdsh and are refused | `test_btl_nic_openmpi_runner` |
+//! | … `test_slurm_runner_resource_filter`, `test_slurm_runner_rejects_unsupported_filter`, `test_slurm_runner_num_nodes_and_gpus`, `test_runner_main_rejects_unsupported_filter` | differs on purpose: filters are accepted with Slurm, with and without `--force_multi` | `test_runner_main_rejects_unsupported_filter` |
 //! | … `test_validate_active_resources_default_is_a_no_op` | any slots of any hosts | `test_validate_active_resources_default_is_a_no_op` |
 //! | `test_user_args.py` `test_user_args` | four prompts reach the script, on one node and on two | `test_user_args`, `tests/ssh/launch.rs::arguments_arrive_unchanged` |
 //! | … `test_bash_string_args` | arguments that come through xargs | `test_bash_string_args` |

@@ -180,8 +180,7 @@ fn gpu(state: GpuState) -> GpuReport {
 fn open_probe_listeners(
     request: &Examine,
 ) -> (Network, Vec<(TcpListener, Token)>, Option<PortClaim>) {
-    let address =
-        ports::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
+    let address = ports::listen_address(request.addr.as_deref(), &request.others).map(|(_, ip)| ip);
     let mut listeners = Vec::new();
     let mut open = |address: SocketAddr| {
         let listener = TcpListener::bind(address);

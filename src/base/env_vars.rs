@@ -46,6 +46,12 @@ pub const ZE_AFFINITY_MASK: &str = "ZE_AFFINITY_MASK";
 pub const ASCEND_RT_VISIBLE_DEVICES: &str = "ASCEND_RT_VISIBLE_DEVICES";
 /// Devices that a program for Cambricon MLUs may use.
 pub const MLU_VISIBLE_DEVICES: &str = "MLU_VISIBLE_DEVICES";
+/// Moore Threads: which GPUs a program may use.
+pub const MUSA_VISIBLE_DEVICES: &str = "MUSA_VISIBLE_DEVICES";
+/// Intel Gaudi: which modules a program may use.
+pub const HABANA_VISIBLE_MODULES: &str = "HABANA_VISIBLE_MODULES";
+/// AWS Neuron: which cores a program may use.
+pub const NEURON_RT_VISIBLE_CORES: &str = "NEURON_RT_VISIBLE_CORES";
 /// Devices that a program for Tecorigin SDAA may use.
 pub const SDAA_VISIBLE_DEVICES: &str = "SDAA_VISIBLE_DEVICES";
 /// Devices that a program for Biren SUPA may use.
@@ -120,6 +126,12 @@ pub const SSH_CONNECTION: &str = "SSH_CONNECTION";
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// Slurm: id of the job; set inside a job.
 pub const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
+/// Slurm: when the job ends, in seconds since 1970.
+pub const SLURM_JOB_END_TIME: &str = "SLURM_JOB_END_TIME";
+/// Slurm: number of GPUs of the whole job.
+pub const SLURM_GPUS: &str = "SLURM_GPUS";
+/// Slurm: number of components of a heterogeneous job.
+pub const SLURM_HET_SIZE: &str = "SLURM_HET_SIZE";
 /// Slurm: nodes of the step that this process is a task of.
 pub const SLURM_STEP_NODELIST: &str = "SLURM_STEP_NODELIST";
 /// Slurm: nodes of the job.
@@ -134,6 +146,16 @@ pub const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
 pub const SLURM_PROCID: &str = "SLURM_PROCID";
 /// Open MPI: number of a process in its command.
 pub const OMPI_COMM_WORLD_RANK: &str = "OMPI_COMM_WORLD_RANK";
+/// Open MPI: number of processes of its command.
+pub const OMPI_COMM_WORLD_SIZE: &str = "OMPI_COMM_WORLD_SIZE";
+/// Open MPI: number of processes of its command on this host.
+pub const OMPI_COMM_WORLD_LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+/// Open MPI: name of its command.
+pub const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
+/// MPICH and its relatives: number of processes of its command.
+pub const PMI_SIZE: &str = "PMI_SIZE";
+/// MPICH and its relatives: number of processes of its command on this host.
+pub const MPI_LOCALNRANKS: &str = "MPI_LOCALNRANKS";
 /// MPICH and its relatives: number of a process in its command.
 pub const PMI_RANK: &str = "PMI_RANK";
 /// Slurm: GPUs of this node.

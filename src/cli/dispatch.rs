@@ -12,7 +12,7 @@ use super::command::{accelerate, run, torchrun};
 use super::error::CliError;
 use super::face::torchrun::job::TorchLauncher;
 use super::help;
-use super::line::{CommandLine, LAUNCHERS, codes, is_launcher, translated};
+use super::line::{CommandLine, Instead, LAUNCHERS, codes, instead_of, is_launcher, is_python};
 use super::registry::COMMANDS;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, Status, show_typed};
@@ -137,7 +137,7 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
     let word = typed.words[0].to_string_lossy();
     let names = COMMANDS.iter().filter(|entry| entry.help.is_some()).map(|entry| entry.name);
     let help = match nearest(&word, names) {
-        _ if is_launcher(&word) => line_for_launcher(&word, &typed.words[1..]),
+        _ if is_launcher(&word) || is_python(&word) => line_for_launcher(&word, &typed.words[1..]),
         _ if is_line_of_run(&word, &typed.words) => {
             let line: Vec<String> = typed.words.iter().map(quoted).collect();
             format!("did you mean `remuda run {}`?", line.join(" "))
@@ -155,9 +155,15 @@ fn unknown_command(words: Vec<OsString>) -> CliError {
 /// Returns what to type instead of the line of another launcher.
 fn line_for_launcher(launcher: &str, rest: &[OsString]) -> String {
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = translated(launcher, &rest).unwrap_or_else(|| vec!["SCRIPT".to_owned()]);
-    let line: Vec<String> = line.iter().map(quoted).collect();
-    format!("type `remuda run {}`", line.join(" "))
+    let line = |words: Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    match instead_of(launcher, &rest) {
+        Instead::Command { name, words } => format!("type `remuda {name} {}`", line(words)),
+        Instead::Run { words, remark: None } => format!("type `remuda run {}`", line(words)),
+        Instead::Run { words, remark: Some(remark) } => {
+            format!("type `remuda run {}`; {remark}", line(words))
+        }
+        Instead::Whole(words) => format!("type `{}`", line(words)),
+    }
 }
 
 /// Whether `run` was left out: `remuda -n 2 train.py`, `remuda train.py`.

@@ -16,7 +16,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "run",
         help: Some(CommandHelp {
-            summary: "Run a program on every slot of every host",
+            summary: Some("Run a program on every slot of every host"),
             definition: run::definition,
         }),
         main: |words, _| run::main("remuda run", words),
@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "pod",
         help: Some(CommandHelp {
-            summary: "Join a job as the node that this pod is, without ssh",
+            summary: Some("Join a job as the node that this pod is, without ssh"),
             definition: pod::definition,
         }),
         main: |words, _| pod::main(words),
@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "k8s",
         help: Some(CommandHelp {
-            summary: "Print manifests and a Containerfile for jobs on Kubernetes",
+            summary: Some("Print manifests and a Containerfile for jobs on Kubernetes"),
             definition: k8s::definition,
         }),
         main: |words, _| k8s::main(words),
@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "sbatch",
         help: Some(CommandHelp {
-            summary: "Submit a line of `remuda run` to Slurm",
+            summary: Some("Submit a line of `remuda run` to Slurm"),
             definition: sbatch::definition,
         }),
         main: |words, _| sbatch::main(words),
@@ -48,23 +48,33 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "torchrun",
         help: Some(CommandHelp {
-            summary: "Run a script as torchrun does, with its options and variables",
+            summary: Some("Run a script as torchrun does, with its options and variables"),
             definition: torchrun::definition,
         }),
         main: |words, _| torchrun::main("remuda torchrun", TorchLauncher::Torchrun, words),
     },
     CommandEntry {
         name: "torch.distributed.launch",
-        help: None,
+        help: Some(CommandHelp {
+            summary: None,
+            definition: torchrun::distributed_launch_definition,
+        }),
         main: |words, _| {
             let program = "remuda torch.distributed.launch";
             torchrun::main(program, TorchLauncher::DistributedLaunch, words)
         },
     },
     CommandEntry {
+        name: "torch.distributed.run",
+        help: None,
+        main: |words, _| {
+            torchrun::main("remuda torch.distributed.run", TorchLauncher::Torchrun, words)
+        },
+    },
+    CommandEntry {
         name: "accelerate",
         help: Some(CommandHelp {
-            summary: "Run a script as `accelerate launch` does",
+            summary: Some("Run a script as `accelerate launch` does"),
             definition: accelerate::definition,
         }),
         main: |words, _| accelerate::main("remuda accelerate", words),
@@ -72,7 +82,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "launch",
         help: Some(CommandHelp {
-            summary: "Start one node's workers, as DeepSpeed's own launcher does",
+            summary: Some("Start one node's workers, as DeepSpeed's own launcher does"),
             definition: launch::definition,
         }),
         main: |words, _| launch::main(words),
@@ -81,7 +91,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "train",
         help: Some(CommandHelp {
-            summary: "Train a GPT or MLP with the bundled data-parallel runtime",
+            summary: Some("Train a GPT or MLP with the bundled data-parallel runtime"),
             definition: train::definition,
         }),
         main: |words, _| train::main(words),
@@ -89,7 +99,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "bench",
         help: Some(CommandHelp {
-            summary: "Measure collectives between all ranks, as nccl-tests does",
+            summary: Some("Measure collectives between all ranks, as nccl-tests does"),
             definition: bench::definition,
         }),
         main: |words, _| bench::main(words),
@@ -97,7 +107,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "ssh",
         help: Some(CommandHelp {
-            summary: "Run a command once on every host and gather the output",
+            summary: Some("Run a command once on every host and gather the output"),
             definition: ssh::definition,
         }),
         main: |words, _| ssh::main(words),
@@ -105,7 +115,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "hostfile",
         help: Some(CommandHelp {
-            summary: "Check, format, convert, show and compare hostfiles",
+            summary: Some("Check, format, convert, show and compare hostfiles"),
             definition: hostfile::definition,
         }),
         main: |words, _| hostfile::main(words),
@@ -113,7 +123,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "doctor",
         help: Some(CommandHelp {
-            summary: "Check every host before a job",
+            summary: Some("Check every host before a job"),
             definition: doctor::definition,
         }),
         main: |words, _| doctor::main(words),
@@ -121,7 +131,7 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "explain",
         help: Some(CommandHelp {
-            summary: "Explain an error code such as `H003`",
+            summary: Some("Explain an error code such as `H003`"),
             definition: explain::definition,
         }),
         main: |words, _| explain::main(words),
@@ -129,14 +139,17 @@ pub(super) const COMMANDS: &[CommandEntry] = &[
     CommandEntry {
         name: "completion",
         help: Some(CommandHelp {
-            summary: TEXTS_OF_ALL_COMMANDS,
+            summary: Some(TEXTS_OF_ALL_COMMANDS),
             definition: completion::definition,
         }),
         main: completion::main,
     },
     CommandEntry {
         name: "man",
-        help: Some(CommandHelp { summary: TEXTS_OF_ALL_COMMANDS, definition: man::definition }),
+        help: Some(CommandHelp {
+            summary: Some(TEXTS_OF_ALL_COMMANDS),
+            definition: man::definition,
+        }),
         main: man::main,
     },
     CommandEntry { name: "agent", help: None, main: |words, _| agent::main(&words) },

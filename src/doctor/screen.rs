@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::case::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use super::codes;
+use super::facts::{Clock, ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use super::judge::CLOCK_OFF_US;
 use crate::base::{HostName, NodeRank, Severity, Status};
 use crate::pool::nodeset::fold_set;

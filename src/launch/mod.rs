@@ -22,9 +22,9 @@ pub(crate) mod user;
 
 pub use manager::node::serve_node;
 pub use options::{
-    CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions, FailureOptions,
-    FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions, StdinTo,
-    SupervisorOptions, Transport, WorkersFile,
+    AllocationEnd, CauseRule, CommandOptions, ContinueWith, Cores, DeviceOptions, DialOptions,
+    FailureOptions, FileOf, Framing, GpuSharing, LaunchError, LimitOptions, Options, OutputOptions,
+    StdinTo, SupervisorOptions, Transport, WorkersFile,
 };
 pub use pod::member::{MemberOptions, join};
 pub use pod::termination_log::{TerminationLog, write_refusal_message};

@@ -65,8 +65,28 @@ pub struct CommandOptions {
     pub checkpoint_dir: Option<PathBuf>,
 }
 
+/// End of the allocation in which this process runs.
+#[derive(Clone, Debug)]
+pub struct AllocationEnd {
+    /// Name of the allocation: `Slurm job 17`.
+    pub name: String,
+    /// Time that is left of it.
+    pub left: Duration,
+    /// Time before the end at which the workers are asked to stop.
+    pub lead: Duration,
+    /// Asks the scheduler for the time that is left now; `None`: it does not tell.
+    pub ask: fn() -> Option<Duration>,
+}
+
+impl AllocationEnd {
+    /// Time until the workers are asked to stop: at least half of what is left.
+    pub fn running_time(&self) -> Duration {
+        self.left.saturating_sub(self.lead).max(self.left / 2)
+    }
+}
+
 /// Time limits of a launch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LimitOptions {
     /// Time between the request to stop and SIGKILL.
     pub grace: Duration,
@@ -76,6 +96,8 @@ pub struct LimitOptions {
     pub heartbeat_interval: Duration,
     /// Time limit of the job.
     pub job: Option<Duration>,
+    /// End of the allocation.
+    pub allocation: Option<AllocationEnd>,
     /// Time limit of the checks of a node before the start.
     pub preflight: Duration,
     /// Time after which workers that import torch and are not connected cause a warning; 0: never.
@@ -218,6 +240,9 @@ pub struct DialOptions {
     /// The exit status of a node that is stopped because another one failed; `None`: that of the
     /// failed node.
     pub peer_exit: Option<u8>,
+    /// Whether a process manager started this process, so that its variables describe this process and not
+    /// the workers.
+    pub is_task: bool,
 }
 
 impl DialOptions {

@@ -249,15 +249,14 @@ mod tests {
         let record = record(&options);
         let epochs = record["epochs"].as_array().expect("a list");
         let row = |epoch: &serde_json::Value| {
-            [&epoch["epoch"], &epoch["start"], &epoch["end"], &epoch["cause"]["host"]].map(
-                |value| value.to_string(),
-            )
+            [&epoch["epoch"], &epoch["start"], &epoch["end"], &epoch["cause"]["host"]]
+                .map(|value| value.to_string())
         };
         let rows: Vec<_> = epochs.iter().map(row).collect();
-        assert_eq!(rows, [
-            ["0", "101.0", "110.0", "\"node-00001\""],
-            ["3", "120.0", "130.0", "null"],
-        ]);
+        assert_eq!(
+            rows,
+            [["0", "101.0", "110.0", "\"node-00001\""], ["3", "120.0", "130.0", "null"],]
+        );
         let last = recorder.epochs().last().expect("three have begun");
         assert_eq!((last.epoch, last.end), (4, None), "it lasts");
     }

@@ -289,6 +289,7 @@ pub(in crate::launch) fn options() -> Options {
             checkpoint_dir: None,
         },
         limits: LimitOptions {
+            allocation: None,
             grace: Duration::from_secs(60),
             lease: Duration::from_secs(600),
             heartbeat_interval: Duration::from_secs(3),

@@ -18,10 +18,10 @@ pub struct BatchScript {
     pub gpus: Option<u32>,
     /// Time limit of the job.
     pub time: Option<Duration>,
-    /// Time before the limit at which the job is asked to stop.
-    pub warning: Duration,
-    /// Partition, account and quality of service.
-    pub placement: Vec<(&'static str, String)>,
+    /// Which jobs of an array are queued: `0-9`.
+    pub array: Option<String>,
+    /// Further options of sbatch, with their values.
+    pub further: Vec<(String, Option<String>)>,
     /// Whether Slurm queues the job again after the failure of a node.
     pub requeue: bool,
     /// Directory of the log.
@@ -42,13 +42,15 @@ impl BatchScript {
     /// If a word of the line has control characters.
     pub fn text(&self) -> Result<String, UnprintableWord> {
         let has_control = |word: &&OsString| word.as_bytes().iter().any(u8::is_ascii_control);
-        if let Some(word) = self.line.iter().find(has_control) {
+        let values: Vec<_> = self.options().into_iter().filter_map(|(_, value)| value).collect();
+        let values: Vec<_> = values.into_iter().map(OsString::from).collect();
+        if let Some(word) = self.line.iter().chain(&values).find(has_control) {
             return Err(UnprintableWord(quoted(word)));
         }
         let mut text = String::from("#!/bin/sh\n");
         for (option, value) in self.options() {
             let _ = match value {
-                Some(value) => writeln!(text, "#SBATCH --{option}={value}"),
+                Some(value) => writeln!(text, "#SBATCH --{option}={}", in_quotes(&value)),
                 None => writeln!(text, "#SBATCH --{option}"),
             };
         }
@@ -58,7 +60,7 @@ impl BatchScript {
         Ok(text)
     }
 
-    fn options(&self) -> Vec<(&'static str, Option<String>)> {
+    fn options(&self) -> Vec<(&str, Option<String>)> {
         let with = |value: &dyn ToString| Some(value.to_string());
         let mut options = vec![
             ("job-name", with(&self.name)),
@@ -66,21 +68,29 @@ impl BatchScript {
             ("ntasks-per-node", with(&1)),
         ];
         options.extend(self.gpus.map(|gpus| ("gpus-per-node", with(&gpus))));
-        if let Some(time) = self.time {
-            options.push(("time", Some(slurm_time(time))));
-            options.push(("signal", Some(format!("B:TERM@{}", self.warning.as_secs()))));
-        }
-        options.extend(self.placement.iter().map(|(option, value)| (*option, with(value))));
+        options.extend(self.time.map(|time| ("time", Some(slurm_time(time)))));
+        options.extend(self.array.iter().map(|array| ("array", with(array))));
+        options.extend(self.further.iter().map(|(option, value)| (&**option, value.clone())));
         options.push(if self.requeue { ("requeue", None) } else { ("no-requeue", None) });
         options.push(("output", Some(self.log())));
         options.push(("open-mode", with(&"append")));
         options
     }
 
-    /// Returns the path of the log, in which Slurm replaces `%j` by the id of the job.
+    /// Returns the path of the log, in which Slurm replaces `%j`, or `%A` and `%a`, by the id of the job.
     pub fn log(&self) -> String {
-        format!("{}/{}-%j.log", self.log_dir, self.name)
+        let id = if self.array.is_some() { "%A_%a" } else { "%j" };
+        format!("{}/{}-{id}.log", self.log_dir, self.name)
     }
+}
+
+/// A value as sbatch reads it: in quotes if it has blanks.
+fn in_quotes(value: &str) -> String {
+    let is_plain = !value.is_empty() && !value.contains([' ', '"', '\'', '#', '\\']);
+    if is_plain {
+        return value.to_owned();
+    }
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// A time as Slurm reads it: `DAYS-HH:MM:SS`, at least a minute, because Slurm counts minutes.
@@ -100,8 +110,8 @@ mod tests {
             nodes: 4,
             gpus: Some(8),
             time: Some(Duration::from_secs(26 * 3600 + 90)),
-            warning: Duration::from_secs(60),
-            placement: vec![("partition", "a100".to_owned())],
+            array: None,
+            further: vec![("partition".to_owned(), Some("a100".to_owned()))],
             requeue: true,
             log_dir: "/home/a/logs".to_owned(),
             line: ["remuda", "run", "train.py", "--name", "it's"].map(OsString::from).to_vec(),
@@ -113,13 +123,29 @@ mod tests {
         assert_eq!(
             script().text().expect("printable words"),
             "#!/bin/sh\n#SBATCH --job-name=train\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n\
-             #SBATCH --gpus-per-node=8\n#SBATCH --time=1-02:01:30\n#SBATCH --signal=B:TERM@60\n\
+             #SBATCH --gpus-per-node=8\n#SBATCH --time=1-02:01:30\n\
              #SBATCH --partition=a100\n#SBATCH --requeue\n#SBATCH --output=/home/a/logs/train-%j.log\n\
              #SBATCH --open-mode=append\nexec remuda run train.py --name 'it'\\''s'\n"
         );
         let plain = BatchScript { gpus: None, time: None, requeue: false, ..script() };
         let text = plain.text().expect("printable words");
-        assert!(text.contains("#SBATCH --no-requeue\n") && !text.contains("signal"), "{text}");
+        assert!(text.contains("#SBATCH --no-requeue\n") && !text.contains("--time"), "{text}");
+    }
+
+    #[test]
+    fn array_has_a_log_for_each_job() {
+        let further = [("exclusive", None), ("comment", Some("a \"b\""))];
+        let further = further.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+        let array = BatchScript {
+            array: Some("0-9".to_owned()),
+            further: further.to_vec(),
+            log_dir: "/home/a b".to_owned(),
+            ..script()
+        };
+        let text = array.text().expect("printable words");
+        assert!(text.contains("#SBATCH --array=0-9\n#SBATCH --exclusive\n"), "{text}");
+        assert!(text.contains("#SBATCH --comment=\"a \\\"b\\\"\"\n"), "{text}");
+        assert!(text.contains("#SBATCH --output=\"/home/a b/train-%A_%a.log\"\n"), "{text}");
     }
 
     #[test]

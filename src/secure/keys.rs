@@ -62,7 +62,7 @@ impl JobKey {
         }
     }
 
-    /// A key that is no secret: everybody who knows the name can derive it.
+    /// A key that is no secret: every process that knows the name can derive it.
     pub fn of_public_name(name: &str) -> Self {
         Self(hmac(b"remuda public name 1", &[name.as_bytes()]))
     }

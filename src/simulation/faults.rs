@@ -98,10 +98,8 @@ impl Simulation {
     }
 
     fn injure_launcher(&mut self, kind: InjectedKind) -> bool {
-        let is_request = matches!(
-            kind,
-            InjectedKind::JobIsSuspended { .. } | InjectedKind::UserSignals { .. }
-        );
+        let is_request =
+            matches!(kind, InjectedKind::JobIsSuspended { .. } | InjectedKind::UserSignals { .. });
         if !self.launcher.is_alive || self.launcher.is_finishing && is_request {
             return false;
         }
@@ -171,7 +169,7 @@ impl Simulation {
         before.copied().reduce(|(begin, end), (from, until)| (begin.min(from), end.max(until)))
     }
 
-    /// Suspends all machines for the same time, which harms no job.
+    /// Suspends all machines for the same time, after which no process has failed.
     fn suspend_everything(&mut self, time: Micros) -> bool {
         if !self.launcher.is_alive || self.is_everything_suspended {
             return false;

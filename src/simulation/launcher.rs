@@ -489,7 +489,8 @@ impl Simulation {
         let number = self.launcher.number;
         self.after(time, Happening::LauncherExits { number });
         for fault in std::mem::take(&mut self.launcher.faults_at_end) {
-            let InjectedKind::LauncherFailsAtEnd { permille, .. } = self.scenario.faults[fault].kind
+            let InjectedKind::LauncherFailsAtEnd { permille, .. } =
+                self.scenario.faults[fault].kind
             else {
                 unreachable!("the other faults do not wait")
             };

@@ -42,7 +42,7 @@ pub(super) struct Pipe {
     /// Whether nothing more can be sent.
     pub(super) is_closed: bool,
     /// Whether the receiver does not read any more, or a power failure has ended the connection
-    /// without a word.
+    /// without a message.
     pub(super) is_dead: bool,
 }
 

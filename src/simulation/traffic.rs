@@ -138,7 +138,7 @@ impl Simulation {
         }
     }
 
-    /// One end has vanished without a word. The kernel at the other end notices it much later.
+    /// One end has vanished without a message. The kernel at the other end notices it much later.
     pub(super) fn silence_connection(&mut self, connection: usize) {
         for pipe in &mut self.connections[connection].pipes {
             pipe.is_dead = true;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::exam::{Examination, Examine, ProbeListener, ProbeResult};
+use super::examination::{Examination, Examine, ProbeListener, ProbeResult};
 use super::prepare::{Prepare, PreparedNode, Problem};
 use crate::base::{Epoch, LocalRank, NodeRank, Note, Rank, WorkerExit};
 

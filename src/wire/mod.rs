@@ -1,6 +1,6 @@
 //! Messages between launcher and agent, in versioned, bounded frames (layer L3). Pure.
 
-mod exam;
+mod examination;
 mod frame;
 mod heartbeat;
 mod message;
@@ -8,7 +8,7 @@ mod offset;
 mod prepare;
 mod roster;
 
-pub use exam::{
+pub use examination::{
     Adapter, CheckResult, Compute, Depth, EXAM_VERSION, Examination, Examine, FileSystemSpace,
     GpuProcess, GpuReport, GpusReport, Interface, LibraryReport, Limit, ListenerOwner, Machine,
     Network, ProbeFault, ProbeListener, ProbeResult, ProofDirection, Python, Token,

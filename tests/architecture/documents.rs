@@ -187,6 +187,24 @@ fn assert_none(what: &str, found: &[String]) {
 }
 
 #[test]
+fn readme_is_short_and_shows_a_line_for_every_launcher() {
+    let readme = read("README.md".into()).text;
+    assert!(readme.lines().count() <= 150, "{} lines", readme.lines().count());
+    let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `")).collect();
+    for launcher in [
+        "deepspeed",
+        "torchrun",
+        "python -m torch.distributed.launch",
+        "accelerate launch",
+        "srun",
+        "mpirun",
+    ] {
+        let start = format!("| `{launcher} ");
+        assert!(rows.iter().any(|row| row.starts_with(&start)), "no row for {launcher}");
+    }
+}
+
+#[test]
 fn documents_name_existing_files() {
     let mut missing = Vec::new();
     for document in documents() {

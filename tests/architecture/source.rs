@@ -53,6 +53,13 @@ impl Source {
         format!("{}:{}: {what}", self.path, self.line_of(at))
     }
 
+    /// The byte at which a comment begins in a range of bytes without line breaks.
+    pub(crate) fn comment_in(&self, line: Range<usize>) -> Option<usize> {
+        let slashes = self.text[line.clone()].match_indices("//").map(|(at, _)| line.start + at);
+        let is_literal = |at: usize| self.literals.iter().any(|literal| literal.contains(&at));
+        slashes.into_iter().find(|at| self.code.as_bytes()[*at] == b' ' && !is_literal(*at))
+    }
+
     /// Byte ranges of items under `#[cfg(test)]`.
     pub(crate) fn test_regions(&self) -> Vec<Range<usize>> {
         let tokens = self.tokens();

@@ -9,11 +9,20 @@ use crate::support::expected::check_expected;
 
 const REMUDA: &str = env!("CARGO_BIN_EXE_remuda");
 
-/// Command lines of every command.
-const COMMANDS: [&str; 20] = [
+/// Command lines of every command, and of links to remuda.
+const COMMANDS: [&str; 30] = [
     "remuda",
     "deepspeed",
+    "torchrun",
+    "accelerate",
+    "accelerate launch",
+    "accelerate-launch",
     "remuda run",
+    "remuda sbatch",
+    "remuda torchrun",
+    "remuda torch.distributed.launch",
+    "remuda accelerate",
+    "remuda accelerate launch",
     "remuda pod",
     "remuda k8s",
     "remuda k8s manifest",
@@ -31,6 +40,7 @@ const COMMANDS: [&str; 20] = [
     "remuda doctor",
     "remuda explain",
     "remuda completion",
+    "remuda man",
 ];
 
 /// Standard output of a line at a width.
@@ -98,10 +108,46 @@ fn short_page_names_the_long_page() {
             (printed(&format!("{command} -h"), 80), printed(&format!("{command} --help"), 80));
         assert!(lines(&short) <= 30 && lines(&short) <= lines(&long) + 2, "{command}: {short}");
         let next = match *command {
-            "remuda k8s" | "remuda hostfile" => format!("`{command} COMMAND -h` is one screen"),
+            "remuda k8s" | "remuda hostfile" | "remuda accelerate" | "accelerate" => {
+                format!("`{command} COMMAND -h` is one screen")
+            }
             _ => format!("`{command} --help` lists every option."),
         };
         assert!(short.contains(&next), "{short}");
+    }
+}
+
+#[test]
+fn every_page_has_three_examples() {
+    for command in COMMANDS {
+        for option in ["-h", "--help"] {
+            let page = printed(&format!("{command} {option}"), 80);
+            let examples = page.lines().filter(|line| line.starts_with("  # ")).count();
+            assert_eq!(examples, 3, "{command} {option}: {page}");
+        }
+    }
+}
+
+/// Names below `Commands:` of a page.
+fn listed(page: &str) -> Vec<String> {
+    let lines = page.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.trim_start().split("  ").next());
+    names.flat_map(|names| names.split(", ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn list_of_commands_is_complete() {
+    let commands = listed(&printed("remuda -h", 80));
+    assert!(15 < commands.len(), "{commands:?}");
+    for command in commands {
+        let line = format!("remuda {command}");
+        assert!(COMMANDS.contains(&&*line), "{line}");
+        for inner in listed(&printed(&format!("{line} -h"), 80)) {
+            let line = format!("{line} {inner}");
+            assert!(inner == "help" || COMMANDS.contains(&&*line), "{line}");
+        }
     }
 }
 

@@ -22,8 +22,13 @@ fn longs(help: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--") && 2 < word.len()).map(str::to_owned).collect()
 }
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 22] = [
     &["run"],
+    &["sbatch"],
+    &["torchrun"],
+    &["torch.distributed.launch"],
+    &["accelerate"],
+    &["accelerate", "launch"],
     &["pod"],
     &["k8s", "manifest"],
     &["k8s", "containerfile"],

@@ -271,20 +271,19 @@ fn messages_of_caller_memory_that_differ_name_both_calls() {
     #[track_caller]
     fn check(len: usize, expect: &str) {
         for groups in [Group::threads(2), Group::threads_on(&[1, 1])] {
-            let errors =
-                super::sample::on_ranks(groups.expect("threads form a group"), |group| {
-                    let mut floats = Framed::new(&[1.0f32; 4], -1.0);
-                    let mut doubles = Framed::new(&vec![0.0f64; len], -1.0);
-                    let outcome = if group.rank() == 0 {
-                        group.start_send_raw(floats.memory(), 1).wait()
-                    } else {
-                        group.start_recv_raw(doubles.memory(), 0).wait()
-                    };
-                    // A longer message does not leave the memory either.
-                    assert_eq!(doubles.values(-1.0).len(), len);
-                    assert_eq!(floats.values(-1.0), [1.0; 4]);
-                    outcome.err().map(|error| error.to_string())
-                });
+            let errors = super::sample::on_ranks(groups.expect("threads form a group"), |group| {
+                let mut floats = Framed::new(&[1.0f32; 4], -1.0);
+                let mut doubles = Framed::new(&vec![0.0f64; len], -1.0);
+                let outcome = if group.rank() == 0 {
+                    group.start_send_raw(floats.memory(), 1).wait()
+                } else {
+                    group.start_recv_raw(doubles.memory(), 0).wait()
+                };
+                // A longer message does not leave the memory either.
+                assert_eq!(doubles.values(-1.0).len(), len);
+                assert_eq!(floats.values(-1.0), [1.0; 4]);
+                outcome.err().map(|error| error.to_string())
+            });
             assert_eq!(errors[1].as_deref(), Some(expect));
         }
     }

@@ -77,10 +77,13 @@ deepspeed_config:
   gradient_accumulation_steps: 1
   gradient_clipping: 1.0
   offload_optimizer_device: cpu
+  offload_param_device: cpu
   zero3_init_flag: true
+  zero3_save_16bit_model: true
   zero_stage: 3
 distributed_type: DEEPSPEED
 downcast_bf16: 'no'
+enable_cpu_affinity: false
 machine_rank: 0
 main_training_function: main
 mixed_precision: 'no'
@@ -89,6 +92,8 @@ num_processes: 2
 rdzv_backend: static
 same_network: true
 tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
 use_cpu: false
 ";
 
@@ -99,12 +104,39 @@ fn file_gives_settings_and_the_line_outranks_it() {
     assert_lines(
         &outcome,
         "ACCELERATE_CONFIG_DS_FIELDS=gradient_accumulation_steps,gradient_clipping,\
-         offload_optimizer_device,zero3_init_flag,zero_stage,mixed_precision
-         ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE=cpu ACCELERATE_DEEPSPEED_ZERO3_INIT=true
+         offload_optimizer_device,offload_param_device,zero3_init_flag,zero3_save_16bit_model,\
+         zero_stage,mixed_precision
+         ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE=cpu
+         ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE=cpu ACCELERATE_DEEPSPEED_ZERO3_INIT=true
+         ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL=true
          ACCELERATE_DEEPSPEED_ZERO_STAGE=2 ACCELERATE_GRADIENT_ACCUMULATION_STEPS=1
          ACCELERATE_GRADIENT_CLIPPING=1.0 ACCELERATE_MIXED_PRECISION=no
          ACCELERATE_USE_DEEPSPEED=true WORLD_SIZE=2",
     );
+}
+
+/// accelerate writes YAML, and reads a JSON file only if the line names it.
+#[test]
+fn default_file_is_yaml() {
+    let started = |name: &str| {
+        let launch = face("accelerate").option("launch").option("--no_python");
+        let home = launch.dir().join("hub");
+        let text = "{\"distributed_type\": \"MULTI_GPU\", \"num_processes\": 2}";
+        fs::create_dir_all(home.join("accelerate")).expect("a directory");
+        fs::write(home.join("accelerate").join(name), text).expect("the file");
+        let outcome = launch.env("HF_HOME", &home).sh("echo $WORLD_SIZE").end().code(0);
+        outcome.stdout_text().lines().count()
+    };
+    assert_eq!(started("default_config.yaml"), 2);
+    assert_eq!(started("default_config.json"), 1);
+}
+
+#[test]
+fn devices_of_the_file_have_the_variable_of_their_kind() {
+    let text = "distributed_type: MULTI_NPU\nnum_processes: 2\ngpu_ids: '0,1'\n";
+    let script = "test $RANK = 0 && echo $ASCEND_RT_VISIBLE_DEVICES ${CUDA_VISIBLE_DEVICES-none}";
+    let outcome = with_config(text, &[], &format!("{script} || true")).code(0);
+    assert_eq!(outcome.stdout_text(), "0,1 none\n");
 }
 
 #[test]

@@ -457,6 +457,18 @@ fn refused_values_are_underlined() {
 }
 
 #[test]
+fn launcher_of_agents_needs_hosts() {
+    let options = ["-H", "n1,n2", "--launcher", "local", "--nproc-per-node=1", "--no-python"];
+    let outcome = face("torchrun").options(options).sh("echo $RANK $WORLD_SIZE").end().code(0);
+    assert_eq!(values(&outcome), ["0 2", "1 2"]);
+    let check = |options: &[&str], says: &str| {
+        face("torchrun").options(options).program(["x.py"]).end().code(2).says(says);
+    };
+    check(&["--launcher", "local"], "`--launcher` needs `--hostfile`");
+    check(&["-H", "n1,n2", "--launcher", "slum"], "did you mean `slurm`?");
+}
+
+#[test]
 fn nodes_that_cannot_meet_are_refused() {
     check_refused(
         &["--nnodes", "2"],

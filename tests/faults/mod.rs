@@ -9,12 +9,12 @@
 //! | all workers crash at once; an exit long after the first failure | `workers`, `screens` |
 //! | a worker ignores SIGTERM, or outlives SIGKILL | `workers` |
 //! | a daemon, a fork chain, a zombie, a holder of the output is left behind | `workers`, `output` |
-//! | shim, agent, launcher killed, alone and in pairs | `ours` |
+//! | shim, agent, launcher killed, alone and in pairs | `own_processes` |
 //! | any one of them killed at a random moment | `random`, as proofs |
 //! | a shim is stopped by a signal, once or again and again | `frozen` |
-//! | launcher or agent is suspended; the launcher is process 1 of a container | `ours` |
+//! | launcher or agent is suspended; the launcher is process 1 of a container | `own_processes` |
 //! | the agent receives invalid data, or another epoch; it panics; its stderr blocks | `agent` |
-//! | a signal to every process at once | `ours` |
+//! | a signal to every process at once | `own_processes` |
 //! | SIGINT once, twice, three times; SIGTERM; SIGHUP with and without nohup; Ctrl-Z; SIGQUIT | `signals` |
 //! | a failure that is restarted: worker, shim, agent, crash loop, refusal; a warning before TERM | `restarts` |
 //! | a time limit; two jobs at once | `signals` |
@@ -39,8 +39,8 @@ mod claims;
 mod frozen;
 mod node;
 mod options;
-mod ours;
 mod output;
+mod own_processes;
 mod random;
 mod restarts;
 mod screens;

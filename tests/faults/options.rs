@@ -537,3 +537,27 @@ fn worker_without_threads_reports_an_error() {
     let outcome = launch.program([REMUDA, "train-worker", "--steps", "2"]).end().code(71);
     outcome.says("error[M011]: cannot start the watchdog thread: ").does_not_say("panicked");
 }
+
+/// The end of an allocation is known from a variable; no `squeue` is in PATH that would extend it.
+#[test]
+fn workers_are_asked_to_stop_before_slurm_ends_the_job() {
+    let end = remuda::base::clock::wall().as_secs() + 6;
+    let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do /bin/sleep 0.1; done";
+    let launch = workers(1).options(["--grace", "2s"]).program(["/bin/sh", "-c", script]);
+    let launch = launch.env("SLURM_JOB_ID", "17").env("SLURM_JOB_END_TIME", end.to_string());
+    let outcome = launch.env("PATH", "/nonexistent").end().code(143);
+    assert_eq!(outcome.stdout_text(), "ready\nasked\n");
+    outcome.says("Slurm job 17 ends in ").says("error[R106]: the job was stopped by SIGTERM");
+}
+
+/// The file was examined, so the file is executed, and not the program of PATH with this name.
+#[test]
+fn executable_without_a_directory_is_that_of_this_directory() {
+    let launch = Launch::new().options(["--accelerator", "cpu", "-n", "1"]);
+    let directory = launch.dir().join("with date");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::copy("/bin/echo", directory.join("date")).expect("a copy");
+    let outcome = launch.cwd(&directory).program(["date", "hi"]).end().code(0);
+    assert_eq!(outcome.stdout_text(), "hi\n");
+    outcome.says("`date` is an executable: run without Python");
+}

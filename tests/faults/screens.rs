@@ -339,6 +339,13 @@ fn timeout_before_the_start_names_pending_nodes() {
 }
 
 #[test]
+fn screen_of_a_single_worker_names_no_others() {
+    let outcome = workers(1).sh("exit 3").end().code(3);
+    let outcome = outcome.says("error[R101]: rank 0 (localhost) exited with code 3 after ");
+    assert!(!outcome.stderr.contains("other worker"), "{}", outcome.stderr);
+}
+
+#[test]
 fn interrupt_screen() {
     let job = workers(2).sh("echo ready; exec sleep 1000").start();
     job.wait_for_lines("ready", 2);

@@ -176,3 +176,44 @@ fn sbatch_runs_a_line_as_a_batch_job() {
         assert!(text.contains(&format!("{rank} of 2 on node{:02} it's", rank + 1)), "{text}");
     }
 }
+
+/// Variables as Slurm sets them; the nodes do not exist.
+#[test]
+fn nodes_with_different_numbers_of_gpus_are_named_by_the_user() {
+    let launch = || {
+        let names = [("JOB_ID", "17"), ("JOB_NODELIST", "n[1-2]"), ("NNODES", "2")];
+        let gpus = [("GPUS", "12"), ("GPUS_ON_NODE", "8")];
+        names
+            .into_iter()
+            .chain(gpus)
+            .fold(face("run"), |launch, (name, value)| launch.env(&format!("SLURM_{name}"), value))
+    };
+    let outcome = launch().program(["x.py"]).end().code(2);
+    outcome
+        .says("the 2 nodes have 12 GPUs, this one has 8: the numbers differ\n")
+        .says("help: name the nodes and their GPUs: `--launcher slurm -H n1:8,n2:4`\n");
+    let launch = launch().env("SLURM_GPUS", "16").env("SLURM_HET_SIZE", "2");
+    let launch = launch.options(["--dry-run", "--no_python"]).program(["/bin/true"]);
+    let outcome = launch.end().code(0);
+    assert!(outcome.stdout_text().contains("world size 16"), "{outcome:?}");
+    outcome.says("note: the Slurm job has 2 components; the nodes of the first one are used\n");
+}
+
+#[test]
+fn line_of_torchrun_uses_the_hosts_of_an_allocation() {
+    if !can_run("line_of_torchrun_uses_the_hosts_of_an_allocation") {
+        return;
+    }
+    let slurm = Slurm::start();
+    let options = ["--nnodes", "2", "--nproc-per-node", "2", "--no-python"];
+    let script = "echo $RANK of $WORLD_SIZE on $SLURMD_NODENAME";
+    let launch = slurm.allocate(face("torchrun").options(options).sh(script), &["-N2"]);
+    let line = |rank: usize| format!("{rank} of 4 on node{:02}", rank / 2 + 1);
+    assert_eq!(lines(&launch.end().code(0)), (0..4).map(line).collect::<Vec<_>>());
+    // The same for accelerate, and for an explicit launcher.
+    let options = ["launch", "--multi_gpu", "--num_machines=2", "--num_processes=4"];
+    let launch = face("accelerate").options(options).options(["--launcher=slurm", "--no_python"]);
+    let launch = launch.env("HF_HOME", "/nonexistent").sh(script);
+    let outcome = slurm.allocate(launch, &["-N2"]).end().code(0);
+    assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());
+}

@@ -15,7 +15,7 @@ use crate::pool::SlotCount;
 
 /// Hosts and slots of a job.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Where", rename_all = "snake_case")]
+#[command(next_help_heading = "Hosts", rename_all = "snake_case")]
 pub struct ClusterArgs {
     /// Hosts and their slots: a hostfile with a line `name slots=N` for each host, a hostfile of
     /// another tool, or a list, `n1:8,n2:8` or `n[01-04]:8` [default: /job/hostfile if it exists; as
@@ -60,7 +60,7 @@ pub struct ClusterArgs {
 
 /// Devices of the slots.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Where", rename_all = "snake_case")]
+#[command(next_help_heading = "Hosts", rename_all = "snake_case")]
 pub struct DeviceArgs {
     /// Kind of device of a slot [default: auto: cuda if there is a GPU, else cpu]
     #[arg(long, value_name = "KIND", value_enum)]

@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::base::shell::quoted;
 use crate::base::{Diagnostic, HostName};
 use crate::cli::line::{
-    CommandLine, RefusedLine, as_host_list, codes, is_launcher, is_python, python_line,
-    setting_as_option, translated,
+    CommandLine, Instead, RefusedLine, as_host_list, codes, instead_of, is_launcher, is_python,
+    launcher_module, setting_as_option,
 };
 
 /// Refuses a first word that is not a script: the interpreter, another launcher, a host, or an
@@ -20,20 +20,16 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
     };
     let rest: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let at = typed.words.len() - words.len();
-    let line = |words: Option<Vec<String>>| {
-        let words = words.unwrap_or_else(|| vec!["SCRIPT".to_owned()]);
-        show_line(typed, at, &words)
-    };
-    let (what, help) = if let Some(module) = launcher_module(name, &rest).filter(|_| at == 0) {
-        (format!("`{name}` starts another launcher, not a script"), format!("`remuda {module}`"))
-    } else if is_python(name) {
-        let starts = if rest.is_empty() { "" } else { "remuda starts the interpreter: " };
-        let help = format!("{starts}{}", line(python_line(&rest)));
-        (format!("`{name}` is the interpreter, not a script"), help)
-    } else if is_launcher(name) {
-        let what = format!("`{name}` is another launcher, not a script");
-        let help = line_of_launcher(name, &rest).filter(|_| at == 0);
-        (what, help.unwrap_or_else(|| line(translated(name, &rest))))
+    let (what, help) = if is_python(name) || is_launcher(name) {
+        let is_module = matches!(&*rest, [option, module, ..] if option == "-m" && launcher_module(module).is_some());
+        let what = match (is_python(name), is_module) {
+            (true, true) => "starts another launcher, not a script",
+            (true, false) => "is the interpreter, not a script",
+            (false, _) => "is another launcher, not a script",
+        };
+        let starts = is_python(name) && !is_module && !rest.is_empty();
+        let starts = if starts { "remuda starts the interpreter: " } else { "" };
+        (format!("`{name}` {what}"), format!("{starts}{}", show_instead(name, &rest, typed, at)))
     } else if let Some(option) = setting_as_option(name) {
         (format!("`{name}` is not a script"), format!("did you mean `{option}`?"))
     } else if let Some(host) = as_host_list(name) {
@@ -51,29 +47,24 @@ pub(super) fn check(words: &[OsString], typed: &CommandLine) -> Result<(), Refus
     }))
 }
 
-/// Returns the line of a launcher whose lines remuda reads, with remuda in front.
-fn line_of_launcher(name: &str, rest: &[String]) -> Option<String> {
-    let rest: Vec<String> = rest.iter().map(quoted).collect();
-    (name == "torchrun").then(|| format!("`remuda torchrun {}`", rest.join(" ")))
-}
-
-/// Returns the words after `remuda` for `python -m torch.distributed.launch …`.
-fn launcher_module(interpreter: &str, rest: &[String]) -> Option<String> {
-    let [option, module, rest @ ..] = rest else { return None };
-    let name = match module.as_str() {
-        "torch.distributed.launch" => "torch.distributed.launch",
-        "torch.distributed.run" => "torchrun",
-        _ => return None,
-    };
-    let rest: Vec<String> = rest.iter().map(quoted).collect();
-    (is_python(interpreter) && option == "-m").then(|| format!("{name} {}", rest.join(" ")))
-}
-
-/// Formats the line with these words in place of the script and the words after it.
-fn show_line(typed: &CommandLine, script: usize, words: &[String]) -> String {
-    let options = typed.words[..script].iter().map(quoted);
-    let words: Vec<String> = options.chain(words.iter().map(quoted)).collect();
-    format!("`{} {}`", typed.program, words.join(" "))
+/// Formats what to type instead of the line from the word `at`, with the options before it.
+fn show_instead(name: &str, rest: &[String], typed: &CommandLine, at: usize) -> String {
+    let line = |words: Vec<String>| words.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    match instead_of(name, rest) {
+        Instead::Run { words, remark } => {
+            let options = typed.words[..at].iter().map(quoted);
+            let words: Vec<String> = options.chain(words.iter().map(quoted)).collect();
+            let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
+            format!("`{} {}`{remark}", typed.program, words.join(" "))
+        }
+        // Of the options before it, these commands have `-H`.
+        Instead::Command { name, words } => {
+            let hosts = typed.last("hostfile").and_then(|given| given.value.as_ref());
+            let hosts = hosts.map_or_else(String::new, |(text, _)| format!(" -H {}", quoted(text)));
+            format!("`remuda {name}{hosts} {}`", line(words))
+        }
+        Instead::Whole(words) => format!("`{}`", line(words)),
+    }
 }
 
 /// Whether a word is an element of a list of hosts: `n2:2`.

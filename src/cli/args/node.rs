@@ -9,7 +9,7 @@ use crate::cli::args::{DeviceArgs, WorkerArgs};
 
 /// Hosts of the job, and the node that is started.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Where", rename_all = "snake_case")]
+#[command(next_help_heading = "Hosts", rename_all = "snake_case")]
 pub struct NodeArgs {
     /// Hosts and slots of the whole job: base64 of `{"HOST": [SLOT, …], …}`
     #[arg(long, value_name = "BASE64", required = true)]

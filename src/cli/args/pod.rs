@@ -17,7 +17,7 @@ use crate::cli::line::{BadValue, parse_whole};
 
 /// Job of the pod, and its place in the job.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Where", rename_all = "snake_case")]
+#[command(next_help_heading = "Nodes", rename_all = "snake_case")]
 pub struct PodNodeArgs {
     /// Number of pods of the job [default: from the platform]
     #[arg(long, value_name = "N", value_parser = parse_nodes)]

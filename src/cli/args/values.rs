@@ -150,6 +150,11 @@ pub(super) fn parse_launcher(text: &str) -> Result<LauncherArg, BadValue> {
     })
 }
 
+/// Checks the value of `--launcher`, and keeps it as it is.
+pub(in crate::cli) fn parse_launcher_word(text: &str) -> Result<String, BadValue> {
+    parse_launcher(text).map(|_| text.to_owned())
+}
+
 pub(super) fn parse_stdin(text: &str) -> Result<StdinArg, BadValue> {
     match text {
         "all" => Ok(StdinArg::All),

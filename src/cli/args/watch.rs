@@ -16,7 +16,7 @@ use crate::report::text::MessageLevel;
 /// Options of supervision and output.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "How", rename_all = "snake_case")]
+#[command(next_help_heading = "Job", rename_all = "snake_case")]
 pub struct WatchArgs {
     /// Stop the job after this time: `90` (seconds), `500ms`, `2m`, `1h`
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]

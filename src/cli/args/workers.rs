@@ -9,7 +9,7 @@ use crate::cli::args::values::{AutotuningArg, CoreList, parse_cores};
 
 /// Program of the workers.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "What", rename_all = "snake_case")]
+#[command(next_help_heading = "Program", rename_all = "snake_case")]
 pub struct ProgramArgs {
     /// Run SCRIPT as a module: `python -m SCRIPT`
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::base::{Diagnostic, Status, env_vars};
-use crate::cli::command::parse::{into_args, parse as parse_command};
+use crate::cli::command::parse::{into_args, parse_with_definition};
 use crate::cli::error::CliError;
 use crate::cli::face::accelerate::args::{
     AccelerateArgs, AccelerateCli, LAUNCH, launch_definition,
@@ -34,7 +34,8 @@ pub(in crate::cli) fn main(program: &str, words: Vec<OsString>) -> Result<Status
         Some(LAUNCH) => launch(&format!("{program} launch"), words[1..].to_vec()),
         Some("-h" | "--help" | "-V" | "--version" | "help") => {
             // It prints the text, and returns the status as an error.
-            let _ = parse_command::<AccelerateCli>(words)?;
+            let command = definition().name(program.to_owned()).bin_name(program);
+            let _ = parse_with_definition::<AccelerateCli>(command, words)?;
             Ok(Status::Success)
         }
         Some(name) if OWN_COMMANDS.contains(&name) => Err(hand_over(program, words)),

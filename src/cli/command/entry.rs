@@ -23,8 +23,9 @@ pub(in crate::cli) struct CommandEntry {
 /// What help pages, completions and manual pages show of a command.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cli) struct CommandHelp {
-    /// Description on the first page; successive commands with the same one share a line.
-    pub(in crate::cli) summary: &'static str,
+    /// Description on the first page; successive commands with the same one share a line. `None`: the
+    /// page does not list the command.
+    pub(in crate::cli) summary: Option<&'static str>,
     /// Returns the definition of its options.
     pub(in crate::cli) definition: fn() -> Command,
 }

@@ -16,7 +16,7 @@ use crate::report::Terminal;
 /// Name of the command in messages.
 const PROGRAM: &str = "remuda launch";
 
-/// Start the workers of one node of a job, as DeepSpeed's launcher of a node does. Run the same line on
+/// Start the workers of one node of a job, as `deepspeed.launcher.launch` does. Run the same line on
 /// every node, each with its `--node_rank`. The nodes are not connected to each other; `remuda run`
 /// starts and monitors all of them.
 #[derive(Clone, Debug, Parser)]

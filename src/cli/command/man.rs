@@ -50,7 +50,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     (env_vars::REMUDA_NVRTC_LIBRARY, "For workers: path of the NVRTC library to load."),
     (
         "REMUDA_NODES, REMUDA_KEY_FILE, ...",
-        "For remuda pod: values of the options under Where, as described in remuda pod --help.",
+        "For remuda pod: values of the options under Nodes, as described in remuda pod --help.",
     ),
     (env_vars::NO_COLOR, "If it is set, output has no colours."),
     (

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::{ArgAction, CommandFactory, Parser};
 
 use crate::base::Status;
 use crate::cli::args::RunArgs;
@@ -26,11 +26,22 @@ LINE is a line of `remuda run` without these two words: options, script, argumen
 are checked before the job is queued. Inside the job remuda starts its agents by one step of Slurm, so no
 ssh is needed.
 
-With --time workers get SIGTERM before the limit, so that they can save their state. --requeue queues the
-job again if a node fails or the job is preempted; the program then resumes from what it has saved.";
+Before the time limit workers get SIGTERM, so that they can save their state: 30 s and the grace before it.
+--requeue queues the job again if a node fails or the job is preempted; the program then resumes from what
+it has saved. --option passes any other option to sbatch.";
 
-/// Time before the limit at which the job is asked to stop, beside the grace.
-const WARNING_MARGIN: Duration = Duration::from_secs(30);
+/// Options of sbatch that this command gives itself.
+const OWN_OPTIONS: [&str; 9] = [
+    "job-name",
+    "nodes",
+    "ntasks-per-node",
+    "gpus-per-node",
+    "time",
+    "array",
+    "output",
+    "open-mode",
+    "requeue",
+];
 
 /// Time limit for the answer of `sbatch`.
 const SUBMIT_LIMIT: Duration = Duration::from_secs(120);
@@ -60,6 +71,30 @@ struct SbatchCli {
     /// Name of the job [default: that of the script]
     #[arg(short = 'J', long, value_name = "NAME")]
     job_name: Option<String>,
+    /// CPUs of each node
+    #[arg(short, long, value_name = "N", value_parser = parse_count)]
+    cpus_per_task: Option<u32>,
+    /// Memory of each node: `64G`; 0: all
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<String>,
+    /// Features that the nodes must have: `a100&ib`
+    #[arg(short = 'C', long, value_name = "FEATURES")]
+    constraint: Option<String>,
+    /// No other job on the nodes
+    #[arg(long)]
+    exclusive: bool,
+    /// Queue several jobs, each with its number in SLURM_ARRAY_TASK_ID: `0-9`, `1,3%2`
+    #[arg(long, value_name = "NUMBERS")]
+    array: Option<String>,
+    /// Another signal than SIGTERM at the limit, and its time: `B:USR1@300`
+    #[arg(long, value_name = "SIGNAL@SECONDS")]
+    signal: Option<String>,
+    /// Text that `sacct` shows
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Further option of sbatch: `reservation=NAME`, `exclude=n[1-2]`
+    #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, value_parser = parse_option)]
+    option: Vec<(String, Option<String>)>,
     /// Queue the job again after the failure of a node
     #[arg(long)]
     requeue: bool,
@@ -78,6 +113,25 @@ pub(in crate::cli) fn definition() -> clap::Command {
 
 fn parse_count(text: &str) -> Result<u32, BadValue> {
     parse_whole(text, 1..=1 << 20).map(|count| count as u32)
+}
+
+/// Parses a further option, `NAME` or `NAME=VALUE`; its dashes may be there.
+fn parse_option(text: &str) -> Result<(String, Option<String>), BadValue> {
+    let text = text.trim_start_matches('-');
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let is_name = !name.is_empty() && name.bytes().all(|c| c.is_ascii_lowercase() || c == b'-');
+    if !is_name {
+        return Err(BadValue::new("expected `NAME` or `NAME=VALUE`")
+            .help("names are those of sbatch: `reservation=NAME`"));
+    }
+    if OWN_OPTIONS.contains(&name) {
+        return Err(BadValue::new(format!("`--{name}` is set by `remuda sbatch` itself"))
+            .help("`remuda sbatch --help` lists its options"));
+    }
+    Ok((name.to_owned(), value))
 }
 
 /// Parses the command line, checks the job, and prints or submits the script.
@@ -120,7 +174,6 @@ fn script(cli: &SbatchCli, args: &RunArgs) -> Result<BatchScript, CliError> {
     let directory = std::env::current_dir().map_err(|error| system("this directory", &error))?;
     let first = Path::new(&args.program.script_and_args[0]);
     let name = first.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let placement = [("partition", &cli.partition), ("account", &cli.account), ("qos", &cli.qos)];
     let mut line = vec![own.into_os_string(), "run".into()];
     line.extend_from_slice(&cli.line);
     Ok(BatchScript {
@@ -128,15 +181,31 @@ fn script(cli: &SbatchCli, args: &RunArgs) -> Result<BatchScript, CliError> {
         nodes: cli.nodes,
         gpus: cli.gpus,
         time: cli.time,
-        warning: args.watch.grace + WARNING_MARGIN,
-        placement: placement
-            .into_iter()
-            .filter_map(|(option, value)| Some((option, value.clone()?)))
-            .collect(),
+        array: cli.array.clone(),
+        further: further_options(cli),
         requeue: cli.requeue,
         log_dir: directory.to_string_lossy().into_owned(),
         line,
     })
+}
+
+/// Returns the options that are passed to sbatch as they are.
+fn further_options(cli: &SbatchCli) -> Vec<(String, Option<String>)> {
+    let cpus = cli.cpus_per_task.map(|cpus| cpus.to_string());
+    let given = [
+        ("partition", &cli.partition),
+        ("account", &cli.account),
+        ("qos", &cli.qos),
+        ("cpus-per-task", &cpus),
+        ("mem", &cli.mem),
+        ("constraint", &cli.constraint),
+        ("signal", &cli.signal),
+        ("comment", &cli.comment),
+    ];
+    let given = given.into_iter().filter_map(|(name, value)| Some((name, Some(value.clone()?))));
+    let exclusive = cli.exclusive.then_some(("exclusive", None));
+    let own = given.chain(exclusive).map(|(name, value)| (name.to_owned(), value));
+    own.chain(cli.option.iter().cloned()).collect()
 }
 
 fn system(what: &str, error: &std::io::Error) -> CliError {
@@ -159,7 +228,7 @@ fn submit(script: &BatchScript, text: &str) -> Result<Status, CliError> {
     })?;
     // With several clusters the answer is `ID;CLUSTER`.
     let job = answer.trim().split(';').next().unwrap_or_default();
-    let log = script.log().replace("%j", job);
+    let log = script.log().replace("%j", job).replace("%A_%a", &format!("{job}_*"));
     let nodes = show_count(script.nodes as usize, "node");
     print(&format!(
         "Slurm job {job}: {} on {nodes}\n  output  {log}\n  state   squeue -j {job}\n  stop    scancel {job}\n",

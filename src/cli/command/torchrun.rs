@@ -12,18 +12,34 @@ use crate::cli::line::{self, CommandLine, OriginalLauncher, Parsed, RefusedLine}
 
 pub use crate::cli::face::torchrun::args::TorchrunArgs;
 
+/// Name of the older launcher of torch, as a command of remuda.
+const DISTRIBUTED_LAUNCH: &str = "remuda torch.distributed.launch";
+/// Its description.
+const ABOUT_DISTRIBUTED_LAUNCH: &str = "\
+Run a script as `python -m torch.distributed.launch` does: with the options of torchrun, and with \
+`--local-rank=N` as an argument of the script. With `-H` one command starts all nodes, over ssh; without \
+it, each node is started by its own line.";
+
 /// Parses the arguments of `program` with the options of torchrun. Nothing outside the line is read.
 pub fn parse(
     program: &'static str,
     words: Vec<OsString>,
 ) -> Result<Parsed<TorchrunArgs>, RefusedLine> {
-    let command = TorchrunArgs::command().name(program).bin_name(program);
+    let definition =
+        if program == DISTRIBUTED_LAUNCH { distributed_launch_definition() } else { definition() };
+    let command = definition.name(program).bin_name(program);
     line::parse_line_of(OriginalLauncher::Torchrun, command, CommandLine::new(program, words))
 }
 
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
     TorchrunArgs::command()
+}
+
+/// Returns the definition of `torch.distributed.launch`.
+pub(in crate::cli) fn distributed_launch_definition() -> clap::Command {
+    let definition = TorchrunArgs::command().about(ABOUT_DISTRIBUTED_LAUNCH);
+    definition.mut_arg("use_env", |arg| arg.hide(false))
 }
 
 /// Parses the command line, and runs the job.

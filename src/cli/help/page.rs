@@ -67,12 +67,15 @@ pub(in crate::cli) fn page(command: &Command, length: Length, width: usize) -> S
 
 /// Returns the most used options and the examples of a command, if it has any.
 fn topic(command: &Command) -> Option<&'static Topic> {
-    let name = command.get_bin_name().unwrap_or(command.get_name());
-    if name == "remuda" {
-        return Some(&topics::FRONT);
-    }
-    // The names of DeepSpeed's launcher are aliases of `remuda run`.
-    let name = name.strip_prefix("remuda ").unwrap_or("run");
+    let name = match command.get_bin_name().unwrap_or(command.get_name()) {
+        "remuda" => return Some(&topics::FRONT),
+        // Names by which remuda itself can be started.
+        name @ ("torchrun" | "accelerate" | "accelerate launch") => name,
+        "accelerate-launch" => "accelerate launch",
+        "remuda torch.distributed.run" => "torchrun",
+        // The names of DeepSpeed's launcher are aliases of `remuda run`.
+        name => name.strip_prefix("remuda ").unwrap_or("run"),
+    };
     TOPICS.iter().find(|topic| topic.command == name)
 }
 
@@ -128,12 +131,12 @@ pub(in crate::cli) fn examples_of(command: &Command) -> Option<String> {
 fn summaries(commands: &[CommandEntry]) -> Vec<(String, &'static str)> {
     let mut lines: Vec<(String, &str)> = Vec::new();
     for entry in commands {
-        let Some(help) = entry.help else { continue };
+        let Some(own) = entry.help.and_then(|help| help.summary) else { continue };
         match lines.last_mut() {
-            Some((names, summary)) if *summary == help.summary => {
+            Some((names, summary)) if *summary == own => {
                 *names = format!("{names}, {}", entry.name);
             }
-            _ => lines.push((entry.name.to_owned(), help.summary)),
+            _ => lines.push((entry.name.to_owned(), own)),
         }
     }
     lines
@@ -201,6 +204,18 @@ mod tests {
     }
 
     #[test]
+    fn every_page_has_three_examples() {
+        let examples = |page: &str| page.lines().filter(|line| line.starts_with("  # ")).count();
+        for command in commands() {
+            for length in [Length::Short, Length::Long] {
+                let page = page(&command, length, 80).to_string();
+                assert_eq!(examples(&page), 3, "{page}");
+            }
+        }
+        assert_eq!(examples(&front_page(COMMANDS, 80)), 3);
+    }
+
+    #[test]
     fn short_page_is_one_screen() {
         let mut long = Vec::new();
         for command in commands() {
@@ -258,7 +273,7 @@ mod tests {
     fn every_example_is_a_valid_line() {
         for topic in TOPICS.iter().chain([&topics::FRONT]) {
             for (_, whole) in topic.examples {
-                let line = *whole;
+                let line = whole;
                 // Redirections and pipes are not part of the command.
                 let line = line.split(['>', '|']).next().filter(|_| !line.contains('\''));
                 let line = line.unwrap_or(whole);

@@ -9,7 +9,7 @@ pub(super) struct Topic {
     /// The options of `-h`, by their ids, in the order of the page.
     pub(super) options: &'static [&'static str],
     /// A description and the command line, for each example.
-    pub(super) examples: &'static [(&'static str, &'static str)],
+    pub(super) examples: [(&'static str, &'static str); 3],
 }
 
 /// Description of remuda on the first page.
@@ -24,7 +24,7 @@ pub(super) const FRONT_END: &str = "`remuda COMMAND -h` is one screen about a co
 pub(super) const FRONT: Topic = Topic {
     command: "",
     options: &[],
-    examples: &[
+    examples: [
         ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
         ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
         ("check the hosts first", "remuda doctor -H n1:8,n2:8"),
@@ -58,7 +58,7 @@ pub(super) const SHORT_HELP: [(&str, &str); 22] = [
 ];
 
 /// The most used options and the examples of every command.
-pub(super) const TOPICS: [Topic; 23] = [
+pub(super) const TOPICS: [Topic; 24] = [
     Topic {
         command: "run",
         options: &[
@@ -72,7 +72,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "log_dir",
             "dry_run",
         ],
-        examples: &[
+        examples: [
             ("four workers on this machine", "remuda run -n 4 train.py --lr 0.1"),
             ("eight workers on each of two hosts", "remuda run -H n1:8,n2:8 train.py"),
             ("an executable, once for each slot of a hostfile", "remuda run -H hosts ./worker"),
@@ -81,12 +81,16 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "sbatch",
         options: &["nodes", "gpus", "time", "partition", "account", "requeue", "print"],
-        examples: &[
+        examples: [
             (
                 "four nodes with eight GPUs each, for a day",
                 "remuda sbatch -N 4 --gpus 8 --time 24h -- train.py --lr 0.1",
             ),
             ("see the script", "remuda sbatch -N 4 --gpus 8 --print -- train.py"),
+            (
+                "ten jobs, each with its number in SLURM_ARRAY_TASK_ID",
+                "remuda sbatch --array 0-9 --gpus 1 -c 8 --mem 64G -- train.py",
+            ),
         ],
     },
     Topic {
@@ -101,7 +105,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "redirects",
             "tee",
         ],
-        examples: &[
+        examples: [
             (
                 "four workers on this machine",
                 "remuda torchrun --nproc-per-node 4 train.py --lr 0.1",
@@ -117,13 +121,43 @@ pub(super) const TOPICS: [Topic; 23] = [
         ],
     },
     Topic {
+        command: "torch.distributed.launch",
+        options: &[
+            "nproc_per_node",
+            "nnodes",
+            "hostfile",
+            "node_rank",
+            "master_addr",
+            "max_restarts",
+            "use_env",
+        ],
+        examples: [
+            (
+                "four workers on this machine, which get `--local-rank=N`",
+                "remuda torch.distributed.launch --nproc_per_node 4 train.py --lr 0.1",
+            ),
+            (
+                "the script reads LOCAL_RANK",
+                "remuda torch.distributed.launch --use_env --nproc_per_node 4 train.py",
+            ),
+            (
+                "on each of two nodes, with its own number",
+                "remuda torch.distributed.launch --nnodes 2 --node_rank 0 --master_addr n1 train.py",
+            ),
+        ],
+    },
+    Topic {
         command: "accelerate",
         options: &[],
-        examples: &[
+        examples: [
             ("with the file of `accelerate config`", "remuda accelerate launch train.py --lr 0.1"),
             (
                 "four workers on this machine",
                 "remuda accelerate launch --num_processes 4 --multi_gpu train.py",
+            ),
+            (
+                "with another configuration file",
+                "remuda accelerate launch --config_file fsdp.yaml train.py",
             ),
         ],
     },
@@ -139,7 +173,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "machine_rank",
             "main_process_ip",
         ],
-        examples: &[
+        examples: [
             ("with the file of `accelerate config`", "remuda accelerate launch train.py --lr 0.1"),
             (
                 "eight workers on each of two hosts, from one command",
@@ -154,7 +188,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "pod",
         options: &["key_file", "nodes", "num_gpus", "master_addr", "max_restarts", "status_addr"],
-        examples: &[
+        examples: [
             (
                 "in every pod of an Indexed Job",
                 "remuda pod --key_file /etc/remuda/key train.py --lr 0.1",
@@ -172,7 +206,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "k8s",
         options: &[],
-        examples: &[
+        examples: [
             (
                 "an Indexed Job of two pods with eight GPUs each",
                 "remuda k8s manifest --image IMAGE --nodes 2 --gpus 8 train.py > job.yaml",
@@ -187,7 +221,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "k8s manifest",
         options: &["image", "nodes", "gpus", "cpus", "hostfile", "kind", "name", "with_key"],
-        examples: &[
+        examples: [
             (
                 "an Indexed Job of two pods with eight GPUs each",
                 "remuda k8s manifest --image IMAGE --nodes 2 --gpus 8 train.py > job.yaml",
@@ -205,12 +239,13 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "k8s containerfile",
         options: &[],
-        examples: &[
+        examples: [
             ("a template to edit", "remuda k8s containerfile > Containerfile"),
             (
                 "the image of the template",
                 "remuda k8s containerfile | podman build -t IMAGE -f - .",
             ),
+            ("the same with docker", "remuda k8s containerfile | docker build -t IMAGE -f - ."),
         ],
     },
     Topic {
@@ -223,7 +258,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "no_local_rank",
             "dry_run",
         ],
-        examples: &[
+        examples: [
             (
                 "node 0 of a and b with a slot each",
                 "remuda launch --world_info eyJhIjpbMF0sImIiOlswXX0= --node_rank 0 train.py",
@@ -254,7 +289,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "save_every",
             "resume",
         ],
-        examples: &[
+        examples: [
             ("a GPT on four workers of this machine", "remuda train -n 4"),
             ("an MLP, 200 steps", "remuda train -n 2 --model mlp --steps 200"),
             (
@@ -275,7 +310,7 @@ pub(super) const TOPICS: [Topic; 23] = [
             "iters",
             "threshold",
         ],
-        examples: &[
+        examples: [
             ("four ranks on this machine", "remuda bench all-reduce --num_gpus 4"),
             (
                 "GPUs of two hosts, from 1 MiB to 1 GiB",
@@ -290,7 +325,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "ssh",
         options: &["hostfile", "include", "exclude", "no_gather", "env", "timeout", "fanout"],
-        examples: &[
+        examples: [
             ("a program on two hosts", "remuda ssh -H n1,n2 uptime"),
             (
                 "with options of its own, on every host of a hostfile",
@@ -305,7 +340,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile",
         options: &[],
-        examples: &[
+        examples: [
             ("every error and warning of a file", "remuda hostfile check hosts"),
             ("hosts, slots and ranks", "remuda hostfile show hosts"),
             ("a hostfile of Open MPI", "remuda hostfile convert --to openmpi hosts"),
@@ -314,7 +349,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile check",
         options: &["files", "fix", "format", "allow", "from", "slots", "include", "exclude"],
-        examples: &[
+        examples: [
             ("every error and warning of a file", "remuda hostfile check hosts"),
             ("make the changes that are certain", "remuda hostfile check --fix hosts"),
             (
@@ -326,7 +361,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile fmt",
         options: &["files", "write", "check", "from"],
-        examples: &[
+        examples: [
             ("print the canonical form", "remuda hostfile fmt hosts"),
             ("write it into the file", "remuda hostfile fmt --write hosts"),
             ("list the files that are not formatted", "remuda hostfile fmt --check hosts"),
@@ -335,7 +370,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile convert",
         options: &["file", "to", "from", "slots"],
-        examples: &[
+        examples: [
             ("a hostfile of Open MPI", "remuda hostfile convert --to openmpi hosts"),
             ("a list of hosts as a hostfile", "remuda hostfile convert --to deepspeed n1:8,n2:8"),
             (
@@ -347,7 +382,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile show",
         options: &["set", "json", "names", "include", "exclude", "slots"],
-        examples: &[
+        examples: [
             ("hosts, slots and ranks of a file", "remuda hostfile show hosts"),
             ("the same of a list", "remuda hostfile show n1:8,n2:8"),
             (
@@ -359,7 +394,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "hostfile diff",
         options: &["first", "second", "from", "slots"],
-        examples: &[
+        examples: [
             ("hosts that were added, removed, moved or changed", "remuda hostfile diff old new"),
             ("a file and a list", "remuda hostfile diff hosts n1:8,n2:8"),
             ("two node files of PBS", "remuda hostfile diff --from pbs nodes.old nodes.new"),
@@ -368,7 +403,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "doctor",
         options: &["hostfile", "include", "exclude", "quick", "full", "usable", "json"],
-        examples: &[
+        examples: [
             ("this machine", "remuda doctor"),
             ("two hosts, quick checks only", "remuda doctor -H n1,n2 --quick"),
             (
@@ -380,7 +415,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "explain",
         options: &["codes"],
-        examples: &[
+        examples: [
             ("one code", "remuda explain H003"),
             ("several codes", "remuda explain R101 R107"),
             ("a list of all codes", "remuda explain"),
@@ -389,7 +424,7 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "completion",
         options: &["shell"],
-        examples: &[
+        examples: [
             ("bash", "remuda completion bash > ~/.local/share/bash-completion/completions/remuda"),
             ("zsh", "remuda completion zsh > \"${fpath[1]}/_remuda\""),
             ("fish", "remuda completion fish > ~/.config/fish/completions/remuda.fish"),
@@ -398,9 +433,9 @@ pub(super) const TOPICS: [Topic; 23] = [
     Topic {
         command: "man",
         options: &["command"],
-        examples: &[
+        examples: [
             ("read the page of a command", "remuda man run | man -l -"),
-            ("the page of a command of a command", "remuda man hostfile check | man -l -"),
+            ("the page of a subcommand", "remuda man hostfile check | man -l -"),
             ("install a page", "remuda man run > /usr/local/share/man/man1/remuda-run.1"),
         ],
     },

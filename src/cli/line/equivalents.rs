@@ -1,164 +1,17 @@
-//! Options of other launchers and trainers, and the equivalent options of remuda: torchrun,
-//! accelerate, mpirun, srun, Lightning, Horovod, and the options that users of DeepSpeed give to
-//! their scripts. Pure.
+//! Help about unknown options: the equivalent option of remuda, or the option that was mistyped. Pure.
 
-use Equivalent::{Devices, Options, Same, Script, ScriptSwitch, Total, Unneeded, UnneededValue};
-
+use super::known_options::Equivalent::{
+    self, Devices, Endpoint, OfAccelerate, Options, Same, Script, ScriptSwitch, Total, Unneeded,
+    UnneededValue,
+};
+use super::known_options::{meaning, nearest_meaning};
 use crate::base::HostName;
 use crate::base::shell::quoted;
 use crate::cli::line::flags::{Flags, OptionOwner, underscored};
 use crate::cli::line::typed::{CommandLine, GivenOption};
 use crate::pool::{nearest, python_int};
 
-/// Equivalent in remuda of an option of another program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Equivalent {
-    /// An option with the same value: `--nproc_per_node 4` is `--num_gpus 4`.
-    Same(&'static str),
-    /// A number of all workers, where `--num_gpus` is the number on each host.
-    Total,
-    /// A number of devices, or a list of devices.
-    Devices,
-    /// Other options; the value replaces `{}`.
-    Options(&'static str),
-    /// An option of the script, with a value.
-    Script,
-    /// An option of the script, without a value.
-    ScriptSwitch,
-    /// No equivalent is needed, for this reason; the option has no value.
-    Unneeded(&'static str),
-    /// No equivalent is needed, for this reason; the option has a value.
-    UnneededValue(&'static str),
-}
-
-const NO_RENDEZVOUS: &str = "remuda connects the nodes without a rendezvous backend";
 const EVERY_GPU: &str = "every GPU of this machine is used";
-const MPI: &str = "remuda does not use MPI";
-const RANKS: &str = "ranks follow the order of hosts and slots; `--include` selects slots";
-const DIRECTORY: &str =
-    "workers start in the working directory of `remuda run`, so `cd` to it first";
-const CONFIG_FILE: &str = "remuda does not read configuration files of accelerate; an option of \
-                           the script is placed after the script";
-const ONE_MACHINE: &str = "without `-H` the job runs on this machine";
-const SCHEDULER: &str =
-    "`salloc` and `sbatch` request nodes; `remuda run` uses those of the allocation";
-
-/// Names with `_` between words, and their meaning; the first of the names is the usual one.
-const EQUIVALENTS: &[(&[&str], Equivalent)] = &[
-    // torchrun, accelerate, Horovod, mpirun, srun: number and place of workers.
-    (
-        &[
-            "nproc_per_node",
-            "nproc",
-            "ntasks_per_node",
-            "tasks_per_node",
-            "gpus_per_node",
-            "num_gpus_per_node",
-            "gpus_per_task",
-            "npernode",
-            "ppn",
-            "perhost",
-            "n_gpus",
-            "n_gpu",
-            "ngpus",
-            "ngpu",
-            "gpu_count",
-            "num_devices",
-            "n_devices",
-        ],
-        Same("num_gpus"),
-    ),
-    (
-        &[
-            "np",
-            "ntasks",
-            "num_processes",
-            "nprocs",
-            "num_procs",
-            "num_proc",
-            "n_procs",
-            "processes",
-            "world_size",
-        ],
-        Total,
-    ),
-    (
-        &[
-            "gpus",
-            "devices",
-            "gpu",
-            "device",
-            "gpu_ids",
-            "gpu_id",
-            "device_ids",
-            "cuda_visible_devices",
-            "visible_devices",
-        ],
-        Devices,
-    ),
-    (
-        &["nnodes", "num_machines", "n_nodes", "nr_nodes", "node_count", "nodes", "num_hosts"],
-        Same("num_nodes"),
-    ),
-    (&["machine_rank", "group_rank", "node_id"], Same("node_rank")),
-    (&["main_process_ip", "master", "master_ip", "master_address"], Same("master_addr")),
-    (&["main_process_port", "port"], Same("master_port")),
-    (
-        &[
-            "hosts",
-            "host",
-            "machinefile",
-            "machine_file",
-            "nodelist",
-            "nodefile",
-            "hostlist",
-            "host_list",
-            "hosts_file",
-            "host_file",
-            "default_hostfile",
-        ],
-        Same("hostfile"),
-    ),
-    (&["rdzv_endpoint"], Options("--master_addr HOST --master_port PORT")),
-    (&["rdzv_id"], Same("job_id")),
-    (&["rdzv_backend", "rdzv_conf", "rdzv_timeout"], UnneededValue(NO_RENDEZVOUS)),
-    (&["standalone", "multi_gpu", "same_network"], Unneeded(ONE_MACHINE)),
-    (&["monitor_interval", "role", "start_method"], UnneededValue("it has no effect in remuda")),
-    (&["redirects", "tee", "output_filename", "output"], Options("--log_dir DIR")),
-    (&["time", "wall_time", "walltime", "time_limit"], Same("timeout")),
-    (&["verbose", "debug"], Options("--log_level debug")),
-    (&["interpreter", "python_exec", "python_path"], Same("python")),
-    // accelerate launch: variables that its library reads.
-    (&["mixed_precision"], Options("--env ACCELERATE_MIXED_PRECISION={}")),
-    (&["use_deepspeed"], Options("--env ACCELERATE_USE_DEEPSPEED=true")),
-    (&["deepspeed_config_file"], Options("--env ACCELERATE_DEEPSPEED_CONFIG_FILE={}")),
-    (&["cpu", "use_cpu"], Options("--accelerator cpu")),
-    (&["config_file"], UnneededValue(CONFIG_FILE)),
-    // mpirun and srun: other options.
-    (&["genv", "export"], Same("env")),
-    (
-        &["cpus_per_task", "num_cpu_threads_per_process", "omp_num_threads"],
-        Options("--env OMP_NUM_THREADS={}"),
-    ),
-    (&["bind_to", "cpu_bind", "bind_to_core"], Options("--bind_cores_to_rank")),
-    (&["mca", "map_by", "rank_by"], UnneededValue(MPI)),
-    (&["rankfile"], UnneededValue(RANKS)),
-    (&["wdir", "wd", "chdir"], UnneededValue(DIRECTORY)),
-    (&["allow_run_as_root", "tag_output", "report_bindings"], Unneeded(MPI)),
-    (
-        &["partition", "account", "qos", "constraint", "gres", "reservation"],
-        UnneededValue(SCHEDULER),
-    ),
-    // DeepSpeed: options that the script reads.
-    (&["deepspeed_config", "ds_config", "config", "conf", "zero_stage", "stage"], Script),
-    (&["deepspeed", "deepscale", "deepspeed_mpi", "zero", "fp16", "bf16"], ScriptSwitch),
-    // Options of trainers.
-    (
-        &["checkpoint_every", "checkpoint_interval", "save_interval", "save_steps"],
-        Same("save_every"),
-    ),
-    (&["save_total_limit"], Same("keep")),
-];
 
 /// An option of a line that its command does not have.
 #[derive(Clone, Copy, Debug)]
@@ -173,11 +26,6 @@ struct UnknownOption<'a> {
     program: &'a str,
     /// The options of the line.
     given: &'a [GivenOption],
-}
-
-/// Returns the meaning of a name with `_` between its words.
-pub(super) fn meaning(name: &str) -> Option<Equivalent> {
-    EQUIVALENTS.iter().find(|(names, _)| names.contains(&name)).map(|(_, meant)| *meant)
 }
 
 /// Returns help about the probable meaning of the unknown option at this word, or `None` if no
@@ -235,7 +83,13 @@ fn guess(option: UnknownOption<'_>, flags: &Flags) -> Option<String> {
     if known.is_some() {
         return None;
     }
-    nearest_option(&name, flags.longs()).map(|near| format!("did you mean `--{near}`?"))
+    let near = nearest_option(&name, flags.longs());
+    let letters = |near: &str| strsim::osa_distance(&name, &underscored(near));
+    // `--checkpoint_evry`: the name of an option of another program is more similar.
+    let other = nearest_meaning(&name)
+        .filter(|(other, _)| near.is_none_or(|near| letters(other) < letters(near)));
+    let other = other.and_then(|(_, meant)| option.explain(meant, flags));
+    other.or_else(|| near.map(|near| format!("did you mean `--{near}`?")))
 }
 
 /// Returns the same help for a long name after one dash: `-hostfile` of mpirun, `-module`.
@@ -286,6 +140,17 @@ fn nearest_option<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Opti
     (strsim::osa_distance(typed, &underscored(found)) <= budget).then_some(found)
 }
 
+/// Returns the options of remuda for `HOST:PORT`.
+pub(super) fn endpoint_words(endpoint: &str) -> String {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|c| c.is_ascii_digit());
+    match endpoint.rsplit_once(':').filter(|(_, port)| is_port(port)) {
+        Some((host, port)) => {
+            format!("--master_addr {} --master_port {port}", quoted(host))
+        }
+        None => format!("--master_addr {}", quoted(endpoint)),
+    }
+}
+
 impl UnknownOption<'_> {
     /// Returns the name without dashes.
     fn name(&self) -> &str {
@@ -309,6 +174,23 @@ impl UnknownOption<'_> {
                 Some(value) => format!("did you mean `--{own} {}`?", quoted(value)),
                 None => format!("did you mean `--{own}`?"),
             },
+            Endpoint if flags.has("master_addr") => {
+                let endpoint = self.value().unwrap_or("HOST:PORT");
+                let words = match endpoint {
+                    "HOST:PORT" => "--master_addr HOST --master_port PORT".to_owned(),
+                    endpoint => endpoint_words(endpoint),
+                };
+                format!(
+                    "did you mean `{words}`? `remuda torchrun --rdzv-endpoint {} …` reads it",
+                    quoted(endpoint)
+                )
+            }
+            OfAccelerate if flags.has("no_local_rank") => {
+                let (script, option) = self.script_and_option(true);
+                format!(
+                    "`remuda accelerate launch {option} {script}` reads a configuration file of accelerate"
+                )
+            }
             Total if flags.has("num_gpus") => self.total(flags),
             Devices if flags.has("num_gpus") => self.devices(),
             Options("--log_dir DIR") if self.given.iter().any(|one| one.flag == "log_dir") => {
@@ -372,7 +254,13 @@ impl UnknownOption<'_> {
     }
 
     fn script_hint(&self, meant: Equivalent) -> String {
-        let takes_value = meant == Script;
+        let (script, option) = self.script_and_option(meant == Script);
+        let name = self.typed_name;
+        format!("`{name}` is an option of the script: `{} {script} {option}`", self.program)
+    }
+
+    /// Returns the script, and the option with its value.
+    fn script_and_option(&self, takes_value: bool) -> (String, String) {
         let option = match self.attached_value {
             Some(value) => format!("{}={}", self.typed_name, quoted(value)),
             None => match self.value().filter(|_| takes_value) {
@@ -382,29 +270,13 @@ impl UnknownOption<'_> {
         };
         let skipped = usize::from(takes_value && self.attached_value.is_none());
         let script = self.words_after.get(skipped).filter(|word| !word.starts_with('-'));
-        let script = script.map_or_else(|| "SCRIPT".to_owned(), quoted);
-        format!(
-            "`{}` is an option of the script: `{} {script} {option}`",
-            self.typed_name, self.program
-        )
+        (script.map_or_else(|| "SCRIPT".to_owned(), quoted), option)
     }
 }
 
 /// Whether the number of devices is left to the launcher.
 pub(super) fn is_automatic(value: &str) -> bool {
     matches!(value, "all" | "auto" | "gpu" | "cuda")
-}
-
-/// Returns the option for `gpus=8` in the place of a script: the dashes are missing.
-pub(in crate::cli) fn setting_as_option(word: &str) -> Option<String> {
-    let (key, value) = word.split_once('=')?;
-    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let key = underscored(&key.to_lowercase());
-    let counts =
-        EQUIVALENTS.iter().filter(|(_, meant)| matches!(meant, Same("num_gpus") | Devices));
-    let mut names =
-        counts.flat_map(|(names, _)| *names).copied().chain(["num_gpus", "slots", "np"]);
-    (is_number && names.any(|name| name == key)).then(|| format!("--num_gpus {value}"))
 }
 
 #[cfg(test)]
@@ -451,6 +323,20 @@ mod tests {
             Some("did you mean `--env ACCELERATE_MIXED_PRECISION=bf16`?"),
         );
         check("--cpus-per-task 8 x.py", Some("did you mean `--env OMP_NUM_THREADS=8`?"));
+        check(
+            "--rdzv_endpoint n1:29500 x.py",
+            Some(
+                "did you mean `--master_addr n1 --master_port 29500`? `remuda torchrun \
+                 --rdzv-endpoint n1:29500 …` reads it",
+            ),
+        );
+        check(
+            "--config_file a.yaml x.py",
+            Some(
+                "`remuda accelerate launch --config_file a.yaml x.py` reads a configuration file of \
+                 accelerate",
+            ),
+        );
         check("--verbose x.py", Some("did you mean `--log_level debug`?"));
         check("--localhost:0,2 x.py", Some("did you mean `--include localhost:0,2`?"));
         check("--worker-1:0 x.py", Some("did you mean `--include worker-1:0`?"));
@@ -528,6 +414,7 @@ mod tests {
         check("--timeou 5", Some("did you mean `--timeout`?"));
         check("--dryrun", Some("did you mean `--dry-run`?"));
         check("--enable_each_rnak_logs d", Some("did you mean `--enable_each_rank_log`?"));
+        check("--master_adress n1", Some("did you mean `--master_addr n1`?"));
         for far in ["--lr 1", "--bogus", "--epochs 3", "--zerro", "--x", "--seed 1", "--model gpt2"]
         {
             check(far, None);
@@ -542,14 +429,5 @@ mod tests {
             let typed = CommandLine::new("remuda explain", vec![format!("--{name}").into()]);
             assert_eq!(suggestion(&typed, 0, "remuda explain", &flags), None, "for `{name}`");
         }
-    }
-
-    #[test]
-    fn settings_become_options_with_dashes() {
-        assert_eq!(setting_as_option("gpus=8").as_deref(), Some("--num_gpus 8"));
-        assert_eq!(setting_as_option("nproc-per-node=2").as_deref(), Some("--num_gpus 2"));
-        assert_eq!(setting_as_option("lr=8"), None);
-        assert_eq!(setting_as_option("gpus=all"), None);
-        assert_eq!(setting_as_option("train.py"), None);
     }
 }

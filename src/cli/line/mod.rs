@@ -10,6 +10,7 @@ mod conflicts;
 mod equivalents;
 mod flags;
 mod host_list;
+mod known_options;
 mod lex;
 mod number;
 mod other_launcher;
@@ -24,11 +25,13 @@ pub use typed::{ArgvSpan, CommandLine, GivenOption, RefusedLine};
 
 pub(super) use clap_error::{NotParsed, explain, refuse_value, refuse_words_after_h};
 pub(super) use conflicts::{cannot_combine, needs_other};
-pub(super) use equivalents::setting_as_option;
 pub(super) use flags::{Flags, OriginalLauncher};
 pub(super) use host_list::as_host_list;
+pub(super) use known_options::setting_as_option;
 pub(super) use number::{parse_whole, python_int};
-pub(super) use other_launcher::{LAUNCHERS, is_launcher, is_python, python_line, translated};
+pub(super) use other_launcher::{
+    Instead, LAUNCHERS, instead_of, is_launcher, is_python, launcher_module,
+};
 pub(super) use parse::{parse, parse_line_of};
 pub(super) use shlex::split;
 pub(super) use typed::{in_clap_spelling, scan_options};

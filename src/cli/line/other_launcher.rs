@@ -4,14 +4,59 @@
 use std::path::Path;
 
 use super::flags::underscored;
-use crate::cli::line::equivalents::{Equivalent, is_automatic, meaning};
+use crate::cli::line::equivalents::{endpoint_words, is_automatic};
+use crate::cli::line::known_options::{Equivalent, meaning};
 use crate::pool::python_int;
 
 /// Other launchers, which users type in front of a script.
-pub(in crate::cli) const LAUNCHERS: [&str; 9] =
-    ["torchrun", "accelerate", "deepspeed", "ds", "mpirun", "mpiexec", "srun", "horovodrun", "ray"];
+pub(in crate::cli) const LAUNCHERS: [&str; 22] = [
+    "torchrun",
+    "accelerate",
+    "accelerate-launch",
+    "deepspeed",
+    "ds",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "orterun",
+    "prterun",
+    "prun",
+    "srun",
+    "jsrun",
+    "aprun",
+    "horovodrun",
+    "ray",
+    "colossalai",
+    "composer",
+    "torchx",
+    "ft_launcher",
+    "lightning",
+    "fabric",
+];
 /// Launchers that run any program, and not only scripts of Python.
-const RUN_PROGRAMS: [&str; 4] = ["mpirun", "mpiexec", "srun", "horovodrun"];
+const RUN_PROGRAMS: [&str; 9] =
+    ["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "srun", "jsrun", "aprun"];
+
+/// What to type instead of the line of another launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Instead {
+    /// Another command of remuda, and the words after it: the command reads lines of that launcher.
+    Command {
+        /// `torchrun`, or `accelerate launch`.
+        name: &'static str,
+        /// Options, script and arguments.
+        words: Vec<String>,
+    },
+    /// Words after `remuda run`.
+    Run {
+        /// Options, script and arguments.
+        words: Vec<String>,
+        /// What these words leave out.
+        remark: Option<String>,
+    },
+    /// The whole line: the launcher starts remuda.
+    Whole(Vec<String>),
+}
 
 /// Whether this is the name of another launcher.
 pub(in crate::cli) fn is_launcher(name: &str) -> bool {
@@ -24,8 +69,55 @@ pub(in crate::cli) fn is_python(name: &str) -> bool {
     version.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
+/// Returns what to type instead of a line that begins with a launcher or an interpreter.
+pub(in crate::cli) fn instead_of(name: &str, rest: &[String]) -> Instead {
+    let command = |name, words: &[String]| Instead::Command {
+        name,
+        words: if words.is_empty() { script() } else { words.to_vec() },
+    };
+    let run = |words: Option<Vec<String>>| Instead::Run {
+        words: words.unwrap_or_else(script),
+        remark: None,
+    };
+    match (name, rest) {
+        ("torchrun", rest) => command("torchrun", rest),
+        ("ft_launcher", rest) => command("torchrun", &without_ft_options(rest)),
+        ("accelerate-launch", rest) => command("accelerate launch", rest),
+        ("accelerate", [first, rest @ ..]) if first == "launch" => {
+            command("accelerate launch", rest)
+        }
+        ("accelerate", rest) => command("accelerate", rest),
+        ("torchx", rest) => command("torchrun", &torchx_words(rest)),
+        // The options of DeepSpeed are those of remuda.
+        ("deepspeed" | "ds", rest) => run(Some(rest.to_vec()).filter(|rest| !rest.is_empty())),
+        ("ray", rest) => ray(rest),
+        (name, [option, module, rest @ ..]) if is_python(name) && option == "-m" => {
+            match launcher_module(module) {
+                Some(name) => command(name, rest),
+                None => run(python_line(&[&[option.clone(), module.clone()], rest].concat())),
+            }
+        }
+        (name, rest) if is_python(name) => run(python_line(rest)),
+        (name, rest) => Translator::new(name, rest).instead(rest),
+    }
+}
+
+/// Returns the command of remuda that reads lines of a module of Python.
+pub(in crate::cli) fn launcher_module(module: &str) -> Option<&'static str> {
+    match module {
+        "torch.distributed.launch" => Some("torch.distributed.launch"),
+        "torch.distributed.run" => Some("torchrun"),
+        "accelerate.commands.launch" => Some("accelerate launch"),
+        _ => None,
+    }
+}
+
+fn script() -> Vec<String> {
+    vec!["SCRIPT".to_owned()]
+}
+
 /// Returns the words for remuda of a line without its interpreter; `-m` becomes an option.
-pub(in crate::cli) fn python_line(rest: &[String]) -> Option<Vec<String>> {
+fn python_line(rest: &[String]) -> Option<Vec<String>> {
     let at = rest.iter().position(|word| word == "-m" || !word.starts_with('-'))?;
     if rest[at] != "-m" {
         return Some(rest[at..].to_vec());
@@ -34,43 +126,69 @@ pub(in crate::cli) fn python_line(rest: &[String]) -> Option<Vec<String>> {
     (!module.is_empty()).then(|| [&["--module".to_owned()], module].concat())
 }
 
-/// Returns the words for remuda of a line of another launcher, which begins after its name; `None`
-/// if there is no program.
-pub(in crate::cli) fn translated(launcher: &str, rest: &[String]) -> Option<Vec<String>> {
-    // The options of DeepSpeed are those of remuda.
-    if matches!(launcher, "deepspeed" | "ds") {
-        return (!rest.is_empty()).then(|| rest.to_vec());
-    }
-    let is_accelerate = launcher == "accelerate" && rest.first().is_some_and(|one| one == "launch");
-    let mut rest = &rest[usize::from(is_accelerate)..];
-    let has_hosts = rest.iter().any(|word| names_hosts(launcher, word));
-    let launcher = Launcher { name: launcher, has_hosts };
-    let mut line: Vec<String> = Vec::new();
-    while let Some((word, after)) = rest.split_first()
-        && word.starts_with('-')
-    {
-        rest = after;
-        if word == "--" {
-            break;
+/// Returns a line of `ft_launcher` without the options that torchrun does not have.
+fn without_ft_options(rest: &[String]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    while let Some(word) = rest.get(at).filter(|word| word.starts_with('-')) {
+        at += 1;
+        if !underscored(word).starts_with("__ft_") {
+            words.push(word.clone());
+        } else if !word.contains('=') && rest.get(at).is_some_and(|next| !next.starts_with('-')) {
+            at += 1;
         }
-        let (name, attached) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (&**word, None),
-        };
-        let next = after.first().map(String::as_str);
-        let option = launcher.option(name, attached.or(next));
-        line.extend(option.words);
-        if option.takes_value && attached.is_none() {
-            rest = after.get(1..)?;
+        // The value of an option of torchrun.
+        if let Some(value) = rest.get(at).filter(|next| !next.starts_with('-') && !is_script(next))
+            && words.last() == Some(word)
+            && !word.contains('=')
+        {
+            words.push(value.clone());
+            at += 1;
         }
     }
-    launcher.with_program(line, rest)
+    words.extend_from_slice(&rest[at..]);
+    words
 }
 
-/// Whether an option names the hosts of the job.
-fn names_hosts(launcher: &str, word: &str) -> bool {
-    let name = word.split('=').next().unwrap_or_default();
-    word.starts_with('-') && meaning_in(launcher, name) == Some(Equivalent::Same("hostfile"))
+/// Returns words of torchrun for a line of torchx: `run dist.ddp -j 2x8 --script x.py`.
+fn torchx_words(rest: &[String]) -> Vec<String> {
+    let value = |names: [&str; 2]| {
+        let at = rest.iter().position(|word| names.contains(&word.as_str()))?;
+        rest.get(at + 1).cloned()
+    };
+    let size = value(["-j", "--j"]);
+    let mut words = Vec::new();
+    let workers = match size.as_deref().map(|size| size.split_once('x').unwrap_or(("1", size))) {
+        Some(("1", workers)) => workers,
+        Some((nodes, workers)) => {
+            words.extend(["-H", "HOSTS", "--nnodes", nodes].map(str::to_owned));
+            workers
+        }
+        None => "N",
+    };
+    words.extend(["--nproc-per-node", workers].map(str::to_owned));
+    match value(["-m", "--m"]) {
+        Some(module) => words.extend(["-m".to_owned(), module]),
+        None => words.extend(value(["--script", "-script"]).map_or_else(script, |name| vec![name])),
+    }
+    let args = rest.iter().position(|word| word == "--").map_or(&[][..], |at| &rest[at + 1..]);
+    words.extend_from_slice(args);
+    words
+}
+
+/// Ray has lines that start a cluster, and lines that give it a job.
+fn ray(rest: &[String]) -> Instead {
+    let job = rest.iter().position(|word| word == "--").map(|at| &rest[at + 1..]);
+    let words = job.and_then(|job| match job.split_first()? {
+        (first, rest) if is_python(first) => {
+            Some([&["--no_local_rank".to_owned()], &*python_line(rest)?].concat())
+        }
+        _ => Some([&["--no_python".to_owned(), "--no_local_rank".to_owned()], job].concat()),
+    });
+    Instead::Run {
+        words: words.unwrap_or_else(script),
+        remark: Some("remuda starts no Ray cluster".to_owned()),
+    }
 }
 
 /// Returns the meaning of an option of a launcher.
@@ -80,6 +198,11 @@ fn meaning_in(launcher: &str, typed_name: &str) -> Option<Equivalent> {
     let name = underscored(typed_name.trim_start_matches('-'));
     let is_slurm = launcher == "srun";
     Some(match (typed_name, &*name) {
+        ("-a" | "-b" | "-c" | "-d" | "-g" | "-l" | "-r", _) if launcher == "jsrun" => {
+            UnneededValue(NEEDLESS)
+        }
+        ("-p", _) if launcher == "jsrun" => Total,
+        ("-d" | "-cc", _) if launcher == "aprun" => UnneededValue(NEEDLESS),
         ("-n" | "-c", _) if RUN_PROGRAMS.contains(&launcher) && !is_slurm => Total,
         ("-n", _) => Total,
         ("-N", _) if is_slurm => Same("num_nodes"),
@@ -96,82 +219,168 @@ fn meaning_in(launcher: &str, typed_name: &str) -> Option<Equivalent> {
         (_, "max_restarts") => Same("max_restarts"),
         (_, "master_addr") => Same("master_addr"),
         (_, "master_port") => Same("master_port"),
+        (_, "num_nodes") => Same("num_nodes"),
         _ => return meaning(&name),
     })
 }
 
-/// Another launcher, and what its line says about hosts.
-#[derive(Clone, Copy)]
-struct Launcher<'a> {
-    name: &'a str,
+/// The numbers of a line, which decide together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    nodes: Option<i64>,
+    total: Option<i64>,
+    per_node: Option<i64>,
+}
+
+/// Translation of a line of a launcher, which is in progress.
+struct Translator<'a> {
+    launcher: &'a str,
     has_hosts: bool,
+    counts: Counts,
+    /// The options for remuda.
+    line: Vec<String>,
 }
 
-/// An option of another launcher.
-struct TranslatedOption {
-    takes_value: bool,
-    /// The words for remuda.
-    words: Vec<String>,
-}
-
-impl Launcher<'_> {
-    fn option(self, typed_name: &str, value: Option<&str>) -> TranslatedOption {
-        let of_words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let switch =
-            |words: &[&str]| TranslatedOption { takes_value: false, words: of_words(words) };
-        let with_value =
-            |words: &[&str]| TranslatedOption { takes_value: true, words: of_words(words) };
-        match typed_name {
-            "-m" | "--module" => return switch(&["--module"]),
-            "--no_python" | "--no-python" => return switch(&["--no_python", "--no_local_rank"]),
-            "--oversubscribe" => return switch(&["--oversubscribe"]),
-            _ => {}
-        }
-        let text = value.unwrap_or_default();
-        let is_number = python_int(text).is_some();
-        match meaning_in(self.name, typed_name) {
-            Some(Equivalent::Total) if self.has_hosts => with_value(&[]),
-            Some(Equivalent::Total | Equivalent::Same("num_gpus") | Equivalent::Devices)
-                if is_number =>
-            {
-                with_value(&["-n", text])
-            }
-            Some(Equivalent::Devices) if !is_automatic(text) => {
-                with_value(&["--include", &format!("localhost:{text}")])
-            }
-            Some(Equivalent::Same("num_nodes")) => with_value(&self.nodes(text)),
-            Some(Equivalent::Same("hostfile")) => with_value(&["-H", text]),
-            Some(Equivalent::Same("num_gpus") | Equivalent::Total | Equivalent::Devices) => {
-                with_value(&[])
-            }
-            Some(Equivalent::Same(own)) => with_value(&[&format!("--{own}"), text]),
-            Some(Equivalent::Options(words)) if words.contains("{}") => {
-                let words = words.replace("{}", text);
-                with_value(&words.split(' ').collect::<Vec<_>>())
-            }
-            Some(Equivalent::Options(words)) => match typed_name.trim_start_matches('-') {
-                "cpu" | "use_cpu" | "use_deepspeed" | "verbose" | "debug" => {
-                    switch(&words.split(' ').collect::<Vec<_>>())
-                }
-                _ => with_value(&[]),
-            },
-            Some(Equivalent::ScriptSwitch | Equivalent::Unneeded(_)) => switch(&[]),
-            // An unknown option has a value unless the next word looks like a program.
-            None if text.starts_with('-') || text.contains('/') || is_script(text) => switch(&[]),
-            Some(Equivalent::Script | Equivalent::UnneededValue(_)) | None => with_value(&[]),
-        }
+impl<'a> Translator<'a> {
+    fn new(launcher: &'a str, rest: &[String]) -> Self {
+        let names_hosts = |word: &&String| {
+            let name = word.split('=').next().unwrap_or_default();
+            word.starts_with('-')
+                && meaning_in(launcher, name) == Some(Equivalent::Same("hostfile"))
+        };
+        let options = rest.iter().take_while(|word| *word != "--");
+        let has_hosts = options.clone().any(|word| names_hosts(&word));
+        Self { launcher, has_hosts, counts: Counts::default(), line: Vec::new() }
     }
 
-    fn nodes(self, number: &str) -> Vec<&str> {
-        match number {
-            "1" | "1:1" => Vec::new(),
-            _ if self.has_hosts || self.name == "srun" => vec!["--num_nodes", number],
-            _ => vec!["-H", "HOSTS", "--num_nodes", number],
+    /// Returns what to type.
+    fn instead(mut self, typed: &[String]) -> Instead {
+        let mut rest = typed;
+        let has_subcommand = matches!(self.launcher, "colossalai" | "lightning" | "fabric");
+        while let Some((word, after)) = rest.split_first().filter(|_| has_subcommand)
+            && matches!(word.as_str(), "run" | "model")
+        {
+            rest = after;
+        }
+        while let Some((word, after)) = rest.split_first()
+            && word.starts_with('-')
+        {
+            rest = after;
+            if word == "--" {
+                break;
+            }
+            let (name, attached) = option_and_value(word);
+            let next = after.first().map(String::as_str);
+            let takes_value = self.option(name, attached.or(next).unwrap_or_default());
+            if takes_value && attached.is_none() {
+                rest = after.get(1..).unwrap_or_default();
+            }
+        }
+        if let Some(name) = rest.first().filter(|_| self.launcher == "srun")
+            && matches!(name.as_str(), "torchrun" | "accelerate")
+        {
+            let options = &typed[..typed.len() - rest.len()];
+            let start = ["srun".to_owned()];
+            return Instead::Whole([&start, options, &["remuda".to_owned()], rest].concat());
+        }
+        let remark = self.add_counts();
+        let words = self.with_program(rest).unwrap_or_else(script);
+        Instead::Run { words, remark }
+    }
+
+    /// Adds the words for an option; returns whether it takes a value.
+    fn option(&mut self, typed_name: &str, text: &str) -> bool {
+        match typed_name {
+            "-m" | "--module" => return self.switch(&["--module"]),
+            "--no_python" | "--no-python" => {
+                return self.switch(&["--no_python", "--no_local_rank"]);
+            }
+            "--oversubscribe" => return self.switch(&["--oversubscribe"]),
+            _ => {}
+        }
+        let number = python_int(text);
+        match meaning_in(self.launcher, typed_name) {
+            Some(Equivalent::Total) => self.counts.total = number,
+            Some(Equivalent::Same("num_nodes")) => self.counts.nodes = number,
+            Some(Equivalent::Same("num_gpus")) => self.counts.per_node = number,
+            Some(Equivalent::Devices) if number.is_some() => self.counts.per_node = number,
+            Some(Equivalent::Devices) if !is_automatic(text) => {
+                self.add(&["--include", &format!("localhost:{text}")]);
+            }
+            Some(Equivalent::Devices) => {}
+            Some(Equivalent::Same("hostfile")) => self.add(&["-H", text]),
+            Some(Equivalent::Same(own)) => self.add(&[&format!("--{own}"), text]),
+            Some(Equivalent::Endpoint) => {
+                let words = endpoint_words(text);
+                self.add(&words.split(' ').collect::<Vec<_>>());
+            }
+            Some(Equivalent::Options(words)) if words.contains("{}") => {
+                let words = words.replace("{}", text);
+                self.add(&words.split(' ').collect::<Vec<_>>());
+            }
+            Some(Equivalent::Options(words)) => {
+                let is_switch = matches!(
+                    typed_name.trim_start_matches('-'),
+                    "cpu" | "use_cpu" | "use_deepspeed" | "verbose" | "debug"
+                );
+                return !(is_switch && self.switch_words(words));
+            }
+            Some(Equivalent::ScriptSwitch | Equivalent::Unneeded(_)) => return false,
+            // An unknown option has a value unless the next word looks like a program.
+            None if text.starts_with('-') || text.contains('/') || is_script(text) => return false,
+            Some(Equivalent::Script | Equivalent::UnneededValue(_) | Equivalent::OfAccelerate)
+            | None => {}
+        }
+        true
+    }
+
+    fn add(&mut self, words: &[&str]) {
+        self.line.extend(words.iter().map(|word| (*word).to_owned()));
+    }
+
+    /// Adds words for an option that takes no value.
+    fn switch(&mut self, words: &[&str]) -> bool {
+        self.add(words);
+        false
+    }
+
+    fn switch_words(&mut self, words: &str) -> bool {
+        self.add(&words.split(' ').collect::<Vec<_>>());
+        true
+    }
+
+    /// Adds the numbers of nodes and workers; returns what they do not say.
+    fn add_counts(&mut self) -> Option<String> {
+        let Counts { nodes, total, per_node } = self.counts;
+        let divided = |by: i64| total.filter(|total| 0 < by && total % by == 0).map(|all| all / by);
+        let nodes = nodes.or_else(|| divided(per_node?)).filter(|nodes| 1 < *nodes);
+        let per_node = per_node.or_else(|| divided(nodes?)).or(match (nodes, self.has_hosts) {
+            (None, false) => total,
+            _ => None,
+        });
+        let mut words = Vec::new();
+        if let Some(nodes) = nodes {
+            let hosts = if self.has_hosts || self.launcher == "srun" { "" } else { "-H HOSTS " };
+            words.push(format!("{hosts}--num_nodes {nodes}"));
+        }
+        words.extend(per_node.map(|workers| format!("-n {workers}")));
+        let words = words.join(" ");
+        let words: Vec<_> = words.split(' ').filter(|word| !word.is_empty()).collect();
+        self.line.splice(..0, words.into_iter().map(str::to_owned));
+        match (nodes, total, per_node) {
+            (Some(nodes), ..) if self.launcher == "srun" && !self.has_hosts => {
+                Some(format!("inside an allocation, `salloc -N {nodes}`"))
+            }
+            (_, Some(_), None) => {
+                Some("it uses all slots of the hosts; `-n N` limits them per host".to_owned())
+            }
+            _ => None,
         }
     }
 
     /// Adds the program and its arguments.
-    fn with_program(self, mut line: Vec<String>, rest: &[String]) -> Option<Vec<String>> {
+    fn with_program(&self, rest: &[String]) -> Option<Vec<String>> {
+        let mut line = self.line.clone();
         let program = rest.first()?;
         let has = |line: &[String], name: &str| line.iter().any(|word| word == name);
         let without_rank = "--no_local_rank".to_owned();
@@ -180,8 +389,8 @@ impl Launcher<'_> {
             line.extend(python_line(&rest[1..])?);
             return Some(line);
         }
-        let is_python =
-            is_script(program) || has(&line, "--module") || !RUN_PROGRAMS.contains(&self.name);
+        let runs_programs = RUN_PROGRAMS.contains(&self.launcher) || self.launcher == "horovodrun";
+        let is_python = is_script(program) || has(&line, "--module") || !runs_programs;
         if is_python && !has(&line, "--no_local_rank") {
             line.push(without_rank);
         } else if !is_python && !program.contains('/') {
@@ -189,6 +398,19 @@ impl Launcher<'_> {
         }
         line.extend_from_slice(rest);
         Some(line)
+    }
+}
+
+/// Splits `--name=value`, and `-N2` of one letter and a number.
+fn option_and_value(word: &str) -> (&str, Option<&str>) {
+    if let Some((name, value)) = word.split_once('=') {
+        return (name, Some(value));
+    }
+    let is_letter = word.as_bytes().get(1).is_some_and(u8::is_ascii_alphabetic);
+    match word.get(2..).filter(|value| is_letter && value.starts_with(|c: char| c.is_ascii_digit()))
+    {
+        Some(value) => (&word[..2], Some(value)),
+        None => (word, None),
     }
 }
 
@@ -200,47 +422,107 @@ fn is_script(word: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Checks what to type after `remuda`; a remark is behind `;`.
     #[track_caller]
-    fn check(line: &str, expect: Option<&str>) {
+    fn check(line: &str, expect: &str) {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let found = translated(&words[0], &words[1..]).map(|words| words.join(" "));
-        assert_eq!(found.as_deref(), expect, "for `{line}`");
+        let found = match instead_of(&words[0], &words[1..]) {
+            Instead::Command { name, words } => format!("{name} {}", words.join(" ")),
+            Instead::Run { words, remark: None } => format!("run {}", words.join(" ")),
+            Instead::Run { words, remark: Some(remark) } => {
+                format!("run {}; {remark}", words.join(" "))
+            }
+            Instead::Whole(words) => format!("- {}", words.join(" ")),
+        };
+        assert_eq!(found, expect, "for `{line}`");
     }
 
     #[test]
-    fn lines_of_torchrun_are_translated() {
-        check("torchrun --nproc_per_node 4 x.py --lr 1", Some("-n 4 --no_local_rank x.py --lr 1"));
-        check("torchrun --nproc-per-node=2 x.py", Some("-n 2 --no_local_rank x.py"));
-        check("torchrun --standalone --nproc_per_node gpu x.py", Some("--no_local_rank x.py"));
+    fn lines_that_remuda_reads_stay_as_they_are() {
+        check("torchrun --nproc_per_node 4 x.py --lr 1", "torchrun --nproc_per_node 4 x.py --lr 1");
+        check("torchrun", "torchrun SCRIPT");
         check(
-            "torchrun --nnodes 2 --node_rank 0 --nproc_per_node 4 --rdzv_endpoint n1:1 -m pkg",
-            Some("-H HOSTS --num_nodes 2 -n 4 --module --no_local_rank pkg"),
+            "accelerate launch --config_file c.yaml x.py",
+            "accelerate launch --config_file c.yaml x.py",
         );
-        check("torchrun --nnodes=1 --bogus 3 x.py", Some("--no_local_rank x.py"));
-        check("torchrun --log_dir d --tee 3 x.py", Some("--log_dir d --no_local_rank x.py"));
-        check("torchrun --no_python ./w", Some("--no_python --no_local_rank ./w"));
-        check("torchrun", None);
-        check("torchrun --nproc_per_node 4", None);
+        check("accelerate-launch x.py", "accelerate launch x.py");
+        check("accelerate env", "accelerate env");
+        check("python -m torch.distributed.run x.py", "torchrun x.py");
+        check("python3 -m torch.distributed.launch x.py", "torch.distributed.launch x.py");
+        check("python -m accelerate.commands.launch x.py", "accelerate launch x.py");
+        check("deepspeed --num_gpus 2 x.py --lr 1", "run --num_gpus 2 x.py --lr 1");
+        check("deepspeed", "run SCRIPT");
+        check(
+            "ft_launcher --ft-initial-rank-heartbeat-timeout 30 --nproc_per_node 4 --ft-x=1 x.py a",
+            "torchrun --nproc_per_node 4 x.py a",
+        );
+    }
+
+    #[test]
+    fn lines_of_python_are_lines_of_run() {
+        check("python x.py --lr 1", "run x.py --lr 1");
+        check("python3 -u -m pkg --lr 1", "run --module pkg --lr 1");
+        check("python", "run SCRIPT");
+    }
+
+    #[test]
+    fn lines_of_mpi_are_translated() {
+        check("mpirun -np 4 ./worker 8", "run -n 4 ./worker 8");
+        check(
+            "mpirun -np 4 -hostfile hosts ./worker",
+            "run -H hosts ./worker; it uses all slots of the hosts; `-n N` limits them per host",
+        );
+        check("mpirun -np 2 -x A=1 python -u x.py", "run -n 2 --env A=1 --no_local_rank x.py");
+        check("mpiexec -n 2 python3 -m pkg", "run -n 2 --no_local_rank --module pkg");
+        check("mpirun -np 2 hostname", "run -n 2 --no_python --no_local_rank hostname");
+        check("prterun -n 2 ./w", "run -n 2 ./w");
+        check("mpirun -np 8 -npernode 4 ./w", "run -H HOSTS --num_nodes 2 -n 4 ./w");
+        check("aprun -n 16 -N 8 -d 4 ./w", "run -H HOSTS --num_nodes 2 -n 8 ./w");
+        check("jsrun -n 4 -g 1 -c 7 ./w", "run -n 4 ./w");
+        check("mpirun", "run SCRIPT");
+    }
+
+    #[test]
+    fn lines_of_slurm_keep_their_counts() {
+        let inside = "inside an allocation, `salloc -N 2`";
+        check(
+            "srun -N 2 --ntasks-per-node 8 -p gpu ./w",
+            &format!("run --num_nodes 2 -n 8 ./w; {inside}"),
+        );
+        check(
+            "srun -N2 -n16 x.py",
+            &format!("run --num_nodes 2 -n 8 --no_local_rank x.py; {inside}"),
+        );
+        check("srun -n4 x.py", "run -n 4 --no_local_rank x.py");
+        check(
+            "srun -N 2 --gres gpu:8 torchrun --nnodes 2 x.py",
+            "- srun -N 2 --gres gpu:8 remuda torchrun --nnodes 2 x.py",
+        );
     }
 
     #[test]
     fn lines_of_other_launchers_are_translated() {
-        check("deepspeed --num_gpus 2 x.py --lr 1", Some("--num_gpus 2 x.py --lr 1"));
-        check("deepspeed", None);
-        check(
-            "accelerate launch --num_processes 2 --multi_gpu x.py",
-            Some("-n 2 --no_local_rank x.py"),
-        );
-        check("accelerate launch --config_file c.yaml x.py", Some("--no_local_rank x.py"));
-        check("mpirun -np 4 ./worker 8", Some("-n 4 ./worker 8"));
-        check("mpirun -np 4 -hostfile hosts ./worker", Some("-H hosts ./worker"));
-        check("mpirun -np 2 -x A=1 python -u x.py", Some("-n 2 --env A=1 --no_local_rank x.py"));
-        check("mpiexec -n 2 python3 -m pkg", Some("-n 2 --no_local_rank --module pkg"));
-        check("mpirun -np 2 hostname", Some("-n 2 --no_python --no_local_rank hostname"));
-        check("srun -N 2 --ntasks-per-node 8 -p gpu ./w", Some("--num_nodes 2 -n 8 ./w"));
         check(
             "horovodrun -np 4 -H n1:2,n2:2 python x.py",
-            Some("-H n1:2,n2:2 --no_local_rank x.py"),
+            "run -H n1:2,n2:2 --no_local_rank x.py; it uses all slots of the hosts; `-n N` limits them \
+             per host",
         );
+        check("composer -n 8 x.py --lr 1", "run -n 8 --no_local_rank x.py --lr 1");
+        check(
+            "colossalai run --nproc_per_node 4 --host n1,n2 x.py",
+            "run -n 4 -H n1,n2 --no_local_rank x.py",
+        );
+        check(
+            "lightning run model --strategy ddp --devices=4 --num-nodes 2 x.py",
+            "run -H HOSTS --num_nodes 2 -n 4 --no_local_rank x.py",
+        );
+        check(
+            "torchx run -s slurm dist.ddp -j 2x8 --script x.py -- --lr 1",
+            "torchrun -H HOSTS --nnodes 2 --nproc-per-node 8 x.py --lr 1",
+        );
+        check("torchx run dist.ddp -j 1x4 --script x.py", "torchrun --nproc-per-node 4 x.py");
+        let ray = "remuda starts no Ray cluster";
+        check("ray start --head", &format!("run SCRIPT; {ray}"));
+        check("ray job submit -- python w.py", &format!("run --no_local_rank w.py; {ray}"));
     }
 }

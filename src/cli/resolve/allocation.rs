@@ -7,6 +7,7 @@ use crate::base::env_vars;
 use crate::cli::resolve::hostfile::{self, LoadError};
 use crate::cli::resolve::trust::Trust;
 use crate::pool::{Dialect, ReadOptions, Reading, SlotCount, read_any};
+use crate::transport::manager::GpuCounts;
 
 /// The nodes of an allocation, and the scheduler.
 pub(super) struct SchedulerAllocation {
@@ -25,17 +26,19 @@ pub(super) enum AllocationSource {
     OneTaskOfMany(StepTask),
 }
 
-/// One of the tasks of a step.
+/// One of several processes that a process manager started with the same line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StepTask {
     /// Number of the task, from 0.
     pub(in crate::cli) number: u32,
     /// Number of tasks.
     pub(in crate::cli) count: usize,
-    /// Name of the step: `17.0`.
-    pub(in crate::cli) step: String,
-    /// The node of task 0.
-    pub(in crate::cli) first_host: String,
+    /// What the tasks belong to: `Slurm step 17.0`.
+    pub(in crate::cli) group: String,
+    /// Public name of the job that the tasks form: `slurm-17.0`.
+    pub(in crate::cli) run_id: String,
+    /// The node of task 0, if it is known.
+    pub(in crate::cli) first_host: Option<String>,
 }
 
 /// Variables of Slurm about nodes and the number of workers on each.
@@ -95,12 +98,12 @@ fn slurm(options: ReadOptions) -> Result<AllocationSource, LoadError> {
             let (job, step) =
                 (number_of(env_vars::SLURM_JOB_ID), number_of(env_vars::SLURM_STEP_ID));
             let nodes = found.reading.hostfile.pool();
-            let first = nodes.nodes().first().map(|(host, _)| host.to_string());
             Ok(AllocationSource::OneTaskOfMany(StepTask {
                 number,
                 count,
-                step: format!("{job}.{step}"),
-                first_host: first.unwrap_or_default(),
+                group: format!("Slurm step {job}.{step}"),
+                run_id: format!("slurm-{job}.{step}"),
+                first_host: nodes.nodes().first().map(|(host, _)| host.to_string()),
             }))
         }
         (found, _) => Ok(found),
@@ -112,6 +115,32 @@ fn tasks() -> Option<(u32, usize)> {
     let count = text(env_vars::SLURM_STEP_NUM_TASKS)?.parse::<usize>().ok()?;
     let number = text(env_vars::SLURM_PROCID)?.parse::<u32>().ok()?;
     (1 < count && (number as usize) < count).then_some((number, count))
+}
+
+/// Returns why the numbers of GPUs of the nodes are not known, although Slurm gave the job GPUs: the nodes
+/// have different numbers, and Slurm tells only that of this node.
+pub(super) fn unlike_nodes() -> Option<String> {
+    let number = |name| text(name)?.rsplit(':').next()?.parse::<u32>().ok();
+    let counts = GpuCounts {
+        per_node: number(env_vars::SLURM_GPUS_PER_NODE),
+        here: number(env_vars::SLURM_GPUS_ON_NODE),
+        all: number(env_vars::SLURM_GPUS),
+        nodes: number(env_vars::SLURM_NNODES),
+    };
+    let (here, all, nodes) = (counts.here?, counts.all?, counts.nodes?);
+    counts.of_each_node().is_none().then(|| {
+        format!("the {nodes} nodes have {all} GPUs, this one has {here}: the numbers differ")
+    })
+}
+
+/// Returns a note about a heterogeneous job, of which remuda uses the nodes of one component.
+pub(super) fn component_note() -> Option<String> {
+    let components = text(env_vars::SLURM_HET_SIZE)?.parse::<u32>().ok()?;
+    (1 < components).then(|| {
+        format!(
+            "note: the Slurm job has {components} components; the nodes of the first one are used\n"
+        )
+    })
 }
 
 fn from_text(text: &str, options: ReadOptions) -> Result<AllocationSource, LoadError> {

@@ -102,6 +102,7 @@ pub(super) fn dial(
         local_addr: args.local_addr.map(own_address).transpose()?,
         join_limit: args.join_timeout.unwrap_or(JOIN_TIMEOUT),
         peer_exit: args.peer_exit,
+        is_task: false,
     };
     Ok((options, warning))
 }

@@ -1,6 +1,7 @@
 //! Resolves the options of a command line to the description of a job. Files, environment and
 //! devices are read here, once; everything after this is a function of the result.
 
+mod allocated;
 mod allocation;
 mod cluster;
 mod devices;
@@ -8,6 +9,7 @@ mod dial;
 pub(super) mod environment;
 pub(super) mod hostfile;
 mod master;
+mod mpi_task;
 mod no_ssh;
 mod one_by_one;
 mod pod;
@@ -16,10 +18,12 @@ mod program;
 mod rendezvous;
 mod selection;
 mod start_place;
+mod time_limit;
 mod transport;
 pub(super) mod trust;
 mod world_info;
 
+pub(super) use allocated::{AllocatedNodes, allocated_nodes, separate_tasks_note};
 pub(super) use cluster::{ResolvedCluster, StartedNodes, resolve_hosts};
 pub(super) use devices::{gpu_count, slots_are, visible_gpus, visible_xpus};
 pub(super) use dial::NodePorts;
@@ -33,4 +37,5 @@ pub(super) use program::{
 };
 pub(super) use rendezvous::unused_variables;
 pub(super) use start_place::resolve_cluster;
+pub(super) use time_limit::allocation_end;
 pub(super) use world_info::node_of_world;

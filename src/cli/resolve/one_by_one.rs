@@ -14,6 +14,7 @@ use crate::cli::resolve::cluster::{ClusterOrigin, ResolvedCluster, StartedNodes}
 use crate::cli::resolve::devices::JobDevices;
 use crate::cli::resolve::dial::{self, DialArgs, KeySource, NodePorts};
 use crate::cli::resolve::master::MasterOptions;
+use crate::cli::resolve::mpi_task;
 use crate::cli::resolve::trust::Trust;
 use crate::launch::{ContinueWith, DialOptions, LaunchError, SupervisorOptions, Transport};
 use crate::plan::MasterAddr;
@@ -36,6 +37,8 @@ pub(in crate::cli) struct OneByOne {
     pub(in crate::cli) run_id: String,
     pub(in crate::cli) local_addr: Option<String>,
     pub(in crate::cli) join_limit: Option<Duration>,
+    /// Whether a process manager started this process, so that its variables describe this process.
+    pub(in crate::cli) is_task: bool,
 }
 
 /// Which of the nodes this one is.
@@ -71,6 +74,7 @@ pub(in crate::cli) fn one_by_one(
         peer_exit: None,
     };
     let (mut dial, mut warnings) = dial::dial(&options, typed)?;
+    dial.is_task = one.is_task;
     let node = match one.place {
         NodePlace::Number(node) => Some(node),
         NodePlace::First => Some(NodeRank(0)),
@@ -104,7 +108,7 @@ pub(in crate::cli) fn one_by_one(
     })
 }
 
-/// Resolves the tasks of a step of Slurm: each is a node, and task 0 accepts the others.
+/// Resolves the tasks of a process manager: each is a node, and task 0 accepts the others.
 pub(super) fn of_step(
     task: &StepTask,
     slots: &[Slot],
@@ -112,38 +116,41 @@ pub(super) fn of_step(
     terminal: Terminal,
 ) -> Result<ResolvedCluster, CliError> {
     let transport = &args.transport;
+    let address = transport.master_addr().or(task.first_host.as_deref());
+    let address = address.ok_or_else(|| mpi_task::refuse_unknown_address(task, typed))?;
     let one = OneByOne {
         place: NodePlace::Number(NodeRank(task.number)),
         count: task.count,
-        address: transport.master_addr().unwrap_or(&task.first_host).to_owned(),
-        ports: NodePorts::Agents(port_of(&task.step)),
+        address: address.to_owned(),
+        ports: NodePorts::Agents(port_of(&task.run_id)),
         key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from),
-        run_id: format!("slurm-{}", task.step),
+        run_id: task.run_id.clone(),
         local_addr: None,
         join_limit: None,
+        is_task: true,
     };
     let found = one_by_one(&one, slots, typed)?;
-    let (number, count, step) = (task.number, task.count, &task.step);
+    let StepTask { number, count, group, .. } = task;
     let note = format!(
-        "note: this process is task {number} of {count} of Slurm step {step}: each task is a node with {} (-n); \
+        "note: this process is task {number} of {count} of {group}: each task is a node with {} (-n); \
          with `--launcher local` each is a job of its own\n",
         show_count(slots.len(), "worker")
     );
     // The others would print the same.
-    let warnings = if number == 0 { note + &found.warnings } else { String::new() };
+    let warnings = if *number == 0 { note + &found.warnings } else { String::new() };
     Ok(ResolvedCluster {
         warnings: paint_message(&warnings, terminal.paint),
-        origin: ClusterOrigin { text: format!("tasks of Slurm step {step}"), ..found.origin },
+        origin: ClusterOrigin { text: format!("tasks of {group}"), ..found.origin },
         ..found
     })
 }
 
-/// A port that all tasks of a step derive from its name, below those that the kernel gives to
+/// A port that all tasks derive from the name of their job, below those that the kernel gives to
 /// connections.
-fn port_of(step: &str) -> u16 {
+pub(super) fn port_of(name: &str) -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 10_000;
-    let mixed = step.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let mixed = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     (FIRST + mixed % COUNT) as u16
 }
 
@@ -163,8 +170,8 @@ fn listen_if_first(address: &str, port: u16) -> Result<Option<BoundListener>, Cl
 /// What the nodes are not protected from.
 fn unprotected(dial: &DialOptions) -> String {
     format!(
-        "note: the nodes have no key in common (--key_file): anyone who reaches port {} of {} can join the \
-         job, read its output and stop it; every node executes its own command line only\n",
+        "note: the nodes have no key in common (--key_file): every process that reaches port {} of {} can join \
+         the job, read its output and stop it; every node executes its own command line only\n",
         dial.port, dial.address
     )
 }

@@ -12,7 +12,7 @@ use crate::cli::resolve::allocation::{self, AllocationSource, SchedulerAllocatio
 use crate::cli::resolve::devices::{Visible, accelerator, too_few_devices, visible};
 use crate::cli::resolve::no_ssh::{machine_name, node_named};
 use crate::cli::resolve::trust::Trust;
-use crate::cli::resolve::{hostfile, selection};
+use crate::cli::resolve::{hostfile, mpi_task, selection};
 use crate::inventory;
 use crate::plan::Accelerator;
 use crate::pool::{HostSource, Pool, Reading, SLOTS_MAX, parse_slot_count, python_int};
@@ -67,25 +67,33 @@ pub(super) fn find_pool(
     };
     match found.map_err(|error| load_error(&error, terminal))? {
         AllocationSource::Nodes(found) if !is_this_machine_only(&found, args)? => {
+            if let Some(why) = allocation::unlike_nodes().filter(|_| args.slots.is_none()) {
+                return Err(unlike_nodes(&why));
+            }
             let note = format!("hosts are those of the {}", found.origin);
             let source = HostSource::Named(format!("the {}", found.origin));
-            from_reading(found.reading, (found.origin, source), Some(note), args, terminal)
+            let from = (found.origin, source);
+            let (pool, mut found) = from_reading(found.reading, from, Some(note), args, terminal)?;
+            if let Some(note) = allocation::component_note() {
+                found.warnings += &paint_message(&note, terminal.paint);
+            }
+            Ok((pool, found))
         }
         AllocationSource::Nodes(_) | AllocationSource::NotFound => this_machine(args, typed),
         // The command line does not make the tasks one job.
         AllocationSource::OneTaskOfMany(task) => {
             let (pool, found) = this_machine(args, typed)?;
             let note = format!(
-                "note: this process is task {} of {} of a Slurm step, and starts a job of its own\n",
-                task.number, task.count
+                "note: this process is task {} of {} of {}, and starts a job of its own\n",
+                task.number, task.count, task.group
             );
             Ok((pool, FoundPool { warnings: paint_message(&note, terminal.paint), ..found }))
         }
     }
 }
 
-/// Returns the task that this process is, if the line leaves it to remuda where workers run and the step
-/// has several tasks.
+/// Returns the task that this process is, if the line leaves it to remuda where workers run and a process
+/// manager has started several tasks.
 pub(super) fn step_task(
     args: &ClusterArgs,
     typed: &CommandLine,
@@ -94,18 +102,31 @@ pub(super) fn step_task(
     let is_open = matches!(transport.launcher, None | Some(LauncherArg::Auto));
     let has_hosts = args.hostfile.is_some() || Path::new(DEFAULT_HOSTFILE).is_file();
     let is_remuda = typed.program.starts_with("remuda");
-    if !is_open || has_hosts || !is_remuda || transport.no_ssh {
+    if !is_open || !is_remuda || transport.no_ssh {
         return Ok(None);
     }
-    let Ok(AllocationSource::OneTaskOfMany(task)) = allocation::find(trust(args), None) else {
-        return Ok(None);
+    let task = match (mpi_task::find(), has_hosts) {
+        (Some(task), true) => return Err(mpi_task::refuse_hosts(&task, typed).into()),
+        (Some(task), false) => task,
+        (None, true) => return Ok(None),
+        (None, false) => match allocation::find(trust(args), None) {
+            Ok(AllocationSource::OneTaskOfMany(task)) => task,
+            _ => return Ok(None),
+        },
     };
     let workers = wanted_slots(args, typed)?.unwrap_or(1) as u32;
     Ok(Some((task, (0..workers).map(Slot).collect())))
 }
 
-fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
+pub(super) fn load_error(error: &hostfile::LoadError, terminal: Terminal) -> CliError {
     CliError::Screen { status: error.status(), text: error.screen(terminal.paint) }
+}
+
+/// Refuses an allocation whose nodes have different numbers of GPUs, which Slurm does not tell.
+fn unlike_nodes(why: &str) -> CliError {
+    let message = format!("the number of GPUs of each node is not known: {why}");
+    CliError::usage(DEVICES_UNKNOWN, message)
+        .help("name the nodes and their GPUs: `--launcher slurm -H n1:8,n2:4`")
 }
 
 /// Whether an allocation contains only this machine: then its visible GPUs are read from this
@@ -214,9 +235,13 @@ fn device_slots(
         )
         .help(format!("give `--num_gpus N`, or set {variable}")));
     };
+    let count = match visible.slots.len() {
+        0 => "none".to_owned(),
+        count => count.to_string(),
+    };
     let available = match &visible.variable {
-        Some(variable) => format!("{variable} leaves {}", visible.slots.len()),
-        None => format!("this machine has {}", visible.slots.len()),
+        Some(variable) => format!("{variable} leaves {count}"),
+        None => format!("this machine has {count}"),
     };
     if visible.slots.is_empty() {
         return Err(CliError::usage(NO_DEVICE, format!("no GPU is available: {available}"))

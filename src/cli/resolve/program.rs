@@ -41,10 +41,13 @@ pub(in crate::cli) fn program(
             )
         }),
     };
-    let program = if args.no_python || elf {
+    let program = if elf {
+        // Only this file was examined: without a directory PATH would choose another one.
+        Program::Exec { program: with_directory(script), local_rank: false }
+    } else if args.no_python {
         // DeepSpeed passes `--local_rank` to any program. `true --local_rank=0` ignores it, but an
         // executable that was given as the script does not expect it.
-        Program::Exec { program: script.clone(), local_rank: local_rank && !elf }
+        Program::Exec { program: script.clone(), local_rank }
     } else {
         Program::Python {
             script: script.clone(),
@@ -54,6 +57,11 @@ pub(in crate::cli) fn program(
         }
     };
     Ok(ResolvedProgram { program, args: rest.to_vec(), note })
+}
+
+/// Returns `./NAME` for a name without a directory.
+fn with_directory(name: &OsString) -> OsString {
+    if name.as_bytes().contains(&b'/') { name.clone() } else { Path::new(".").join(name).into() }
 }
 
 fn is_elf(path: &Path) -> bool {

@@ -10,7 +10,7 @@ use crate::cli::codes::machine::{BAD_VARIABLE, CANNOT_CREATE};
 use crate::cli::error::CliError;
 use crate::cli::random;
 use crate::cli::resolve::environment::working_directory;
-use crate::cli::resolve::program_and_script;
+use crate::cli::resolve::{allocation_end, program_and_script};
 use crate::cli::start::job_args::JobArgs;
 use crate::cli::start::log_files::rank_files;
 use crate::launch::{
@@ -128,9 +128,17 @@ fn limits(watch: &WatchArgs, transport: &Transport, printed_ranks: PrintedRanks)
             .heartbeat
             .unwrap_or_else(|| wire::heartbeat_interval(watch.lease)),
         job: watch.timeout,
+        allocation: allocation_end(lead(watch)),
         preflight: preflight_limit(transport),
         group: group_limit(watch, printed_ranks),
     }
+}
+
+/// Returns the time that workers need to save their state and to exit.
+fn lead(watch: &WatchArgs) -> Duration {
+    const MARGIN: Duration = Duration::from_secs(30);
+    let ahead = watch.pre_term_signal.map_or(Duration::ZERO, |warning| warning.ahead);
+    ahead + watch.grace + MARGIN
 }
 
 fn group_limit(watch: &WatchArgs, printed_ranks: PrintedRanks) -> Duration {

@@ -1,8 +1,8 @@
 //! Findings about processors, memory and limits.
 
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_count;
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::doctor::case::{ClusterFacts, Finding};
+use crate::doctor::facts::{ClusterFacts, Finding};
 use crate::doctor::judge::{compute, gpus, names, place, reach, ways};
 
 /// All findings, the most severe first.

@@ -1,8 +1,8 @@
 //! Findings about GPUs: their number compared with the slots, their state and their software.
 
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding, SlotDevice};
 use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_count;
 use crate::wire::{GpuProcess, GpuReport, GpusReport};

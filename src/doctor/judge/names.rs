@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::base::{HostName, NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, Finding};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, Finding};
 use crate::doctor::judge::outliers::outliers;
 use crate::pool::nodeset::fold;
 use crate::wire::ListenerOwner;

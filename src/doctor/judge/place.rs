@@ -1,8 +1,8 @@
 //! Findings about the files that a job needs: working directory, program, script, Python.
 
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding};
 use crate::doctor::judge::outliers::outliers;
 use crate::wire::CheckResult;
 

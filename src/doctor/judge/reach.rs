@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, ExamOutcome, ExaminedNode, Finding, NodeFacts};
 use crate::doctor::judge::outliers::outliers;
 use crate::report::text::show_duration;
 use crate::transport::{Fault, FaultKind, SessionInfo};
@@ -173,7 +173,7 @@ fn users(cluster: &ClusterFacts) -> Vec<Finding> {
 mod tests {
     use super::super::testing::{check, cluster, examined_mut};
     use super::*;
-    use crate::doctor::case::Clock;
+    use crate::doctor::facts::Clock;
 
     #[test]
     fn doctor_reports_nodes_without_a_report() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::{HostName, Severity};
-use crate::doctor::case::{
+use crate::doctor::facts::{
     Clock, ClusterFacts, ExamOutcome, ExaminedNode, MasterPort, NodeFacts, SlotDevice,
 };
 use crate::doctor::judge::diagnose::diagnose;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::compute::speed_outliers;
 use crate::base::{NodeRank, Severity};
-use crate::doctor::case::{ClusterFacts, ExaminedNode, Finding, MasterPort};
 use crate::doctor::codes;
+use crate::doctor::facts::{ClusterFacts, ExaminedNode, Finding, MasterPort};
 use crate::wire::{ListenerOwner, ProbeFault};
 
 const FIREWALL: &str = "open all ports between the nodes: NCCL and the store use any of them";

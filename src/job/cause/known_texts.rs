@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn network_error_of_a_script_is_its_own() {
+    fn network_error_of_a_script_is_a_failure_of_its_own() {
         for text in [
             "ConnectionResetError: [Errno 104] Connection reset by peer",
             "BrokenPipeError: [Errno 32] Broken pipe",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
@@ -60,6 +60,8 @@ enum LauncherEvent {
     Node(NodeEvent),
     Consumed(Consumed),
     UserRequest(UserRequest),
+    /// The allocation with this name ends after this time.
+    AllocationEnds(String, Duration),
     Stdin(Vec<u8>),
     Timer,
     TimedOut,
@@ -90,6 +92,10 @@ impl Dispatcher<'_> {
         match wakeup {
             LauncherEvent::Node(event) => self.on_node_event(event),
             LauncherEvent::UserRequest(request) => self.on_user_request(request, None),
+            LauncherEvent::AllocationEnds(name, left) => {
+                self.reporter.print_message(messages::allocation_ends(&name, left));
+                Some(Event::Signal(libc::SIGTERM))
+            }
             LauncherEvent::Timer => Some(self.on_job_timer()),
             LauncherEvent::TimedOut => Some(self.on_time_limit()),
             LauncherEvent::Heartbeat => self.on_heartbeat_timer(),
@@ -128,6 +134,9 @@ impl Dispatcher<'_> {
             never = self.nodes.propagate_panics() => match never {},
             () = sleep_until(self.timer_at) => LauncherEvent::Timer,
             () = sleep_until(deadline), if !self.job.is_stopping() => LauncherEvent::TimedOut,
+            (name, left) = self.user.allocation.wait(), if !self.job.is_stopping() => {
+                LauncherEvent::AllocationEnds(name, left)
+            }
             () = sleep_until(self.user.pause.stop_at()) => LauncherEvent::Suspend,
             () = sleep_until(Some(heartbeat_at)) => LauncherEvent::Heartbeat,
             () = sleep_until(self.reaper.next_check_at()) => LauncherEvent::ReapOrphans,

@@ -11,8 +11,8 @@ use crate::launch::screen::messages;
 use crate::launch::startup::requests;
 use crate::launch::user::pause::PauseScope;
 use crate::launch::user::signals::UserRequest;
-use crate::report::{Consumed, escape_control};
 use crate::report::text::show_step;
+use crate::report::{Consumed, escape_control};
 use crate::transport::{AgentEnd, FaultKind};
 use crate::wire::{self, AgentHello, FromAgent, ToAgent, WorkerStartStep};
 

@@ -18,6 +18,7 @@ use crate::launch::pod::probes::HealthState;
 use crate::launch::run_record::RunRecorder;
 use crate::launch::startup::requests;
 use crate::launch::startup::state::Startup;
+use crate::launch::user::allocation_timer::AllocationTimer;
 use crate::launch::user::requests::UserRequests;
 use crate::plan::{LaunchPlan, NodePlan, WorkerPlan};
 use crate::report::{Reporter, WorkerLabel};
@@ -34,7 +35,8 @@ impl<'a> Dispatcher<'a> {
         (stdout, stderr): (OwnedFd, OwnedFd),
     ) -> Result<Self, LaunchError> {
         let reaper = OrphanReaper::new(&options.job);
-        let user = UserRequests::listen()?;
+        let mut user = UserRequests::listen()?;
+        user.allocation = AllocationTimer::new(options.limits.allocation.as_ref());
         let (node_sender, nodes) = mpsc::channel(EVENTS_MAX);
         let (consumed_sender, consumed) = mpsc::unbounded_channel();
         let (evidence_sender, evidence) = mpsc::unbounded_channel();

@@ -1,7 +1,6 @@
 //! A node as the launcher sees it: a queue of messages to it, and a task that serves its link.
 
 use std::io;
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,9 +69,9 @@ pub(in crate::launch) enum Connector {
     /// As processes of this machine.
     Local,
     Ssh(Arc<Ssh>),
-    /// The first node is this machine, with the address of its workers if one was chosen; the
-    /// others connect by themselves, within this time.
-    Dial(Arc<Acceptor>, Duration, Option<IpAddr>),
+    /// The first node is this machine, with this environment of its agent; the others connect by
+    /// themselves, within this time.
+    Dial(Arc<Acceptor>, Duration, AgentEnvironment),
     /// A process manager starts the agents, which connect by themselves within this time.
     Managed(Arc<Acceptor>, Duration, Arc<ManagedAgents>),
     /// Links that a test has made.
@@ -131,13 +130,15 @@ impl<'a> ConnectContext<'a> {
         Self { connector, job, events, output, traffic: Arc::default() }
     }
 
-    /// The address of the workers on this machine, if one was chosen.
-    fn local_addr(&self) -> Option<IpAddr> {
+    /// The environment of an agent on this machine.
+    fn environment(&self) -> AgentEnvironment {
         match self.connector {
-            Connector::Dial(_, _, at) => *at,
-            Connector::Local | Connector::Ssh(_) | Connector::Managed(..) => None,
+            Connector::Dial(_, _, environment) => *environment,
+            Connector::Local | Connector::Ssh(_) | Connector::Managed(..) => {
+                AgentEnvironment::default()
+            }
             #[cfg(test)]
-            Connector::Simulated(_) => None,
+            Connector::Simulated(_) => AgentEnvironment::default(),
         }
     }
 
@@ -203,11 +204,7 @@ impl NodeHandle {
             }
             Connector::Local | Connector::Dial(..) => {
                 let args = ["agent".into(), format!("job={job}"), format!("node={node}")];
-                let network = AgentEnvironment {
-                    local_addr: caller.local_addr(),
-                    ..AgentEnvironment::default()
-                };
-                let link = connect_local(&args.map(Into::into), network)?;
+                let link = connect_local(&args.map(Into::into), caller.environment())?;
                 (link.agent.pid(), tasks.spawn(serve(link, ends, queue)))
             }
             Connector::Ssh(ssh) => {

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `table` | what is known of nodes and links: it decides who is late, lost, or to be replaced |
+//! | `table` | what is known of nodes and links: it decides which node is late, lost, or to be replaced |
 //! | `nodes` | the table together with the links |
 //! | `handle` | the queue of messages to a node, and the task that serves its link |
 //! | `protocol` | which messages of a node are valid now |

@@ -19,6 +19,7 @@ use crate::os::tasks::Tasks;
 use crate::plan::{self, LaunchPlan};
 use crate::report::text::{show_duration, show_step};
 use crate::report::{OutputSender, print_error};
+use crate::transport::AgentEnvironment;
 use crate::transport::dial::{Acceptor, BindError, BoundListener, JobOver, Rules};
 
 /// Time limit for the other nodes to receive the result: those that have it disconnect at once, the
@@ -56,7 +57,9 @@ pub(in crate::launch) async fn supervise_as_leader(
     };
     let acceptor =
         Arc::new(Acceptor::open(&listener, rules(plan, options, dial), say, &mut tasks)?);
-    let connector = Connector::Dial(Arc::clone(&acceptor), dial.join_limit, dial.local_addr);
+    let environment =
+        AgentEnvironment { local_addr: dial.local_addr, is_task: dial.is_task, connection: None };
+    let connector = Connector::Dial(Arc::clone(&acceptor), dial.join_limit, environment);
     let job = dispatch(plan, options, (&connector, health), |sender| {
         // The handlers of the dispatcher now receive signals that arrived before they were
         // installed.

@@ -275,7 +275,8 @@ impl MemberLoop<'_> {
     }
 
     fn network(&self) -> AgentEnvironment {
-        AgentEnvironment { local_addr: self.member.dial.local_addr, ..AgentEnvironment::default() }
+        let DialOptions { local_addr, is_task, .. } = self.member.dial;
+        AgentEnvironment { local_addr, is_task, connection: None }
     }
 
     fn agent_args(&self, node: NodeRank) -> [OsString; 3] {

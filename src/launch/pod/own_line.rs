@@ -1,6 +1,6 @@
 //! What a node executes if the nodes have no secret in common: its own command line and nothing else.
 //!
-//! Anyone who knows the public name of the job can claim to be node 0. The agent of this node therefore
+//! Every process that knows the public name of the job can claim to be node 0. The agent of this node therefore
 //! receives no program, no argument, no variable and no file name from there: they are replaced by those
 //! of this node's own plan.
 

@@ -103,12 +103,12 @@ impl JobReport<'_> {
             let same = &self.verdict.reports.same_exception;
             let all = self.history.workers.len();
             match same.len() {
-                0 => facts.push(format!("{how}; {}", self.show_other_workers())),
+                0 => facts.push(how + &self.and_other_workers()),
                 others if others + 1 == all => {
                     facts.push(format!("{how}; all {all} ranks failed the same way"));
                 }
                 _ => {
-                    facts.push(format!("{how}; {}", self.show_other_workers()));
+                    facts.push(how + &self.and_other_workers());
                     facts.push(format!("{} failed the same way", self.show_ranks(same)));
                 }
             }

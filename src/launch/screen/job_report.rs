@@ -260,7 +260,7 @@ impl JobReport<'_> {
         if let Some(cause) = &self.verdict.cause {
             let mut title = self.headline(cause);
             if self.exception_headline(cause).is_none() {
-                let _ = write!(title, "; {}", self.show_other_workers());
+                title += &self.and_other_workers();
             }
             let mut failure = match cause {
                 FailureCause::Worker(end) => self.worker_failed(end.rank, title, pages),
@@ -394,6 +394,17 @@ impl JobReport<'_> {
             (Some(first), _) => format!("rank {}", first.rank),
             (None, _) => "no rank".to_owned(),
         }
+    }
+
+    /// Returns `; 3 other workers were stopped` for the end of a sentence, or nothing if the job has one
+    /// worker.
+    pub(in crate::launch) fn and_other_workers(&self) -> String {
+        let verdict = &self.verdict;
+        let has_others = 1 < self.history.workers.len()
+            || 0 < verdict.also_failed + verdict.stopped + self.count_unkillable_workers()
+            || !verdict.unconfirmed.is_empty()
+            || self.recorder.epochs().is_empty();
+        if has_others { format!("; {}", self.show_other_workers()) } else { String::new() }
     }
 
     /// What happened to the other workers.

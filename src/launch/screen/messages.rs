@@ -71,6 +71,11 @@ pub(in crate::launch) fn warning_sent(warning: Warning) -> String {
     show_step("Warned", &format!("sent {signal} to all workers; SIGTERM follows in {ahead}"))
 }
 
+/// Line for the end of the allocation, before the workers are asked to stop.
+pub(in crate::launch) fn allocation_ends(name: &str, left: Duration) -> String {
+    show_step("Limit", &format!("{name} ends in {}; SIGTERM to all workers", show_duration(left)))
+}
+
 /// Line for a restart after a failure.
 pub(in crate::launch) fn restarting(
     what: &str,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::allocation_timer::AllocationTimer;
 use super::input::Input;
 use super::pause::{Pause, PauseScope};
 use super::signals::Signals;
@@ -13,6 +14,8 @@ use crate::base::NodeRank;
 /// Signals, standard input and suspension of a job.
 pub(in crate::launch) struct UserRequests {
     pub(in crate::launch) signals: Signals,
+    /// Timer for the end of the allocation.
+    pub(in crate::launch) allocation: AllocationTimer,
     pub(in crate::launch) stdin: Input,
     pub(in crate::launch) pause: Pause,
     /// Receives a message when the screen has no more output to write.
@@ -26,6 +29,7 @@ impl UserRequests {
         let (screen_idle_sender, screen_idle) = mpsc::unbounded_channel();
         Ok(Self {
             signals: Signals::listen()?,
+            allocation: AllocationTimer::default(),
             stdin: Input::default(),
             pause: Pause::default(),
             screen_idle,

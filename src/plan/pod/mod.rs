@@ -1,4 +1,4 @@
-//! Pods: what each is told, and who it is in its job.
+//! Pods: what each is told, and its place in its job.
 //!
 //! | file | contents |
 //! |---|---|

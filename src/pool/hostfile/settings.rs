@@ -282,7 +282,10 @@ fn slots_word(key: &str) -> Option<SlotsWord> {
 pub(crate) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help("set the number of workers: `worker-0 slots=4`, or `--slots 4` for all hosts")
+        .help(format!(
+            "set the number of workers: `{} slots=4`, or `--slots 4` for all hosts",
+            show_typed(host.text)
+        ))
 }
 
 /// The way in which a dialect writes a number of slots.

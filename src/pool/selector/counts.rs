@@ -8,6 +8,9 @@ use crate::pool::host_source::HostSource;
 use crate::pool::hostfile::hosts::{Pool, SLOTS_MAX};
 use crate::pool::selector::filter_text::python_int;
 
+/// What `--num_gpus` counts.
+const WORKERS: &str = "workers per host";
+
 /// The values of the two flags; `None`: not given, or invalid.
 pub(crate) struct FlagCounts {
     pub(crate) nodes: Option<NonZeroUsize>,
@@ -39,27 +42,27 @@ pub(crate) fn parse_counts(
     (FlagCounts { nodes: take(nodes), slots: take(slots) }, findings)
 }
 
-/// Parses a count of at least 1; the error describes the problem.
-fn parse_count(text: &str) -> Result<NonZeroUsize, &'static str> {
+/// Parses a count of at least 1; the error describes the problem. `what` is counted.
+fn parse_count(text: &str, what: &str) -> Result<NonZeroUsize, String> {
     if let Some((low, high)) = text.split_once(':')
         && let (Some(low), Some(high)) = (python_int(low), python_int(high))
     {
         return Err(if low <= high {
-            "MIN:MAX is not supported: the number of nodes is fixed"
+            format!("MIN:MAX is not supported: the number of {what} is fixed")
         } else {
-            "MIN is above MAX"
+            "MIN is above MAX".to_owned()
         });
     }
     let number = python_int(text).ok_or("not a whole number")?;
-    let number = usize::try_from(number).map_err(|_| "must be at least 1")?;
-    NonZeroUsize::new(number).ok_or("must be at least 1")
+    let number = usize::try_from(number).ok().and_then(NonZeroUsize::new);
+    number.ok_or_else(|| "must be at least 1".to_owned())
 }
 
 fn parse_nodes(pool: &Pool, source: &HostSource, text: &str) -> Result<NonZeroUsize, Findings> {
     let hosts = pool.nodes().len();
     let bad =
         |why: String| bad_count(codes::BAD_NUM_NODES, "--num_nodes", text, &why, range_help(hosts));
-    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
+    let count = parse_count(text, "nodes").map_err(bad)?;
     match count.get() <= hosts {
         true => Ok(count),
         false if hosts == 1 => Err(bad(source.show_content("1 host"))),
@@ -73,7 +76,7 @@ fn parse_gpus(pool: &Pool, node_count: usize, text: &str) -> Result<NonZeroUsize
     let bad = |why: String| {
         bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, &why, range_help(slots_min))
     };
-    let count = parse_count(text).map_err(|why| bad(why.to_owned()))?;
+    let count = parse_count(text, WORKERS).map_err(bad)?;
     let mut too_small = nodes.iter().filter(|(_, slots)| slots.len() < count.get());
     let Some((host, slots)) = too_small.next() else {
         return Ok(count);
@@ -95,9 +98,10 @@ pub fn parse_slot_count(text: &str) -> Result<Option<usize>, Findings> {
     let max = SLOTS_MAX as usize;
     let bad =
         |why: &str, help: String| bad_count(codes::BAD_NUM_GPUS, "--num_gpus", text, why, help);
-    let count = parse_count(text).map_err(|why| bad(why, "write 1 or more".to_owned()))?.get();
+    let count = parse_count(text, WORKERS);
+    let count = count.map_err(|why| bad(&why, "write 1 or more".to_owned()))?.get();
     if max < count {
-        return Err(bad("above the limit", format!("write {max} at most")));
+        return Err(bad(&format!("above the limit of {max}"), format!("write {max} at most")));
     }
     Ok(Some(count))
 }

@@ -157,7 +157,10 @@ fn separate_hosts(part: &str) -> Option<String> {
 }
 
 fn bad_slot(item: &str, span: Span) -> Diagnostic {
-    let message = format!("`{}` is not a slot number", show_typed(item));
+    let message = match item {
+        "" => "a slot number is missing beside a comma".to_owned(),
+        item => format!("`{}` is not a slot number", show_typed(item)),
+    };
     let problem = Diagnostic::error(codes::BAD_SLOT, span, message);
     match range(item) {
         Some(numbers) => problem

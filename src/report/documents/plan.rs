@@ -89,7 +89,13 @@ fn show_worker(out: &mut String, plan: &LaunchPlan, worker: &WorkerPlan, secrets
     let origins: Vec<String> = worker.env().map(|(name, _)| origin(plan, name)).collect();
     let width = origins.iter().map(|origin| origin.chars().count()).max().unwrap_or(0);
     for ((name, value), origin) in worker.env().zip(origins) {
-        let shown = if secrets.hides(name) { MASK.to_owned() } else { show_value(&value) };
+        let shown = match &*value {
+            _ if secrets.hides(name) => MASK.to_owned(),
+            EnvValue::MasterPort if plan.master_port == RendezvousPort::Free => {
+                "(a free port of node 0)".to_owned()
+            }
+            value => show_value(value),
+        };
         let name = name.to_string_lossy();
         push_line(out, &format!("  {origin:width$}  {}={shown}", name.escape_debug()));
     }

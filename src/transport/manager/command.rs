@@ -17,7 +17,7 @@ pub struct ManagerCommand<'a> {
     pub words: &'a [String],
     /// GPUs of each node that the scheduler gave to the job; only for Slurm.
     pub gpus_per_node: Option<u32>,
-    /// Whether the user is root, whom Open MPI refuses without an option.
+    /// Whether the user is root: Open MPI refuses root without an option.
     pub is_root: bool,
     /// The program and its arguments.
     pub program: &'a [OsString],

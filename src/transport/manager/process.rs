@@ -122,12 +122,40 @@ fn agent_path(options: &ManagerOptions) -> std::io::Result<OsString> {
     }
 }
 
-/// GPUs of each node of a Slurm job, if Slurm says one number for all nodes.
+/// GPUs of each node of a Slurm job, if all nodes have the same number.
 fn gpus_per_node(manager: ProcessManager) -> Option<u32> {
-    let text = env_vars::get_text(env_vars::SLURM_GPUS_PER_NODE)
-        .or_else(|| env_vars::get_text(env_vars::SLURM_GPUS_ON_NODE))?;
-    let count = text.rsplit(':').next()?.parse().ok()?;
-    (manager == ProcessManager::Slurm && 0 < count).then_some(count)
+    let number = |name| env_vars::get_text(name)?.rsplit(':').next()?.parse::<u32>().ok();
+    let counts = GpuCounts {
+        per_node: number(env_vars::SLURM_GPUS_PER_NODE),
+        here: number(env_vars::SLURM_GPUS_ON_NODE),
+        all: number(env_vars::SLURM_GPUS),
+        nodes: number(env_vars::SLURM_NNODES),
+    };
+    counts.of_each_node().filter(|count| manager == ProcessManager::Slurm && 0 < *count)
+}
+
+/// What Slurm says about the GPUs of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpuCounts {
+    /// What was requested for every node (SLURM_GPUS_PER_NODE).
+    pub per_node: Option<u32>,
+    /// What this node has (SLURM_GPUS_ON_NODE).
+    pub here: Option<u32>,
+    /// What was requested for all nodes together (SLURM_GPUS).
+    pub all: Option<u32>,
+    /// Number of nodes (SLURM_NNODES).
+    pub nodes: Option<u32>,
+}
+
+impl GpuCounts {
+    /// Returns the number of GPUs of each node, if it is the same for all nodes.
+    pub fn of_each_node(self) -> Option<u32> {
+        let even = |here: u32| match (self.all, self.nodes) {
+            (Some(all), Some(nodes)) => here.checked_mul(nodes) == Some(all),
+            _ => true,
+        };
+        self.per_node.or_else(|| self.here.filter(|here| even(*here)))
+    }
 }
 
 /// A file without a name that contains a text.
@@ -156,5 +184,20 @@ impl PrivateFile {
 impl Drop for PrivateFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_unlike_nodes_have_no_number() {
+        let here = GpuCounts { here: Some(8), nodes: Some(2), ..GpuCounts::default() };
+        assert_eq!(here.of_each_node(), Some(8));
+        assert_eq!(GpuCounts { all: Some(16), ..here }.of_each_node(), Some(8));
+        assert_eq!(GpuCounts { all: Some(12), ..here }.of_each_node(), None);
+        assert_eq!(GpuCounts { per_node: Some(4), ..here }.of_each_node(), Some(4));
+        assert_eq!(GpuCounts::default().of_each_node(), None);
     }
 }

@@ -6,6 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::flags;
+use crate::cli::args::values::parse_launcher_word;
 
 /// Name of the subcommand.
 pub(in crate::cli) const LAUNCH: &str = "launch";
@@ -40,9 +41,14 @@ enum AccelerateCommand {
     next_help_heading = "Of remuda"
 )]
 struct OwnArgs {
-    /// Start all machines from here, over ssh: a hostfile, or a list such as `n1,n2`
+    /// Start all machines from here: a hostfile, or a list such as `n1,n2` [default: with --num_machines,
+    /// the hosts of an allocation]
     #[arg(short = 'H', long, value_name = "FILE")]
     hostfile: Option<OsString>,
+    /// With -H: how agents are started, as for `remuda run`: `ssh`, `slurm`, `openmpi`, `local`, …
+    /// [default: `slurm` inside an allocation of Slurm, else `ssh`]
+    #[arg(long, value_name = "HOW", value_parser = parse_launcher_word)]
+    launcher: Option<String>,
     /// Secret of at least 16 bytes, the same on every machine
     #[arg(long, value_name = "FILE")]
     key_file: Option<OsString>,
@@ -64,6 +70,8 @@ pub(in crate::cli) struct AccelerateArgs {
     pub(super) matches: ArgMatches,
     /// Hosts on which one command starts all machines.
     pub(super) hostfile: Option<OsString>,
+    /// Whether the line says how agents are started.
+    pub(super) has_launcher: bool,
     /// Script, then its own arguments.
     pub(super) script_and_args: Vec<OsString>,
     /// Options of remuda that every way to start has.
@@ -83,10 +91,12 @@ impl FromArgMatches for AccelerateArgs {
         let mut own_words: Vec<OsString> = Vec::new();
         own_words.extend(own.dry_run.then(|| "--dry-run".into()));
         own_words.extend(own.json.then(|| "--json".into()));
+        own_words.extend(own.launcher.iter().map(|name| format!("--launcher={name}").into()));
         own_words.extend(own.key_file.into_iter().flat_map(|file| ["--key-file".into(), file]));
         Ok(Self {
             matches: matches.clone(),
             hostfile: own.hostfile,
+            has_launcher: own.launcher.is_some(),
             script_and_args: own.script_and_args,
             own_words,
         })

@@ -43,6 +43,18 @@ const TYPES: &[(&str, Paradigm)] = &[
     ("MEGATRON_LM", Paradigm::Megatron),
 ];
 
+/// Variables that make devices visible, for values of `distributed_type` that name their kind.
+const DEVICE_VARIABLES: &[(&str, &str)] = &[
+    ("MULTI_GPU", env_vars::CUDA_VISIBLE_DEVICES),
+    ("MULTI_NPU", env_vars::ASCEND_RT_VISIBLE_DEVICES),
+    ("MULTI_MLU", env_vars::MLU_VISIBLE_DEVICES),
+    ("MULTI_SDAA", env_vars::SDAA_VISIBLE_DEVICES),
+    ("MULTI_MUSA", env_vars::MUSA_VISIBLE_DEVICES),
+    ("MULTI_XPU", env_vars::ZE_AFFINITY_MASK),
+    ("MULTI_HPU", env_vars::HABANA_VISIBLE_MODULES),
+    ("MULTI_NEURON", env_vars::NEURON_RT_VISIBLE_CORES),
+];
+
 /// Keys of the file, with the name of the setting that they give.
 const KEYS: &[(&str, &str)] = &[
     ("num_processes", "num_processes"),
@@ -110,6 +122,8 @@ pub(super) struct ConfigFile {
     pub(super) deepspeed_keys: Vec<String>,
     /// Whether the file has a mapping `parallelism_config` with keys.
     pub(super) has_parallelism: bool,
+    /// Variable that makes devices visible, if `distributed_type` names their kind.
+    pub(super) device_variable: Option<&'static str>,
     /// Keys that accelerate ignores.
     pub(super) warnings: Vec<Diagnostic>,
 }
@@ -182,6 +196,7 @@ pub(super) fn parse(source: Source) -> Result<ConfigFile, Findings> {
             settings: reader.settings,
             deepspeed_keys: reader.deepspeed_keys,
             has_parallelism: reader.has_parallelism,
+            device_variable: reader.device_variable,
             warnings: reader.warnings,
         }),
         _ => Err(Findings { source, diagnostics: reader.problems }),
@@ -213,6 +228,7 @@ struct Reader {
     settings: Vec<FileSetting>,
     deepspeed_keys: Vec<String>,
     has_parallelism: bool,
+    device_variable: Option<&'static str>,
     warnings: Vec<Diagnostic>,
     problems: Vec<Diagnostic>,
     is_in_mapping: bool,
@@ -260,6 +276,8 @@ impl Reader {
                 let known = text.and_then(|text| TYPES.iter().find(|(name, _)| *name == text));
                 self.paradigm = known.map(|(_, paradigm)| *paradigm);
                 self.is_for_one = text == Some("NO");
+                let variable = DEVICE_VARIABLES.iter().find(|(name, _)| Some(*name) == text);
+                self.device_variable = variable.map(|(_, variable)| *variable);
                 if known.is_none() {
                     let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
                     self.bad_value(entry, &format!("expected one of {}", names.join(", ")));

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_without_direct_links_are_told_to_nccl() {
+    fn nccl_is_told_of_gpus_without_direct_links() {
         let check = |names: &[&str], driver: &str, given: &str, expect: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             let gpus = GpusAndDriver { names, driver: driver.to_owned() };

@@ -124,8 +124,8 @@ const DYNAMO_BACKENDS: &[&str] = &[
 
 /// Every option, by group.
 pub(super) const GROUPS: &[FlagGroup] = &[
-    FlagGroup { heading: "Where", flags: WHERE },
-    FlagGroup { heading: "What", flags: WHAT },
+    FlagGroup { heading: "Machines and workers", flags: MACHINES },
+    FlagGroup { heading: "Training", flags: TRAINING },
     FlagGroup { heading: "Supervision and logs", flags: SUPERVISION },
     FlagGroup { heading: "DeepSpeed", flags: DEEPSPEED },
     FlagGroup { heading: "FSDP", flags: FSDP },
@@ -135,7 +135,7 @@ pub(super) const GROUPS: &[FlagGroup] = &[
     FlagGroup { heading: "Not supported", flags: NOT_SUPPORTED },
 ];
 
-const WHERE: &[FlagSpec] = &[
+const MACHINES: &[FlagSpec] = &[
     text("config_file", "Configuration file [default: that of `accelerate config`, if it exists]"),
     whole("num_processes", "Number of all workers [default: the GPUs of this machine]"),
     whole("num_machines", "Number of machines [default: 1]"),
@@ -156,7 +156,7 @@ const WHERE: &[FlagSpec] = &[
     text("mpirun_hostfile", "Hostfile of a job on the CPUs of several machines"),
 ];
 
-const WHAT: &[FlagSpec] = &[
+const TRAINING: &[FlagSpec] = &[
     switch("cpu", "Use the CPU"),
     switch("multi_gpu", "One worker for each GPU"),
     switch("use_deepspeed", "The script uses DeepSpeed"),
@@ -395,7 +395,12 @@ fn arg(flag: &FlagSpec) -> Arg {
         FlagKind::Whole | FlagKind::Float => "N",
         FlagKind::Bool | FlagKind::NotEmpty => "BOOL",
         FlagKind::ThreeBools => "BOOL,BOOL,BOOL",
-        FlagKind::Text | FlagKind::OneOf(_) => "TEXT",
+        FlagKind::Text | FlagKind::OneOf(_) => match flag.name {
+            name if name.ends_with("_file") || name.ends_with("_hostfile") => "FILE",
+            name if name.ends_with("_dir") || name.ends_with("_path") => "DIR",
+            name if name.ends_with("_ip") => "ADDR",
+            _ => "TEXT",
+        },
     };
     arg.action(ArgAction::Set).value_name(value_name)
 }

@@ -223,6 +223,9 @@ impl<'a> AccelerateJob<'a> {
         }
         let is_alone = self.processes <= 1 && self.machines == 1 && self.args.hostfile.is_none();
         if self.paradigm == Paradigm::Simple && is_alone && self.mpi_hosts().is_none() {
+            if self.args.has_launcher {
+                return Err(needs_other(self.typed, "launcher", "hostfile").into());
+            }
             return Ok(StartMethod::OneProcess);
         }
         self.torchrun_words().map(StartMethod::Torchrun)
@@ -240,7 +243,7 @@ impl<'a> AccelerateJob<'a> {
         if launcher == "nossh" {
             add("node_rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
         } else {
-            add("launcher", Some(launcher.to_owned()));
+            add("launcher", (!self.args.has_launcher).then(|| launcher.to_owned()));
         }
         let exclude = self.settings.text("deepspeed_exclusion_filter");
         let include = self.settings.text("deepspeed_inclusion_filter");
@@ -266,8 +269,15 @@ impl<'a> AccelerateJob<'a> {
         }
         let port = self.settings.whole("main_process_port");
         let port_text = port.filter(|port| *port != 0).map(|port| port.to_string());
-        if hosts.is_none() && 1 < self.machines {
-            let address = self.settings.text("main_process_ip").ok_or_else(|| self.no_address())?;
+        let is_open = hosts.is_none() && 1 < self.machines;
+        let address = self.settings.text("main_process_ip");
+        if is_open && address.is_none() && !self.args.is_typed("machine_rank") {
+            // A line of torchrun without an address uses the hosts of an allocation.
+            resolve::allocated_nodes(Terminal::detect())?.ok_or_else(|| self.no_address())?;
+            add("nnodes", Some(self.machines.to_string()));
+            add("master-port", port_text);
+        } else if is_open {
+            let address = address.ok_or_else(|| self.no_address())?;
             add("nnodes", Some(self.machines.to_string()));
             add("node-rank", Some(self.settings.whole("machine_rank").unwrap_or(0).to_string()));
             let port = port_text.unwrap_or_else(|| crate::plan::MASTER_PORT.to_string());
@@ -328,10 +338,10 @@ impl<'a> AccelerateJob<'a> {
         let facts = LaunchFacts {
             paradigm: self.paradigm,
             uses_cpu: self.uses_cpu,
-            visible_devices: if has_xpus {
-                env_vars::ZE_AFFINITY_MASK
-            } else {
-                env_vars::CUDA_VISIBLE_DEVICES
+            visible_devices: match file.and_then(|file| file.device_variable) {
+                Some(variable) => variable,
+                None if has_xpus => env_vars::ZE_AFFINITY_MASK,
+                None => env_vars::CUDA_VISIBLE_DEVICES,
             },
             threads: self.threads(),
             deepspeed_fields: fields.join(","),

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_refused_with_its_place() {
+    fn unsupported_yaml_is_refused_with_its_place() {
         let refused = |text: &str| {
             let error = parse_yaml(text).expect_err("refused");
             (error.message, error.span.start)

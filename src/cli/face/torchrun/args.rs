@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+use crate::cli::args::values::parse_launcher_word;
+
 /// Text after the list of options in the help.
 const HELP_FOOTER: &str = "\
 Every option of torchrun can be abbreviated, and has an environment variable: `--nproc-per-node` is
@@ -37,7 +39,7 @@ pub struct TorchrunArgs {
 
 /// Number and place of the workers.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Where")]
+#[command(next_help_heading = "Nodes and workers")]
 pub struct SizeArgs {
     /// Number of nodes [default: 1, or all hosts of -H]
     #[arg(long, value_name = "N")]
@@ -46,9 +48,14 @@ pub struct SizeArgs {
     /// [default: 1, or the slots of -H]
     #[arg(long, value_name = "N")]
     pub nproc_per_node: Option<String>,
-    /// Start all nodes from here, over ssh: a hostfile, or a list such as `n1,n2`
+    /// Start all nodes from here: a hostfile, or a list such as `n1,n2` [default: with --nnodes, the hosts of
+    /// an allocation]
     #[arg(short = 'H', long, value_name = "FILE")]
     pub hostfile: Option<OsString>,
+    /// With -H: how agents are started, as for `remuda run`: `ssh`, `slurm`, `openmpi`, `local`, …
+    /// [default: `slurm` inside an allocation of Slurm, else `ssh`]
+    #[arg(long, value_name = "HOW", value_parser = parse_launcher_word)]
+    pub launcher: Option<String>,
     /// Bind each worker to the CPUs near its GPU: `node`, `socket`, `exclusive`, `core-complex`
     #[arg(long, value_name = "HOW")]
     pub numa_binding: Option<String>,
@@ -96,7 +103,7 @@ pub struct RendezvousArgs {
 
 /// Supervision of the workers.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "How")]
+#[command(next_help_heading = "Job")]
 pub struct AgentArgs {
     /// Restart all workers after a failure, at most N times
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -159,7 +166,7 @@ pub struct StreamArgs {
 
 /// The program.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "What")]
+#[command(next_help_heading = "Program")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that was typed or not")]
 pub struct TorchrunProgramArgs {
     /// Run SCRIPT as a module: `python -m SCRIPT`
@@ -171,7 +178,7 @@ pub struct TorchrunProgramArgs {
     /// Run SCRIPT with `runpy.run_path`
     #[arg(long)]
     pub run_path: bool,
-    /// Of torch.distributed.launch: do not pass `--local-rank=N` to the script
+    /// Do not pass `--local-rank=N` to the script, which reads LOCAL_RANK
     #[arg(long, hide = true)]
     pub use_env: bool,
     /// Script, then its own arguments

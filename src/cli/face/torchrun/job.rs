@@ -15,12 +15,13 @@ use crate::base::{Diagnostic, HostName, NodeRank, Slot, Status, env_vars};
 use crate::cli::args::RunArgs;
 use crate::cli::command::run;
 use crate::cli::error::CliError;
-use crate::cli::line::{BadValue, CommandLine, codes, parse_whole, refuse_value};
-use crate::cli::resolve::{self, NodePlace, NodePorts, OneByOne, ResolvedCluster};
+use crate::cli::line::{BadValue, CommandLine, codes, needs_other, parse_whole, refuse_value};
+use crate::cli::resolve::{self, AllocatedNodes, NodePlace, NodePorts, OneByOne, ResolvedCluster};
 use crate::cli::start::{Face, JobArgs, TorchrunFace, TorchrunStreams, start_as};
 use crate::inventory;
 use crate::plan::{NumaBinding, RendezvousPort, TorchrunConventions};
 use crate::report::Terminal;
+use crate::report::text::paint_message;
 
 /// Signals that torchrun handles by default.
 const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
@@ -40,8 +41,14 @@ pub(in crate::cli) enum TorchLauncher {
 enum Nodes {
     /// This machine alone.
     Here,
-    /// One command starts all of them, on the hosts of `-H`.
-    Hosts { count: Option<usize> },
+    /// One command starts all of them, on the hosts of `-H` or of an allocation.
+    Hosts {
+        count: Option<usize>,
+        /// The value of `--hostfile`.
+        hosts: OsString,
+        /// How agents are started.
+        launcher: Option<String>,
+    },
     /// Every node has a line of its own.
     OneByOne(OneByOne),
 }
@@ -58,8 +65,8 @@ pub(in crate::cli) fn start(
     check_values_without_effect(args, values)?;
     let workers = workers(args, values)?;
     let rendezvous = Rendezvous::read(args, values)?;
-    let nodes = nodes(args, values, &rendezvous)?;
     let terminal = Terminal::detect();
+    let nodes = nodes((args, values), &rendezvous, workers, terminal)?;
     let line = run_line(args, values, launcher, (&nodes, workers))?;
     let (mut run_args, _) = run::parse_made(&typed.program, line)?;
     let variables = variables.iter().map(|(name, value)| format!("{name}={value}").into());
@@ -72,6 +79,9 @@ pub(in crate::cli) fn start(
     };
     if let (Nodes::Hosts { .. }, Some(address)) = (&nodes, rendezvous.address()) {
         cluster.master.addr = crate::plan::MasterAddr::Given(address.to_owned());
+    }
+    if let Some(note) = resolve::separate_tasks_note().filter(|_| matches!(nodes, Nodes::Here)) {
+        cluster.warnings += &paint_message(&note, terminal.paint);
     }
     let face = TorchrunFace {
         conventions: conventions(args, values, workers.unwrap_or(1))?,
@@ -186,6 +196,11 @@ impl Rendezvous {
         })
     }
 
+    /// Whether the line says where the first node is.
+    fn has_address(&self) -> bool {
+        self.endpoint.is_some() || self.master_addr.is_some()
+    }
+
     /// Address of rank 0, if the line says one that the job uses.
     fn address(&self) -> Option<&str> {
         match self.backend {
@@ -219,21 +234,47 @@ impl Rendezvous {
 
 /// How the nodes of the job are started.
 fn nodes(
-    args: &TorchrunArgs,
-    values: Values<'_>,
+    (args, values): (&TorchrunArgs, Values<'_>),
     rendezvous: &Rendezvous,
+    workers: Option<usize>,
+    terminal: Terminal,
 ) -> Result<Nodes, CliError> {
     let value = values.text("nnodes", args.size.nnodes.as_deref(), "1");
     let count = value.parse(parse_nnodes)?;
     let node_rank = values.number("node-rank", args.rendezvous.node_rank.as_deref());
     let any = i64::from(i32::MIN)..=i64::from(i32::MAX);
     node_rank.as_ref().map(|rank| rank.parse(|text| parse_whole(text, any))).transpose()?;
-    if args.size.hostfile.is_some() {
-        return Ok(Nodes::Hosts { count: value.is_given().then_some(count) });
+    if let Some(hostfile) = &args.size.hostfile {
+        return Ok(Nodes::Hosts {
+            count: value.is_given().then_some(count),
+            hosts: hosts(hostfile, workers),
+            launcher: args.size.launcher.clone(),
+        });
+    }
+    if 1 < count && !rendezvous.is_standalone && !rendezvous.has_address() && node_rank.is_none() {
+        let found = resolve::allocated_nodes(terminal)?;
+        if let Some(nodes) = found.and_then(|found| of_allocation(found, args, count, workers)) {
+            return Ok(nodes);
+        }
+    }
+    if args.size.launcher.is_some() {
+        return Err(needs_other(values.typed, "launcher", "hostfile").into());
     }
     if count == 1 || rendezvous.is_standalone {
         return Ok(Nodes::Here);
     }
+    let number = node_rank.map(|rank| rank.parse(|text| parse_whole(text, 0..=count as i64 - 1)));
+    let number = number.transpose()?.map(|number| NodeRank(number as u32));
+    one_by_one((args, values), rendezvous, count, number).map(Nodes::OneByOne)
+}
+
+/// Returns the node that a line with an address starts; `number` is its `--node-rank`.
+fn one_by_one(
+    (args, values): (&TorchrunArgs, Values<'_>),
+    rendezvous: &Rendezvous,
+    count: usize,
+    number: Option<NodeRank>,
+) -> Result<OneByOne, CliError> {
     let (address, port) = match (&rendezvous.endpoint, rendezvous.backend) {
         (Some(endpoint), backend) => {
             (endpoint.host.clone(), endpoint.port.unwrap_or(backend.usual_port()))
@@ -252,8 +293,6 @@ fn nodes(
     }
     let key_file = args.rendezvous.key_file.clone();
     let key_file = key_file.or_else(|| env_vars::get(env_vars::REMUDA_KEY_FILE).map(PathBuf::from));
-    let number = node_rank.map(|rank| rank.parse(|text| parse_whole(text, 0..=count as i64 - 1)));
-    let number = number.transpose()?.map(|number| NodeRank(number as u32));
     let (place, ports) = match rendezvous.backend {
         RendezvousBackend::Static => {
             (NodePlace::Number(number.unwrap_or_default()), NodePorts::From(port))
@@ -264,7 +303,7 @@ fn nodes(
         }
     };
     let run_id = values.text("rdzv-id", args.rendezvous.rdzv_id.as_deref(), "none");
-    Ok(Nodes::OneByOne(OneByOne {
+    Ok(OneByOne {
         place,
         count,
         address,
@@ -273,7 +312,35 @@ fn nodes(
         run_id: run_id.parse(self::run_id)?,
         local_addr: args.rendezvous.local_addr.clone(),
         join_limit: rendezvous.conf.join_limit.map(std::time::Duration::from_secs_f64),
-    }))
+        is_task: false,
+    })
+}
+
+/// Returns the nodes that a scheduler gave to this process; `None` if tasks are not as many as nodes.
+fn of_allocation(
+    found: AllocatedNodes,
+    args: &TorchrunArgs,
+    count: usize,
+    workers: Option<usize>,
+) -> Option<Nodes> {
+    match found {
+        AllocatedNodes::Task(one) => {
+            (one.count == count && args.size.launcher.is_none()).then(|| {
+                let typed_key = args.rendezvous.key_file.clone();
+                let key_file = typed_key.or_else(|| one.key_file.clone());
+                Nodes::OneByOne(OneByOne { key_file, ..one })
+            })
+        }
+        AllocatedNodes::Hosts { names, launcher } => {
+            let workers = workers.unwrap_or(1);
+            let hosts: Vec<String> = names.iter().map(|name| format!("{name}:{workers}")).collect();
+            Some(Nodes::Hosts {
+                count: Some(count),
+                hosts: hosts.join(",").into(),
+                launcher: args.size.launcher.clone().or(launcher.map(str::to_owned)),
+            })
+        }
+    }
 }
 
 fn no_address(typed: &CommandLine, backend: RendezvousBackend) -> CliError {
@@ -301,8 +368,9 @@ fn run_line(
     (nodes, workers): (&Nodes, Option<usize>),
 ) -> Result<Vec<OsString>, CliError> {
     let mut line: Vec<OsString> = vec!["--accelerator=cpu".into(), "--prefix=".into()];
-    if let (Nodes::Hosts { count }, Some(hostfile)) = (nodes, &args.size.hostfile) {
-        line.extend(["--hostfile".into(), hosts(hostfile, workers)]);
+    if let Nodes::Hosts { count, hosts, launcher } = nodes {
+        line.extend(["--hostfile".into(), hosts.clone()]);
+        line.extend(launcher.as_ref().map(|name| format!("--launcher={name}").into()));
         line.extend(count.map(|count| format!("--num_nodes={count}").into()));
         let of_workers =
             workers.map(|workers| [format!("--slots={workers}"), format!("--num_gpus={workers}")]);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::case::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
+use super::facts::{Clock, ExamOutcome, ExaminedNode, NodeFacts};
 use super::rounds::partners;
 use crate::base::{Epoch, HostName, JobId, NodeRank, clock};
 use crate::os::cpu::malloc;

@@ -1,0 +1,77 @@
+//! The nodes of a scheduler, for lines of launchers that name no hosts: `salloc -N 2 remuda torchrun
+//! --nnodes 2 …`.
+
+use crate::base::{NodeRank, env_vars};
+use crate::cli::error::CliError;
+use crate::cli::resolve::allocation::{self, AllocationSource, StepTask};
+use crate::cli::resolve::dial::NodePorts;
+use crate::cli::resolve::one_by_one::{NodePlace, OneByOne, port_of};
+use crate::cli::resolve::program::search_path;
+use crate::cli::resolve::trust::Trust;
+use crate::cli::resolve::{mpi_task, pool};
+use crate::pool::Dialect;
+use crate::report::Terminal;
+use crate::transport::manager::ProcessManager;
+
+/// Where the nodes of a line without hosts are.
+pub(in crate::cli) enum AllocatedNodes {
+    /// On these hosts of an allocation.
+    Hosts {
+        names: Vec<String>,
+        /// How remuda starts its agents there, if not over ssh.
+        launcher: Option<&'static str>,
+    },
+    /// The scheduler has started one process for each node, of which this is one.
+    Task(OneByOne),
+}
+
+/// Returns the nodes that a scheduler gave to this process, if there are any.
+pub(in crate::cli) fn allocated_nodes(
+    terminal: Terminal,
+) -> Result<Option<AllocatedNodes>, CliError> {
+    if let Some(task) = mpi_task::find() {
+        return Ok(of_task(task));
+    }
+    let found = allocation::find(Trust::of(false), None);
+    Ok(match found.map_err(|error| pool::load_error(&error, terminal))? {
+        AllocationSource::NotFound => None,
+        AllocationSource::OneTaskOfMany(task) => of_task(task),
+        AllocationSource::Nodes(found) => {
+            let is_slurm = found.reading.dialect == Dialect::Slurm;
+            let manager = ProcessManager::Slurm;
+            let has_manager = is_slurm && search_path(manager.programs()[0]).is_some();
+            let nodes = found.reading.hostfile.pool();
+            Some(AllocatedNodes::Hosts {
+                names: nodes.nodes().iter().map(|(host, _)| host.to_string()).collect(),
+                launcher: has_manager.then(|| manager.option()),
+            })
+        }
+    })
+}
+
+/// Returns a note for a line of one node that several tasks run: each of them starts a job of its own.
+pub(in crate::cli) fn separate_tasks_note() -> Option<String> {
+    let slurm = || match allocation::find(Trust::of(false), None) {
+        Ok(AllocationSource::OneTaskOfMany(task)) => Some(task),
+        _ => None,
+    };
+    let StepTask { number, count, group, .. } = mpi_task::find().or_else(slurm)?;
+    Some(format!(
+        "note: this process is task {number} of {count} of {group}, and starts a job of its own; with \
+         `--nnodes {count}` the tasks are the nodes of one job\n"
+    ))
+}
+
+fn of_task(task: StepTask) -> Option<AllocatedNodes> {
+    Some(AllocatedNodes::Task(OneByOne {
+        place: NodePlace::Number(NodeRank(task.number)),
+        count: task.count,
+        address: task.first_host?,
+        ports: NodePorts::Agents(port_of(&task.run_id)),
+        key_file: env_vars::get(env_vars::REMUDA_KEY_FILE).map(Into::into),
+        run_id: task.run_id,
+        local_addr: None,
+        join_limit: None,
+        is_task: true,
+    }))
+}

@@ -1,0 +1,65 @@
+//! The end of the Slurm job of which this process is a part.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::{clock, env_vars};
+use crate::cli::resolve::program::search_path;
+use crate::launch::AllocationEnd;
+use crate::os::process::command_output::output_for_input;
+
+/// Time limit for the answer of `squeue`.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Returns the end of the allocation, if there is one; the workers are asked to stop `lead` before it.
+pub(in crate::cli) fn allocation_end(lead: Duration) -> Option<AllocationEnd> {
+    let job = env_vars::get_text(env_vars::SLURM_JOB_ID).filter(|job| !job.is_empty())?;
+    let left = time_left_by_variable().or_else(time_left_by_command)?;
+    Some(AllocationEnd {
+        name: format!("Slurm job {job}"),
+        left,
+        lead,
+        // The limit of a job can be changed while it runs.
+        ask: time_left_by_command,
+    })
+}
+
+fn time_left_by_variable() -> Option<Duration> {
+    let end = env_vars::get_text(env_vars::SLURM_JOB_END_TIME)?.parse().ok()?;
+    Some(Duration::from_secs(end).saturating_sub(clock::wall()))
+}
+
+fn time_left_by_command() -> Option<Duration> {
+    let job = env_vars::get_text(env_vars::SLURM_JOB_ID)?;
+    let program = search_path("squeue")?;
+    let arguments = ["-h", "-j", &job, "-o", "%L"];
+    let answer = output_for_input(&program, &arguments, Path::new("/"), &[], ANSWER_LIMIT);
+    parse_left(answer.ok()?.trim())
+}
+
+/// Parses a time as Slurm shows it: `DAYS-HH:MM:SS`, `HH:MM:SS`, `MM:SS`; `None` for `UNLIMITED` and other
+/// words.
+fn parse_left(text: &str) -> Option<Duration> {
+    let (days, rest) = text.split_once('-').unwrap_or(("0", text));
+    let mut seconds = 0;
+    for part in rest.split(':') {
+        seconds = seconds * 60 + part.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_secs(days.parse::<u64>().ok()? * 86_400 + seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_slurm_are_read() {
+        let seconds = |text| parse_left(text).map(|left| left.as_secs());
+        assert_eq!(seconds("59:30"), Some(3570));
+        assert_eq!(seconds("1:00:05"), Some(3605));
+        assert_eq!(seconds("2-01:00:00"), Some(2 * 86_400 + 3600));
+        for other in ["UNLIMITED", "NOT_SET", "INVALID", ""] {
+            assert_eq!(seconds(other), None, "{other}");
+        }
+    }
+}
