@@ -6,7 +6,10 @@
 
 use std::io::Write as _;
 
-use remuda::runtime::engine::*;
+use remuda::runtime::engine::{
+    BackwardPass, Engine, EngineConfig, EngineError, ForwardPass, Init, Model, ParameterTable,
+    PassError, Sharding,
+};
 use remuda::runtime::{Group, RandomStream};
 
 /// `y = w · x + b`, in two units: each is gathered before its pass and reduced after it.

@@ -63,7 +63,8 @@ fn check_tasks(mpirun: &[&str]) {
     let launch = Launch::new().options(["--no_python", "--no_local_rank", "--accelerator", "cpu"]);
     let names = "${OMPI_COMM_WORLD_RANK-no} ${PMI_RANK-no}";
     let script = format!("echo $RANK of $WORLD_SIZE in group $GROUP_RANK {names}");
-    let launch = launch.options(["-n", "2"]).sh(&script).through(mpirun);
+    // Open MPI gives its processes a terminal.
+    let launch = launch.env("NO_COLOR", "1").options(["-n", "2"]).sh(&script).through(mpirun);
     let outcome = launch.end().code(0);
     let line = |rank: usize| format!("{rank} of 4 in group {} no no", rank / 2);
     assert_eq!(lines(&outcome), (0..4).map(line).collect::<Vec<_>>());

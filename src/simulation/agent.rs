@@ -42,10 +42,8 @@ impl Simulation {
         let state = AgentState::new(self.instant(self.now()));
         let mut shim = SimulatedShim::default();
         (shim.is_alive, shim.has_agent, shim.is_empty_reported) = (true, true, true);
-        let member = self.hosts[host].member.number;
         self.agents.push(SimulatedAgent {
             host,
-            member,
             connection,
             state,
             decoder: Decoder::default(),
@@ -407,9 +405,7 @@ impl Simulation {
         });
         self.close_by_agent(connection, exit);
         self.soon(Happening::ShimRuns(index));
-        if self.has_member(index) {
-            self.dial_again(host);
-        }
+        self.dial_again(host);
     }
 }
 

@@ -1,7 +1,5 @@
 //! The checks of a run: what the launcher says, compared with what really happened.
 
-use std::collections::BTreeSet;
-
 use super::clock::{MS, Micros, SECOND};
 use super::incidents::{Blame, Check, Ending, Incident};
 use super::processes::{LeftoverState, SimulatedWorker};
@@ -10,7 +8,7 @@ use super::words::describe_cause;
 use super::workers::KILLED;
 use super::world::Simulation;
 use crate::base::{NodeRank, Rank, Status, WorkerExit};
-use crate::job::{Event, FailureCause, NodeLoss, OnFailure, Verdict, WorkerEnd};
+use crate::job::{FailureCause, NodeLoss, OnFailure, Verdict, WorkerEnd};
 
 /// Failures this close to the first one compete with it, by the rules of `job::cause`.
 const COMPETITION: Micros = 200 * MS;
@@ -37,9 +35,7 @@ impl Simulation {
                 let is_news = self.truth.previously_noticed_at.is_none_or(|at| at < incident.at);
                 self.truth.epoch_began_at <= incident.until
                     && match incident.blame {
-                        Blame::Node(_) | Blame::Evicted(_) => {
-                            is_news || incident.lasts || !is_named()
-                        }
+                        Blame::Node(_) | Blame::Evicted(_) => is_news || !is_named(),
                         Blame::AnyNode => true,
                         Blame::Worker { .. } | Blame::Witness { .. } | Blame::NotStarted(_) => {
                             false
@@ -94,45 +90,8 @@ impl Simulation {
         }
     }
 
-    /// Notes the ends of nodes in this epoch. No node reports twice that nothing is left of it.
-    pub(super) fn note_node_ends(&mut self, event: &Event) {
-        match event {
-            Event::Idle { node, .. } => {
-                let end = self.truth.node_ends.entry(*node).or_default();
-                if std::mem::replace(&mut end.is_idle, true) {
-                    let epoch = self.launcher.job.epoch();
-                    let why = || format!("node {node} ends epoch {epoch} twice");
-                    self.truth.fail(Check::EndsOnce, why);
-                }
-            }
-            Event::NodeLost { node, .. } => self.note_loss(*node),
-            Event::LeaseExpired(nodes) => nodes.iter().for_each(|node| self.note_loss(*node)),
-            _ => {}
-        }
-    }
-
-    fn note_loss(&mut self, node: NodeRank) {
-        self.truth.node_ends.entry(node).or_default().is_lost = true;
-    }
-
-    /// Every node on which this launcher has started workers in this epoch has ended: it reported that
-    /// nothing is left, was lost, or the job says that its end is not confirmed.
-    fn check_node_ends(&mut self, verdict: &Verdict) {
-        let started = self.workers.iter().filter(|worker| self.is_of_epoch(worker));
-        let nodes: BTreeSet<NodeRank> = started.map(|worker| self.node_of(worker.rank)).collect();
-        let has_ended = |node: &NodeRank| {
-            let end = self.truth.node_ends.get(node).copied().unwrap_or_default();
-            end.is_idle || end.is_lost || verdict.unconfirmed.contains(node)
-        };
-        if let Some(node) = nodes.into_iter().find(|node| !has_ended(node)) {
-            let epoch = self.launcher.job.epoch();
-            self.truth.fail(Check::EndsOnce, || format!("node {node} has no end in epoch {epoch}"));
-        }
-    }
-
     /// Every worker that was started has one end, and it is the true one.
     fn check_ends(&mut self, verdict: &Verdict) {
-        self.check_node_ends(verdict);
         let job = &self.launcher.job;
         let epoch = job.epoch();
         let is_open = |rank: Rank| verdict.unconfirmed.contains(&self.node_of(rank));
@@ -189,7 +148,7 @@ impl Simulation {
             let status = verdict.status;
             return self.truth.fail(Check::Cause, || format!("status {status:?} has no cause"));
         };
-        let window = COMPETITION + self.scenario.delay_max + self.truth.delay_max + MS;
+        let window = COMPETITION + self.scenario.delay_max + MS;
         let noticed = self.truth.noticed_at.unwrap_or(self.now());
         let lets_run = self.scenario.policy.failure == OnFailure::LetRun;
         // Without the end of the wait, the job does not know of the first incident, and names another.

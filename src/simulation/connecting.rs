@@ -3,7 +3,7 @@
 use super::clock::{MS, Micros, SECOND};
 use super::draw::Draw;
 use super::network::{Parcel, Pipe, SimulatedLink, Way};
-use super::processes::{LauncherEvent, LauncherNode, LinkNews, SimulatedAgent};
+use super::processes::{LauncherEvent, LauncherNode, LinkNews};
 use super::scenario::Reach;
 use super::story::Teller;
 use super::world::{Happening, Simulation};
@@ -51,9 +51,7 @@ impl Simulation {
                 self.launcher.table.on_message(node, now);
             }
             Reach::Ssh => {
-                self.launcher.nodes[node.index()].is_awaited = true;
-                let host = self.host_of(node);
-                let time = self.random.between(20 * MS, 2 * SECOND) + self.extra_delay(host);
+                let time = self.random.between(20 * MS, 2 * SECOND);
                 self.after(time, Happening::SshConnects { node, link });
             }
         }
@@ -93,30 +91,15 @@ impl Simulation {
 
     /// A login of ssh succeeds or is not answered.
     pub(super) fn connect_by_ssh(&mut self, node: NodeRank, link: u32) {
-        if !self.is_logging_in(node, link) {
+        if !self.launcher.is_alive || !self.launcher.table.is_current(node, link) {
             return;
         }
         let host = self.host_of(node);
         if !self.hosts[host].is_reachable(self.now()) {
-            return self.after(SSH_TIMEOUT, Happening::SshGivesUp { node, link });
+            return self.after(SSH_TIMEOUT, Happening::SshTimesOut { node, link });
         }
-        self.launcher.nodes[node.index()].is_awaited = false;
         self.establish(node, host, false);
         self.queue_news(node, link, LinkNews::Connected);
-    }
-
-    /// Whether an ssh client logs in to a node for a link.
-    fn is_logging_in(&self, node: NodeRank, link: u32) -> bool {
-        let is_current = self.launcher.is_alive && self.launcher.table.is_current(node, link);
-        is_current && self.launcher.nodes[node.index()].is_awaited
-    }
-
-    /// The ssh client that logs in to a node exits without a connection.
-    pub(super) fn give_up_ssh(&mut self, node: NodeRank, link: u32) {
-        if self.is_logging_in(node, link) {
-            self.launcher.nodes[node.index()].is_awaited = false;
-            self.report_unreachable(node, link, false);
-        }
     }
 
     /// No link could be made.
@@ -129,7 +112,6 @@ impl Simulation {
     pub(super) fn queue_news(&mut self, node: NodeRank, link: u32, news: LinkNews) {
         if self.launcher.is_alive {
             self.launcher.events.push_back(LauncherEvent { node, link, news });
-            self.check_events();
             self.soon(Happening::LauncherRuns);
         }
     }
@@ -137,11 +119,7 @@ impl Simulation {
     /// A machine connects to node 0, if it is expected there; else it tries again.
     pub(super) fn dial(&mut self, host: usize) {
         let node = self.hosts[host].node;
-        let member = self.hosts[host].member;
-        let is_own = |agent: &SimulatedAgent| {
-            agent.host == host && agent.is_alive && agent.member == member.number
-        };
-        let has_agent = self.agents.iter().any(is_own) || !member.is_alive;
+        let has_agent = self.agents.iter().any(|agent| agent.host == host && agent.is_alive);
         let is_over = if self.launcher.will_be_replaced {
             false
         } else {
@@ -169,7 +147,9 @@ impl Simulation {
 
     /// A machine whose agent has exited connects again.
     pub(super) fn dial_again(&mut self, host: usize) {
-        self.after(DIAL_PAUSE, Happening::HostDials(host));
+        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
+            self.after(DIAL_PAUSE, Happening::HostDials(host));
+        }
     }
 
     /// Until when nodes that connect by themselves are waited for.
@@ -193,7 +173,8 @@ impl Simulation {
 
     /// A machine that connects by itself ends an agent that does not exit after its link.
     pub(super) fn let_member_end_agent(&mut self, agent: usize) {
-        if self.has_member(agent) {
+        let host = self.agents[agent].host;
+        if self.scenario.reach == Reach::Dial && self.hosts[host].node != NodeRank(0) {
             let grace = self.scenario.policy.grace.as_micros() as Micros;
             self.after(grace + 15 * SECOND, Happening::MemberKillsAgent(agent));
         }

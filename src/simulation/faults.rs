@@ -19,6 +19,7 @@ use crate::wire::ToAgent;
 const SIGTERM: i32 = 15;
 /// Time after which a machine without power is missed by the peers of its workers.
 const PEER_TIMEOUT: Micros = 20 * SECOND;
+/// Time limit of the wait for nodes before the launcher suspends itself.
 /// Time that a pod has to end after SIGTERM.
 const POD_GRACE: Micros = 30 * SECOND;
 
@@ -26,10 +27,6 @@ impl Simulation {
     /// Injects a fault.
     pub(super) fn inject(&mut self, index: usize) {
         let kind = self.scenario.faults[index].kind;
-        let waits_for_end = matches!(kind, InjectedKind::LauncherFailsAtEnd { .. });
-        if waits_for_end && !self.launcher.is_finishing {
-            return self.launcher.faults_at_end.push(index);
-        }
         if self.injure(kind) {
             self.truth.faults[kind.number()] += 1;
         }
@@ -87,20 +84,11 @@ impl Simulation {
             InjectedKind::NodeIsEvicted { node } => self.evict(node),
             InjectedKind::EverythingIsSuspended { time } => self.suspend_everything(time),
             InjectedKind::LauncherIsReplaced { after } => self.replace_launcher(after),
-            InjectedKind::LauncherFailsAtEnd { how, .. } => self.injure(how.kind()),
-            InjectedKind::LinkLosesPackets { node, one_in, time } => {
-                self.lose_packets(node, one_in, time)
-            }
-            InjectedKind::LinkIsSlow { node, delay, time } => self.slow_link(node, delay, time),
-            InjectedKind::SshClientIsKilled { node } => self.kill_ssh_client(node),
-            InjectedKind::MemberIsKilled { node, back_after } => self.kill_member(node, back_after),
         }
     }
 
     fn injure_launcher(&mut self, kind: InjectedKind) -> bool {
-        let is_request =
-            matches!(kind, InjectedKind::JobIsSuspended { .. } | InjectedKind::UserSignals { .. });
-        if !self.launcher.is_alive || self.launcher.is_finishing && is_request {
+        if !self.launcher.is_alive || self.launcher.is_finishing {
             return false;
         }
         match kind {
@@ -136,37 +124,30 @@ impl Simulation {
     }
 
     /// Notes what a verdict may name from now on, until this time has passed.
-    pub(super) fn blame(&mut self, blame: Blame, until: Micros) {
+    fn blame(&mut self, blame: Blame, until: Micros) {
         let at = self.now();
         let until = at.saturating_add(until);
-        self.truth.incidents.push(Incident { at, until, lasts: false, blame });
+        self.truth.incidents.push(Incident { at, until, blame });
     }
 
     /// Notes something that lasts.
-    pub(super) fn disturb(&mut self, time: Micros) {
+    fn disturb(&mut self, time: Micros) {
         self.truth.disturbed_until = self.truth.disturbed_until.max(self.now() + time);
     }
 
     /// Notes a silence, which is harmless if it is certainly shorter than the lease, alone and
     /// together with the silences before it.
-    pub(super) fn blame_silence(&mut self, blame: Blame, time: Micros) {
+    fn blame_silence(&mut self, blame: Blame, time: Micros) {
         self.disturb(time);
         let margin = 2 * self.scenario.heartbeat + 2 * SECOND;
         let now = self.now();
-        let begin = self.silent_since(margin).map_or(now, |(begin, _)| begin);
+        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
+        let begin = before.map(|(begin, _)| *begin).min().unwrap_or(now);
         self.truth.silences.push((begin, now + time));
         if self.scenario.lease < now + time - begin + margin {
             let until = time + 2 * self.scenario.lease + margin;
             self.blame(blame, until);
         }
-    }
-
-    /// Begin of the first silence, and end of the last one, of those that end at most this long
-    /// before now; `None` if there are none.
-    pub(super) fn silent_since(&self, margin: Micros) -> Option<(Micros, Micros)> {
-        let now = self.now();
-        let before = self.truth.silences.iter().filter(|(_, end)| now < *end + margin);
-        before.copied().reduce(|(begin, end), (from, until)| (begin.min(from), end.max(until)))
     }
 
     /// Suspends all machines for the same time, after which no process has failed.
@@ -197,7 +178,8 @@ impl Simulation {
     /// Kills the launcher; the system that starts the nodes starts another one.
     fn replace_launcher(&mut self, after: Micros) -> bool {
         let may_be_replaced = 0 < self.scenario.policy.restarts_max;
-        if self.scenario.reach != Reach::Dial || !may_be_replaced || !self.launcher.is_alive {
+        let is_running = self.launcher.is_alive && !self.launcher.is_finishing;
+        if self.scenario.reach != Reach::Dial || !may_be_replaced || !is_running {
             return false;
         }
         self.launcher.will_be_replaced = true;
@@ -220,7 +202,6 @@ impl Simulation {
         self.launcher = SimulatedLauncher::new(&self.scenario, self.instant(self.now()));
         let now = self.now();
         self.launcher.number = number;
-        self.truth.node_ends.clear();
         self.launcher.timeout_at = self.scenario.timeout.map(|timeout| now + timeout);
         self.truth.launcher_gone_at = None;
         self.truth.previous = None;
@@ -230,13 +211,12 @@ impl Simulation {
         self.begin_launcher();
     }
 
-    /// How long the loss of a node can end an epoch.
-    pub(super) fn node_blame_time(&self) -> Micros {
+    fn node_blame_time(&self) -> Micros {
         2 * self.scenario.lease + 30 * SECOND
     }
 
     /// The agent that serves a node now.
-    pub(super) fn agent_of(&self, node: usize) -> Option<usize> {
+    fn agent_of(&self, node: usize) -> Option<usize> {
         let host = self.host_of(NodeRank(node as u32));
         self.agents.iter().rposition(|agent| agent.host == host && agent.is_alive)
     }
@@ -256,7 +236,7 @@ impl Simulation {
         let is_child = self.scenario.reach != Reach::Ssh;
         let exit = is_child.then_some(WorkerExit::Signal { signal: 9, core: false });
         self.exit_agent(agent, exit);
-        if self.has_member(agent) {
+        if self.scenario.reach == Reach::Dial && node != 0 {
             self.after(500 * MS, Happening::MemberKillsAgent(agent));
         }
         if has_workers {
@@ -313,6 +293,15 @@ impl Simulation {
         true
     }
 
+    /// Whether the node is another machine than the launcher's.
+    fn is_remote(&self, node: usize) -> bool {
+        match self.scenario.reach {
+            Reach::Local => false,
+            Reach::Ssh => true,
+            Reach::Dial => node != 0,
+        }
+    }
+
     fn cut_power(&mut self, node: usize, back_after: Option<Micros>) -> bool {
         let rank = NodeRank(node as u32);
         let host = self.host_of(rank);
@@ -345,6 +334,28 @@ impl Simulation {
             self.disturb(time);
             self.after(time, Happening::FaultEnds(FaultEnd::PowerReturns(rank)));
         }
+        true
+    }
+
+    fn break_link(&mut self, node: usize) -> bool {
+        let Some(agent) = self.agent_of(node).filter(|_| self.is_remote(node)) else {
+            return false;
+        };
+        self.blame(Blame::Node(NodeRank(node as u32)), self.node_blame_time());
+        self.break_connection(self.agents[agent].connection);
+        true
+    }
+
+    fn cut_link(&mut self, node: usize, ways: [bool; 2], time: Micros) -> bool {
+        if !self.is_remote(node) {
+            return false;
+        }
+        let host = self.host_of(NodeRank(node as u32));
+        self.blame_silence(Blame::Node(NodeRank(node as u32)), time + SECOND);
+        for way in Way::BOTH {
+            self.hosts[host].cuts[way.index()] += u32::from(ways[way.index()]);
+        }
+        self.after(time, Happening::FaultEnds(FaultEnd::LinkHeals { host, ways }));
         true
     }
 
@@ -424,7 +435,6 @@ impl Simulation {
             FaultEnd::JobResumes => self.resume_job(),
             FaultEnd::PowerReturns(node) => self.return_power(node),
             FaultEnd::PodIsReplaced(node) => self.add_host(node),
-            FaultEnd::MemberIsReplaced(host) => self.start_other_member(host),
             FaultEnd::PodEnds(host) => {
                 for agent in 0..self.agents.len() {
                     if self.agents[agent].host == host {

@@ -1,7 +1,5 @@
 //! What really happened in a run, by which its verdict is judged.
 
-use std::collections::BTreeMap;
-
 use super::clock::Micros;
 use super::scenario::InjectedKind;
 use crate::base::{Epoch, NodeRank, Rank, WorkerExit};
@@ -13,8 +11,6 @@ pub(super) struct Incident {
     pub(super) at: Micros,
     /// Until when it can still end an epoch.
     pub(super) until: Micros,
-    /// Whether it can end one epoch after the other: it lasts, and new links suffer from it too.
-    pub(super) lasts: bool,
     pub(super) blame: Blame,
 }
 
@@ -36,15 +32,6 @@ pub(super) enum Blame {
     Node(NodeRank),
     Evicted(NodeRank),
     AnyNode,
-}
-
-/// How a node ended in an epoch, as the launcher was told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeEnd {
-    /// Whether it reported that none of its processes is left.
-    pub(super) is_idle: bool,
-    /// Whether it was lost.
-    pub(super) is_lost: bool,
 }
 
 /// How an epoch ended, for counts.
@@ -135,10 +122,6 @@ pub(super) struct Truth {
     /// Whether the reports of the workers arrived in time, in this epoch.
     pub(super) has_evidence: bool,
     pub(super) restarts: u32,
-    /// How nodes ended in this epoch.
-    pub(super) node_ends: BTreeMap<NodeRank, NodeEnd>,
-    /// Longest delay of a slow link so far: the estimates of the clocks of nodes are that wrong.
-    pub(super) delay_max: Micros,
     pub(super) verdict: Option<Verdict>,
     /// The verdict of the epoch before.
     pub(super) previous: Option<Verdict>,

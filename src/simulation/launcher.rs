@@ -11,7 +11,7 @@ use super::mistakes::Mistake;
 use super::network::{Parcel, Way};
 use super::output::WINDOW_BYTES;
 use super::processes::SimulatedLauncher;
-use super::scenario::{InjectedKind, Reach, Scenario};
+use super::scenario::{Reach, Scenario};
 use super::story::Teller;
 use super::words::{describe_event, describe_verdict};
 use super::world::{FaultEnd, Happening, Simulation};
@@ -24,8 +24,6 @@ use crate::wire::{self, NodeRoster, Prepare, Start, ToAgent, WorkerStart};
 
 /// Time limit for the ends of all links after the verdict.
 const CLOSE_LIMIT: Micros = 3 * SECOND;
-/// Time after which a launcher that is suspended while it finishes tries again.
-const EXIT_PAUSE: Micros = 250 * MS;
 /// Longest wait of the launcher's loop for its disk.
 const DISK_WAIT_MAX: Micros = SECOND;
 
@@ -63,7 +61,6 @@ impl SimulatedLauncher {
             stopped_at: None,
             slow_until: 0,
             is_finishing: false,
-            faults_at_end: Vec::new(),
             evidence_of: Vec::new(),
             has_evidence: false,
         }
@@ -187,7 +184,6 @@ impl Simulation {
             _ => false,
         };
         self.tell(Teller::Launcher, || describe_event(&event));
-        self.note_node_ends(&event);
         let now = self.instant(self.now());
         let effects = self.launcher.job.step(now, event);
         let goes_on = effects.iter().any(|effect| matches!(effect, Effect::Replace(_)))
@@ -393,7 +389,6 @@ impl Simulation {
         self.truth.previously_noticed_at = self.truth.noticed_at.take();
         self.truth.refusals = 0;
         self.truth.gave_up_suspended = false;
-        self.truth.node_ends.clear();
     }
 
     fn reconnect(&mut self, node: NodeRank, epoch: Epoch) {
@@ -486,27 +481,7 @@ impl Simulation {
         let time = self.random.between(limit / 100, limit);
         self.check_verdict(&verdict);
         self.truth.verdict = Some(verdict);
-        let number = self.launcher.number;
-        self.after(time, Happening::LauncherExits { number });
-        for fault in std::mem::take(&mut self.launcher.faults_at_end) {
-            let InjectedKind::LauncherFailsAtEnd { permille, .. } =
-                self.scenario.faults[fault].kind
-            else {
-                unreachable!("the other faults do not wait")
-            };
-            self.after(time * permille / 1000, Happening::Fault(fault));
-        }
-    }
-
-    /// A launcher that has taken leave of all nodes exits; one that is suspended, later.
-    pub(super) fn end_launcher(&mut self, number: u32) {
-        if number != self.launcher.number {
-            return;
-        }
-        if 0 < self.launcher.suspensions {
-            return self.after(EXIT_PAUSE, Happening::LauncherExits { number });
-        }
-        self.exit_launcher();
+        self.after(time, Happening::LauncherExits);
     }
 
     /// The launcher's process is gone; its links end, unless its machine has lost power.

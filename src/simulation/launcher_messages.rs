@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::clock::{MS, Micros, SECOND};
-use super::incidents::{Blame, Check};
+use super::incidents::Blame;
 use super::mistakes::Mistake;
 use super::processes::{LauncherEvent, LinkNews};
 use super::scenario::Reach;
@@ -56,7 +56,6 @@ impl Simulation {
                 }
             }
         }
-        self.check_events();
         let connection = &mut self.connections[index];
         if !connection.has_ended {
             return;
@@ -66,15 +65,6 @@ impl Simulation {
         // The exit of the agent is awaited.
         let time = if exit.is_some() { MS } else { AGENT_EXIT_TIMEOUT };
         self.after(time, Happening::LinkIsReported { connection: index });
-    }
-
-    /// The launcher's queue holds at most what its links could hold.
-    pub(super) fn check_events(&mut self) {
-        let (length, bound) =
-            (self.launcher.events.len(), self.frames_max() * self.launcher.nodes.len());
-        if bound < length {
-            self.truth.fail(Check::BoundedQueues, || format!("{length} events wait"));
-        }
     }
 
     /// The end of a link is reported to the launcher's loop.

@@ -21,7 +21,6 @@ mod faults;
 mod incidents;
 mod launcher;
 mod launcher_messages;
-mod link_faults;
 mod mistakes;
 mod network;
 mod output;

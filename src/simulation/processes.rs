@@ -33,37 +33,12 @@ pub(super) struct SimulatedHost {
     pub(super) next_epoch: Epoch,
     pub(super) cannot_execute: bool,
     pub(super) refuses: bool,
-    /// Delays of its links.
-    pub(super) latency: Latency,
-    /// The process that has joined the job as this node, where nodes connect by themselves.
-    pub(super) member: Member,
-}
-
-/// Delays of the links of a machine, beside the usual one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Latency {
-    /// Until when messages are late, and by how much at most.
-    pub(super) slow_until: Micros,
-    pub(super) delay: Micros,
-    /// Until when one of so many messages is lost and sent again.
-    pub(super) lossy_until: Micros,
-    pub(super) lost_one_in: usize,
-}
-
-/// A process that connects to node 0, starts an agent, and stays until the job is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    /// 0, or one more than that of the process that it replaces.
-    pub(super) number: u32,
-    pub(super) is_alive: bool,
 }
 
 /// An agent with its shim.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts of a process")]
 pub(super) struct SimulatedAgent {
     pub(super) host: usize,
-    /// Number of the member that has started it.
-    pub(super) member: u32,
     pub(super) connection: usize,
     pub(super) state: AgentState,
     pub(super) decoder: Decoder,
@@ -214,8 +189,6 @@ pub(super) struct SimulatedLauncher {
     pub(super) slow_until: Micros,
     /// Whether it has a verdict and only waits for the ends of its links.
     pub(super) is_finishing: bool,
-    /// Faults that wait for its verdict.
-    pub(super) faults_at_end: Vec<usize>,
     /// Workers whose reports were requested, until they are found.
     pub(super) evidence_of: Vec<Rank>,
     pub(super) has_evidence: bool,
@@ -227,7 +200,7 @@ pub(super) struct LauncherNode {
     pub(super) connection: Option<usize>,
     pub(super) clock: ClockOffset,
     pub(super) hello_sent_at: Micros,
-    /// Whether it waits for a connection of the node, or for an ssh login.
+    /// Whether it waits for a connection of the node.
     pub(super) is_awaited: bool,
     /// Messages for a connection that does not exist yet.
     pub(super) queue: Vec<Vec<u8>>,
@@ -265,8 +238,6 @@ impl SimulatedHost {
             next_epoch: Epoch(0),
             cannot_execute: false,
             refuses: false,
-            latency: Latency::default(),
-            member: Member { number: 0, is_alive: true },
         }
     }
 

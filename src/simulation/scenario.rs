@@ -103,37 +103,11 @@ pub(super) enum InjectedKind {
     NodeIsEvicted { node: usize },
     EverythingIsSuspended { time: Micros },
     LauncherIsReplaced { after: Micros },
-    LauncherFailsAtEnd { how: EndFault, permille: u64 },
-    LinkLosesPackets { node: usize, one_in: usize, time: Micros },
-    LinkIsSlow { node: usize, delay: Micros, time: Micros },
-    SshClientIsKilled { node: usize },
-    MemberIsKilled { node: usize, back_after: Option<Micros> },
-}
-
-/// What happens to a launcher that has a verdict and waits for the ends of its links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndFault {
-    IsKilled,
-    LosesPower,
-    IsSuspended { time: Micros },
-    IsReplaced { after: Micros },
-}
-
-impl EndFault {
-    /// The same fault at any other time.
-    pub(super) fn kind(self) -> InjectedKind {
-        match self {
-            Self::IsKilled => InjectedKind::LauncherIsKilled,
-            Self::LosesPower => InjectedKind::LauncherLosesPower,
-            Self::IsSuspended { time } => InjectedKind::LauncherIsSuspended { time },
-            Self::IsReplaced { after } => InjectedKind::LauncherIsReplaced { after },
-        }
-    }
 }
 
 impl InjectedKind {
     /// Number of kinds.
-    pub(super) const COUNT: usize = 29;
+    pub(super) const COUNT: usize = 24;
 
     const NAMES: [&str; Self::COUNT] = [
         "a worker exits with a code",
@@ -160,11 +134,6 @@ impl InjectedKind {
         "a node is evicted",
         "everything is suspended",
         "the launcher is killed and replaced",
-        "the launcher fails while it finishes",
-        "a link loses packets",
-        "a link is slow",
-        "an ssh client is killed",
-        "the process of a node that has joined is killed",
     ];
 
     /// Name of a kind, by its number.
@@ -199,11 +168,6 @@ impl InjectedKind {
             Self::NodeIsEvicted { .. } => 21,
             Self::EverythingIsSuspended { .. } => 22,
             Self::LauncherIsReplaced { .. } => 23,
-            Self::LauncherFailsAtEnd { .. } => 24,
-            Self::LinkLosesPackets { .. } => 25,
-            Self::LinkIsSlow { .. } => 26,
-            Self::SshClientIsKilled { .. } => 27,
-            Self::MemberIsKilled { .. } => 28,
         }
     }
 }
@@ -248,50 +212,17 @@ impl Scenario {
     }
 
     fn draw_fault(&self, random: &mut Random) -> InjectedFault {
-        let kind = match random.below(InjectedKind::COUNT + 4) {
-            number @ 0..=23 => self.draw_process_fault(random, number),
-            number => self.draw_other_fault(random, number),
-        };
-        let at = match kind {
-            // These exist before the launcher asks, or wait for its verdict.
-            InjectedKind::CannotExecute { .. }
-            | InjectedKind::Refuses { .. }
-            | InjectedKind::NodeIsLate { .. }
-            | InjectedKind::LauncherFailsAtEnd { .. } => 0,
-            _ => self.draw_time(random),
-        };
-        InjectedFault { at, kind }
-    }
-
-    /// A time of a fault: mostly early, when much happens; also when the workers exit, and at any
-    /// time of a job with restarts.
-    fn draw_time(&self, random: &mut Random) -> Micros {
-        match random.below(8) {
-            0..=4 => random.between(0, self.run_time.min(40 * SECOND) + 5 * SECOND),
-            5 | 6 => random.between(self.run_time, self.run_time + 5 * SECOND),
-            _ => {
-                let epochs = Micros::from(self.policy.restarts_max) + 1;
-                random.between(0, epochs * self.run_time + 30 * SECOND)
-            }
-        }
-    }
-
-    /// Around the lease, where the decisions are.
-    fn draw_silence(&self, random: &mut Random) -> Micros {
-        match random.below(3) {
+        let node = random.below(self.workers.len());
+        let rank = random.below(self.habits.len());
+        // Around the lease, where the decisions are.
+        let silence = match random.below(3) {
             0 => random.between(MS, self.lease / 2),
             1 => random.between(self.lease / 2, self.lease * 3 / 2),
             _ => random.between(self.lease * 3 / 2, self.lease * 4),
-        }
-    }
-
-    fn draw_process_fault(&self, random: &mut Random, number: usize) -> InjectedKind {
-        let node = random.below(self.workers.len());
-        let rank = random.below(self.habits.len());
-        let silence = self.draw_silence(random);
-        match number {
-            0 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
-            1 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
+        };
+        let kind = match random.below(InjectedKind::COUNT + 4) {
+            0 | 24 => InjectedKind::WorkerExits { rank, code: 1 + random.below(255) as u8 },
+            1 | 25 => InjectedKind::WorkerIsKilled { rank, signal: [9, 9, 11, 6][random.below(4)] },
             2 => InjectedKind::CannotExecute { node },
             3 => InjectedKind::Refuses { node },
             4 => InjectedKind::AgentIsKilled { node },
@@ -304,8 +235,8 @@ impl Scenario {
                 InjectedKind::PowerFails { node, back_after }
             }
             10 => InjectedKind::LinkBreaks { node },
-            11 => InjectedKind::LinkIsCut { node, time: silence },
-            12 => {
+            11 | 26 => InjectedKind::LinkIsCut { node, time: silence },
+            12 | 27 => {
                 let way = Way::BOTH[random.below(2)];
                 InjectedKind::OneWayIsCut { node, way, time: silence }
             }
@@ -320,41 +251,15 @@ impl Scenario {
             21 => InjectedKind::NodeIsEvicted { node },
             22 => InjectedKind::EverythingIsSuspended { time: silence },
             _ => InjectedKind::LauncherIsReplaced { after: random.between(SECOND, 30 * SECOND) },
-        }
-    }
-
-    fn draw_other_fault(&self, random: &mut Random, number: usize) -> InjectedKind {
-        let node = random.below(self.workers.len());
-        let silence = self.draw_silence(random);
-        match number {
-            24 => {
-                let how = match random.below(4) {
-                    0 => EndFault::IsKilled,
-                    1 => EndFault::LosesPower,
-                    2 => EndFault::IsSuspended { time: silence },
-                    _ => EndFault::IsReplaced { after: random.between(SECOND, 30 * SECOND) },
-                };
-                InjectedKind::LauncherFailsAtEnd { how, permille: random.between(0, 999) }
-            }
-            25 | 29 => {
-                let one_in = [2, 4, 20][random.below(3)];
-                let time = random.between(SECOND, 90 * SECOND);
-                InjectedKind::LinkLosesPackets { node, one_in, time }
-            }
-            26 | 30 => {
-                // A job waits for the end of a node no longer than for one that is silent.
-                let delay = silence.min(self.lease);
-                let time = random.between(SECOND, 90 * SECOND);
-                InjectedKind::LinkIsSlow { node, delay, time }
-            }
-            27 => InjectedKind::SshClientIsKilled { node },
-            28 => {
-                let back_after = random.one_in(2).then(|| random.between(SECOND, 30 * SECOND));
-                InjectedKind::MemberIsKilled { node, back_after }
-            }
-            // A failed worker is the commonest fault.
-            _ => self.draw_process_fault(random, number % 2),
-        }
+        };
+        let at = match kind {
+            // These exist before the launcher asks.
+            InjectedKind::CannotExecute { .. }
+            | InjectedKind::Refuses { .. }
+            | InjectedKind::NodeIsLate { .. } => 0,
+            _ => random.between(0, self.run_time.min(40 * SECOND) + 5 * SECOND),
+        };
+        InjectedFault { at, kind }
     }
 }
 

@@ -49,9 +49,7 @@ impl Simulation {
     fn schedule_arrival(&mut self, connection: usize, way: Way, later: Micros) {
         let is_local = self.connections[connection].is_local;
         let delay_max = if is_local { 100 } else { self.scenario.delay_max };
-        let host = self.connections[connection].host;
-        let extra = if is_local { 0 } else { self.extra_delay(host) };
-        let arrival = self.now() + later + extra + self.random.between(20, delay_max);
+        let arrival = self.now() + later + self.random.between(20, delay_max);
         let pipe = &mut self.connections[connection].pipes[way.index()];
         pipe.last_arrival = pipe.last_arrival.max(arrival);
         let arrival = pipe.last_arrival;
@@ -82,7 +80,7 @@ impl Simulation {
         }
     }
 
-    pub(super) fn deliver_to_agent(&mut self, connection: usize, parcel: Parcel) {
+    fn deliver_to_agent(&mut self, connection: usize, parcel: Parcel) {
         let index = self.connections[connection].agent;
         let agent = &mut self.agents[index];
         if !agent.is_alive || !agent.is_link_open {
@@ -99,7 +97,7 @@ impl Simulation {
         }
     }
 
-    pub(super) fn deliver_to_launcher(&mut self, index: usize, parcel: Parcel) {
+    fn deliver_to_launcher(&mut self, index: usize, parcel: Parcel) {
         let connection = &mut self.connections[index];
         if !self.launcher.is_alive || connection.is_over {
             return;
@@ -132,8 +130,7 @@ impl Simulation {
         for way in Way::BOTH {
             let pipe = &mut self.connections[connection].pipes[way.index()];
             pipe.sent.clear();
-            // An end that was on its way is lost, too.
-            (pipe.stalled, pipe.is_closed) = (0, false);
+            pipe.stalled = 0;
             self.send(connection, way, Parcel::End(None));
         }
     }

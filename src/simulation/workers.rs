@@ -109,7 +109,7 @@ impl Simulation {
         };
         if let Some(blame) = blame {
             let at = self.now();
-            self.truth.incidents.push(Incident { at, until: Micros::MAX, lasts: false, blame });
+            self.truth.incidents.push(Incident { at, until: Micros::MAX, blame });
         }
         // SIGKILL of remuda hits everything that the worker has started, too.
         let leftover = self.scenario.habits[rank.index()]

@@ -52,7 +52,7 @@ pub(super) enum Happening {
     ChecksEnd { agent: usize, epoch: Epoch },
     EvidenceIsFound,
     SshConnects { node: NodeRank, link: u32 },
-    SshGivesUp { node: NodeRank, link: u32 },
+    SshTimesOut { node: NodeRank, link: u32 },
     HostDials(usize),
     JoinLimit { node: NodeRank, link: u32 },
     LinkIsReported { connection: usize },
@@ -61,7 +61,7 @@ pub(super) enum Happening {
     FaultEnds(FaultEnd),
     WorkerPrints { worker: usize, bytes: usize },
     OutputIsConsumed { connection: usize, bytes: u64 },
-    LauncherExits { number: u32 },
+    LauncherExits,
     KeepaliveFails(usize),
 }
 
@@ -79,7 +79,6 @@ pub(super) enum FaultEnd {
     PowerReturns(NodeRank),
     PodIsReplaced(NodeRank),
     PodEnds(usize),
-    MemberIsReplaced(usize),
 }
 
 impl Simulation {
@@ -145,7 +144,7 @@ impl Simulation {
             Happening::ChecksEnd { agent, epoch } => self.end_checks(agent, epoch),
             Happening::EvidenceIsFound => self.find_evidence(),
             Happening::SshConnects { node, link } => self.connect_by_ssh(node, link),
-            Happening::SshGivesUp { node, link } => self.give_up_ssh(node, link),
+            Happening::SshTimesOut { node, link } => self.report_unreachable(node, link, false),
             Happening::HostDials(host) => self.dial(host),
             Happening::JoinLimit { node, link } => self.reach_join_limit(node, link),
             Happening::LinkIsReported { connection } => self.report_link_end(connection),
@@ -156,7 +155,7 @@ impl Simulation {
             Happening::OutputIsConsumed { connection, bytes } => {
                 self.queue_consumed(connection, bytes);
             }
-            Happening::LauncherExits { number } => self.end_launcher(number),
+            Happening::LauncherExits => self.exit_launcher(),
             Happening::KeepaliveFails(connection) => self.end_by_keepalive(connection),
         }
     }

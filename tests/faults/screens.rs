@@ -174,8 +174,7 @@ fn program_refusing_local_rank_gets_a_hint() {
         "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
          sleep: unrecognized option '--local_rank=0'\n\
          Try 'sleep --help' for more information.\n\
-         error[R101]: rank 0 (localhost) exited with code 1 after TIME; no other worker had to be \
-         stopped\n\
+         error[R101]: rank 0 (localhost) exited with code 1 after TIME\n\
          \x20 host localhost   local rank 0   slot 0   pid PID\n\
          \x20 last lines of its stderr:\n\
          \x20   | sleep: unrecognized option '--local_rank=0'\n\
@@ -223,8 +222,7 @@ fn signal_screen() {
         workers(1).sh("ulimit -c 0; kill -KILL $$"),
         137,
         "    Launch  1 worker on 1 node (this machine, CPU slots), job JOB\n      Logs  DIR/runs/RUN\n\
-         error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME; no other worker had \
-         to be stopped\n\
+         error[R101]: rank 0 (localhost) was killed by signal 9 (SIGKILL) after TIME\n\
          \x20 host localhost   local rank 0   slot 0   pid PID\n\
          \x20 it wrote no output\n",
     );

@@ -96,11 +96,11 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     );
 }
 
-/// Options in the section `Where` of the help.
+/// Options in the section `Hosts` of the help.
 fn options_of_where() -> Vec<String> {
     let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
     let help = String::from_utf8(help.stdout).expect("text");
-    let place = help.split("\nWhere:\n").nth(1).expect("it has that part");
+    let place = help.split("\nHosts:\n").nth(1).expect("it has that part");
     let place = place.split("\n\n\n").next().unwrap_or_default();
     let of_where = place.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
     let names = of_where

@@ -225,7 +225,7 @@ impl Launch {
     pub(crate) fn start(mut self) -> Running {
         // A test run in the background may itself ignore signals, which children inherit.
         let mut words: Vec<OsString> =
-            vec!["env".into(), "--default-signal=HUP,INT,QUIT,TERM,TSTP".into()];
+            vec!["/usr/bin/env".into(), "--default-signal=HUP,INT,QUIT,TERM,TSTP".into()];
         words.append(&mut self.wrapper);
         words.extend([self.remuda.into(), self.command.into()]);
         words.append(&mut self.options);

@@ -134,15 +134,15 @@ pub(super) const TOPICS: [Topic; 24] = [
         examples: [
             (
                 "four workers on this machine, which get `--local-rank=N`",
-                "remuda torch.distributed.launch --nproc_per_node 4 train.py --lr 0.1",
+                "remuda torch.distributed.launch --nproc-per-node 4 train.py --lr 0.1",
             ),
             (
                 "the script reads LOCAL_RANK",
-                "remuda torch.distributed.launch --use_env --nproc_per_node 4 train.py",
+                "remuda torch.distributed.launch --use-env --nproc-per-node 4 train.py",
             ),
             (
                 "on each of two nodes, with its own number",
-                "remuda torch.distributed.launch --nnodes 2 --node_rank 0 --master_addr n1 train.py",
+                "remuda torch.distributed.launch --nnodes 2 --node-rank 0 --master-addr n1 train.py",
             ),
         ],
     },

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_repeat_until_nothing_is_left_and_begin_again_with_a_loss() {
+    fn scans_repeat_until_nothing_is_left_and_again_after_a_loss() {
         let (mut reaper, now) = (reaper(&[]), clock::now());
         assert_eq!((reaper.next_check_at(), reaper.check(now)), (None, None), "no node was lost");
         reaper.start(agents(&[], &[20]), now);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_of_other_processes_are_requests_if_they_concern_the_job() {
+    fn signals_that_concern_the_job_are_requests() {
         #[track_caller]
         fn check(signal: i32, expect: Option<UserRequest>) {
             assert_eq!(UserRequest::from_signal(signal), expect, "signal {signal}");

@@ -1,6 +1,6 @@
 //! Parser of the words after the host name: `slots=N`, or a common mistake.
 
-use crate::base::{Diagnostic, Severity, Span, show_typed};
+use crate::base::{Diagnostic, HostName, Severity, Span, show_typed};
 use crate::pool::codes;
 use crate::pool::hostfile::host_line::{HostLine, HostToken};
 use crate::pool::hostfile::hosts::{SLOTS_MAX, SlotCount};
@@ -280,12 +280,12 @@ fn slots_word(key: &str) -> Option<SlotsWord> {
 }
 
 pub(crate) fn missing_slots(host: HostToken<'_>) -> Diagnostic {
+    // A word that is no host name gets an example.
+    let is_name = HostName::parse(host.text).is_ok();
+    let name = if is_name { show_typed(host.text) } else { "worker-0".to_owned() };
     Diagnostic::error(codes::MISSING_SLOTS, host.span, "`slots=` is missing")
         .label("expected `slots=N` after the host name")
-        .help(format!(
-            "set the number of workers: `{} slots=4`, or `--slots 4` for all hosts",
-            show_typed(host.text)
-        ))
+        .help(format!("set the number of workers: `{name} slots=4`, or `--slots 4` for all hosts"))
 }
 
 /// The way in which a dialect writes a number of slots.

@@ -115,6 +115,7 @@ impl LossScaler {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "scales are exact")]
 mod tests {
     use super::*;
 

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_have_the_same_bits_on_every_instruction_set_and_for_any_cut() {
+    fn updates_have_the_same_bits_on_any_cpu_and_for_any_cut() {
         let gradients: Vec<f32> = (0..101).map(|i| ((i * 37 % 23) as f32 - 11.0) / 7.0).collect();
         let optimizers = [
             Optimizer::default(),

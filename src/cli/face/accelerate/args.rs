@@ -110,7 +110,8 @@ impl FromArgMatches for AccelerateArgs {
 
 /// Returns the definition of the command.
 pub(in crate::cli) fn definition() -> clap::Command {
-    AccelerateCli::command().mut_subcommand(LAUNCH, flags::add_to)
+    AccelerateCli::command()
+        .mut_subcommand(LAUNCH, |launch| flags::add_to(launch).version(env!("CARGO_PKG_VERSION")))
 }
 
 /// Returns the definition of `launch`, as `program`.
