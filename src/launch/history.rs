@@ -178,9 +178,9 @@ mod tests {
         History::new(&scale::plan_of(2))
     }
 
-    fn outcome(exit: WorkerExit, at: Instant) -> Option<WorkerOutcome> {
+    fn outcome(exit: WorkerExit, at: Instant) -> WorkerOutcome {
         let (stopped, oom_kills, is_early_exit_reported) = (false, 0, false);
-        Some(WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported })
+        WorkerOutcome { exit, at, stopped, oom_kills, is_early_exit_reported }
     }
 
     fn early(history: &mut History, now: Instant) -> Vec<u32> {
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn early_exits_are_returned_once_while_others_run() {
         let (mut history, now) = (history(), clock::now());
-        history.worker(Rank(1)).outcome = outcome(WorkerExit::Code(0), now);
-        history.worker(Rank(2)).outcome = outcome(WorkerExit::Code(1), now);
+        history.worker(Rank(1)).outcome = Some(outcome(WorkerExit::Code(0), now));
+        history.worker(Rank(2)).outcome = Some(outcome(WorkerExit::Code(1), now));
         assert!(early(&mut history, now + 9 * SECOND).is_empty());
         assert_eq!(early(&mut history, now + 10 * SECOND), [1]);
         assert!(early(&mut history, now + 60 * SECOND).is_empty(), "it was returned");
-        history.worker(Rank(0)).outcome = outcome(WorkerExit::Code(0), now);
-        history.worker(Rank(3)).outcome = outcome(WorkerExit::Code(0), now);
+        history.worker(Rank(0)).outcome = Some(outcome(WorkerExit::Code(0), now));
+        history.worker(Rank(3)).outcome = Some(outcome(WorkerExit::Code(0), now));
         assert!(early(&mut history, now + 60 * SECOND).is_empty(), "no worker runs");
     }
 
@@ -212,7 +212,7 @@ mod tests {
     fn findings_are_an_exit_of_rank_0_with_1() {
         let (mut history, now) = (history(), clock::now());
         let mut check = |exit, judge, expect| {
-            history.worker(Rank(0)).outcome = outcome(exit, now);
+            history.worker(Rank(0)).outcome = Some(outcome(exit, now));
             assert_eq!(history.has_reported_findings(judge), expect, "{exit:?}, {judge:?}");
         };
         check(WorkerExit::Code(1), CauseRule::Rank0, true);
@@ -220,7 +220,7 @@ mod tests {
         check(WorkerExit::Code(2), CauseRule::Rank0, false);
         check(WorkerExit::Signal { signal: 9, core: false }, CauseRule::Rank0, false);
         let mut other = self::history();
-        other.worker(Rank(1)).outcome = outcome(WorkerExit::Code(1), now);
+        other.worker(Rank(1)).outcome = Some(outcome(WorkerExit::Code(1), now));
         assert!(!other.has_reported_findings(CauseRule::Rank0), "rank 1 does not judge");
     }
 
@@ -242,7 +242,7 @@ mod tests {
     fn run_time_lasts_from_start_to_exit() {
         let (mut history, now) = (history(), clock::now());
         let worker = history.worker(Rank(0));
-        worker.outcome = outcome(WorkerExit::Code(1), now);
+        worker.outcome = Some(outcome(WorkerExit::Code(1), now));
         assert_eq!((worker.run_time(), worker.is_running()), (None, false), "never started");
         worker.started = Some((7, now));
         assert_eq!(worker.run_time(), Some(Duration::ZERO));

@@ -250,7 +250,7 @@ mod tests {
         let epochs = record["epochs"].as_array().expect("a list");
         let row = |epoch: &serde_json::Value| {
             [&epoch["epoch"], &epoch["start"], &epoch["end"], &epoch["cause"]["host"]]
-                .map(|value| value.to_string())
+                .map(ToString::to_string)
         };
         let rows: Vec<_> = epochs.iter().map(row).collect();
         assert_eq!(

@@ -96,16 +96,20 @@ fn unknown_platform_is_refused_with_the_missing_option() {
     );
 }
 
-/// Options in the section `Hosts` of the help.
+/// Options in the sections about nodes and hosts of the help.
 fn options_of_where() -> Vec<String> {
     let help = command(REMUDA).args(["pod", "--help"]).output().expect("it starts");
     let help = String::from_utf8(help.stdout).expect("text");
-    let place = help.split("\nHosts:\n").nth(1).expect("it has that part");
-    let place = place.split("\n\n\n").next().unwrap_or_default();
-    let of_where = place.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
-    let names = of_where
-        .filter_map(|line| line.split("--").nth(1).filter(|_| !line.starts_with("        ")));
-    names.map(|rest| rest.split([' ', '\n']).next().unwrap_or_default().to_owned()).collect()
+    let of_section = |title: &str| {
+        let section = help.split(&format!("\n{title}:\n")).nth(1).expect("it has that part");
+        let lines = section.lines().take_while(|line| line.is_empty() || line.starts_with(' '));
+        let names = lines
+            .filter_map(|line| line.split("--").nth(1).filter(|_| !line.starts_with("        ")));
+        names
+            .map(|rest| rest.split([' ', '\n']).next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    [of_section("Nodes"), of_section("Hosts")].concat()
 }
 
 #[test]

@@ -303,11 +303,12 @@ impl<'a> Translator<'a> {
             Some(Equivalent::Total) => self.counts.total = number,
             Some(Equivalent::Same("num_nodes")) => self.counts.nodes = number,
             Some(Equivalent::Same("num_gpus")) => self.counts.per_node = number,
-            Some(Equivalent::Devices) if number.is_some() => self.counts.per_node = number,
+            Some(Equivalent::Devices) if number.is_some() => {
+                self.counts.per_node = number;
+            }
             Some(Equivalent::Devices) if !is_automatic(text) => {
                 self.add(&["--include", &format!("localhost:{text}")]);
             }
-            Some(Equivalent::Devices) => {}
             Some(Equivalent::Same("hostfile")) => self.add(&["-H", text]),
             Some(Equivalent::Same(own)) => self.add(&[&format!("--{own}"), text]),
             Some(Equivalent::Endpoint) => {
@@ -328,7 +329,12 @@ impl<'a> Translator<'a> {
             Some(Equivalent::ScriptSwitch | Equivalent::Unneeded(_)) => return false,
             // An unknown option has a value unless the next word looks like a program.
             None if text.starts_with('-') || text.contains('/') || is_script(text) => return false,
-            Some(Equivalent::Script | Equivalent::UnneededValue(_) | Equivalent::OfAccelerate)
+            Some(
+                Equivalent::Script
+                | Equivalent::UnneededValue(_)
+                | Equivalent::OfAccelerate
+                | Equivalent::Devices,
+            )
             | None => {}
         }
         true

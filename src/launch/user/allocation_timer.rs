@@ -43,7 +43,7 @@ impl AllocationTimer {
                     self.check_at = None;
                     return (end.name.clone(), left);
                 }
-                self.check_at = Some(clock::after(clock::now(), left - end.lead));
+                self.check_at = Some(clock::after(clock::now(), left.saturating_sub(end.lead)));
             }
             sleep_until(self.check_at).await;
             let Some(end) = &self.end else { continue };

@@ -101,7 +101,7 @@ impl<'a, F> ForwardPass<'a, F> {
 
     /// Returns the same pass as one that computes activations again.
     #[must_use]
-    pub(crate) fn as_recomputation(self) -> Self {
+    pub(crate) fn recomputation(self) -> Self {
         Self { is_recomputation: true, ..self }
     }
 
@@ -150,13 +150,10 @@ impl<'a, F> BackwardPass<'a, F> {
     /// If the pass does not name the unit.
     pub fn gradient(&mut self, unit: usize) -> Result<&mut [F], PassError> {
         let index = self.forward.index;
-        match self.gradients.iter().position(|(known, _)| *known == unit) {
-            Some(at) => Ok(self.gradients[at].1),
-            None => {
-                let known = self.gradients.iter().map(|(unit, _)| *unit);
-                Err(PassError::unknown(index, unit, known))
-            }
+        if let Some(at) = self.gradients.iter().position(|(known, _)| *known == unit) {
+            return Ok(self.gradients[at].1);
         }
+        Err(PassError::unknown(index, unit, self.gradients.iter().map(|(unit, _)| *unit)))
     }
 }
 

@@ -116,7 +116,7 @@ impl Optimizer {
     ) {
         match (self, states) {
             (Self::Adam(adam), [first, second]) => {
-                adam.update(step, params, first, second, gradients)
+                adam.update(step, params, first, second, gradients);
             }
             (Self::Sgd(sgd), []) => sgd.update_without_momentum(step, params, gradients),
             (Self::Sgd(sgd), [sum]) => sgd.update(step, params, sum, gradients),

@@ -151,8 +151,9 @@ impl GradientStore {
         let elements = all.map(|(unit, of_unit)| {
             let range = 0..layout.units()[unit].len;
             let elements = match (of_unit.open.as_mut(), &mut of_unit.own) {
-                (Some(Open::Whole), Own::Whole(buffer)) => buffer.slice_mut(&range),
-                (Some(Open::Buffer(buffer)), _) => buffer.slice_mut(&range),
+                (Some(Open::Whole), Own::Whole(buffer)) | (Some(Open::Buffer(buffer)), _) => {
+                    buffer.slice_mut(&range)
+                }
                 (Some(Open::Private(private)), _) => &mut private[range],
                 _ => panic!("the gradient of unit {unit} is not open"),
             };
@@ -314,6 +315,7 @@ impl GradientStore {
     }
 }
 
+#[expect(clippy::ptr_arg, reason = "the counter of micro-batches passes its buffers")]
 fn add(older: &Vec<f32>, newer: &mut Vec<f32>) {
     f32::combine_right(ReduceOp::Sum, older, newer);
 }

@@ -79,7 +79,7 @@ impl<M: Model> HostReplica<M> {
             layout,
             compute: config.precision.dtype(),
             sharding: config.sharding,
-            optimizer: config.optimizer.clone(),
+            optimizer: config.optimizer,
             weights,
             gradients,
             states,
@@ -133,7 +133,7 @@ impl<M: Model> HostReplica<M> {
         let forward = ForwardPass::new(pass, &params, at.loss_scale, *compute);
         let outcome = match kind {
             Computation::Forward => model.forward(&forward, batch),
-            Computation::Recompute => model.forward(&forward.as_recomputation(), batch),
+            Computation::Recompute => model.forward(&forward.recomputation(), batch),
             Computation::Backward => {
                 let mut open = gradients.open_units(units);
                 model.backward(&mut BackwardPass::new(forward, &mut open), batch)

@@ -262,7 +262,9 @@ impl<'a> Planner<'a> {
             for &unit in units.iter().filter(|unit| !self.has_gradient[**unit]) {
                 self.steps.push(PlanStep::OpenGradient { unit });
             }
-            units.iter().for_each(|unit| self.has_gradient[*unit] = true);
+            for &unit in units {
+                self.has_gradient[unit] = true;
+            }
         }
         self.steps.push(PlanStep::Compute { kind, pass });
         if kind == Computation::Backward {
@@ -441,9 +443,9 @@ mod tests {
             }
             prop_assert!(in_flight.is_empty());
             prop_assert!(gathered.iter().all(|state| *state == Gathered::No));
-            for unit in 0..6 {
+            for (unit, times) in reduced.into_iter().enumerate() {
                 let is_read = passes.iter().any(|pass| pass.units.contains(&unit));
-                prop_assert_eq!(reduced[unit], usize::from(is_read));
+                prop_assert_eq!(times, usize::from(is_read));
             }
         }
     }
